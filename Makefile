@@ -1,0 +1,69 @@
+# Everything a developer or a curious reader needs; python3 >= 3.11 and make are all it assumes.
+# Another interpreter: PYTHON=python3.12 make test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+DEMO := llama3-70b-h100-512
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check format bench docs clean
+
+help:  ## Show these targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
+
+demo: $(VENV)/.installed  ## Train Llama 3 70B on 512 H100s, on paper
+	@$(BIN)/clustersim run $(DEMO)
+	@echo
+	@echo "Plots:    runs/$(DEMO)/*/plots/"
+	@echo "Timeline: runs/$(DEMO)/*/trace.json.gz (open it at https://ui.perfetto.dev)"
+
+test: $(VENV)/.installed-dev  ## Run all tests
+	@$(BIN)/python -m pytest -q -n auto
+
+check: $(VENV)/.installed-dev  ## Check format, style, floors and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/basedpyright --level error
+
+format: $(VENV)/.installed-dev  ## Format the code and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev  ## Time the parts that must be fast
+	@$(BIN)/python -m pytest -q -p no:xdist --benchmark-only tests/benchmarks
+
+docs: $(VENV)/.installed-docs  ## Build the documentation; a warning is an error
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "Documentation: docs/_build/html/index.html"
+
+clean:  ## Remove the environment, caches and builds; runs/ is kept
+	rm -rf $(VENV) dist build docs/_build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	find clustersim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up: each stamp is older than the files that it depends on exactly when it must run again.
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "clustersim needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1)." >&2; \
+	    echo "Name another one, such as: PYTHON=python3.12 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed; is its venv package installed?" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing clustersim into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.installed
+	@echo "Installing the development tools into $(VENV)"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.installed
+	@echo "Installing the documentation tools into $(VENV)"
+	@$(PIP) -e '.[docs]'
+	@touch $@

@@ -1,0 +1,77 @@
+"""The errors that users see: what is wrong, where, why, and what would be right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_NO: Final = 1
+EXIT_BAD_INPUT: Final = 2
+EXIT_PARTIAL: Final = 3
+EXIT_BUG: Final = 70
+EXIT_INTERRUPTED: Final = 130
+
+
+class ClustersimError(Exception):
+    """Base of every error that clustersim raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a text an error stands; lines and columns count from one."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
+    """The whole source line, for the caret."""
+
+    def __str__(self) -> str:
+        """Return ``file:line:column`` as far as it is known."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
+
+class ScenarioError(ClustersimError):
+    """Input that cannot be used: one mistake, its place, and what would be right.
+
+    Parameters
+    ----------
+    message
+        What is wrong, without place and without advice.
+    field
+        Dotted path of the field, such as ``strategy.tp``.
+    hint
+        What would be right.
+    place
+        Where in the file, when it came from a file.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None, place: Place | None = None) -> None:
+        self.message = message
+        self.field = field
+        self.hint = hint
+        self.place = place
+        super().__init__(message)
+
+    def at(self, place: Place) -> ScenarioError:
+        """Return the same error with its place filled in."""
+        return ScenarioError(self.message, field=self.field, hint=self.hint, place=place)
+
+    def __str__(self) -> str:
+        """Return ``file:line:column: field: message; hint`` and, if known, the line with a caret."""
+        head = ": ".join(str(part) for part in (self.place, self.field) if part)
+        body = self.message if self.hint is None else f"{self.message}; {self.hint}"
+        first = f"{head}: {body}" if head else body
+        if self.place is None or self.place.text is None:
+            return first
+        caret = " " * ((self.place.column or 1) - 1) + "^"
+        return f"{first}\n  {self.place.text}\n  {caret}"
+
+
+class InfeasibleError(ClustersimError):
+    """A well-formed plan that cannot run on the cluster it names."""
+
+
+class DeadlockError(ClustersimError):
+    """A replay in which every task that is left waits for another; names who waits for what."""
