@@ -1,0 +1,1 @@
+"""Turn text with a unit into an SI float and back."""

@@ -1,0 +1,57 @@
+"""pydantic field types for quantities: text with a unit outside, SI floats inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from clustersim.errors import ScenarioError
+from clustersim.units.quantity import exact_quantity, parse_quantity, unit_example
+
+QUANTITY_ERROR: Final = "quantity"
+"""The pydantic error type of a quantity that cannot be read."""
+
+
+def _reader(unit: str) -> Callable[[object], float]:
+    def read(value: object) -> float:
+        try:
+            return parse_quantity(value, unit)
+        except ScenarioError as error:
+            context = {"message": error.message, "hint": error.hint or ""}
+            raise PydanticCustomError(QUANTITY_ERROR, "{message}", context) from error
+
+    return read
+
+
+def _writer(unit: str) -> Callable[[float], str]:
+    def write(value: float) -> str:
+        return exact_quantity(value, unit)
+
+    return write
+
+
+def _schema(unit: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": [unit_example(unit)]})
+
+
+Bytes = Annotated[float, BeforeValidator(_reader("B")), PlainSerializer(_writer("B")), _schema("B")]
+BytesPerSecond = Annotated[float, BeforeValidator(_reader("B/s")), PlainSerializer(_writer("B/s")), _schema("B/s")]
+FlopsPerSecond = Annotated[float, BeforeValidator(_reader("FLOP/s")), PlainSerializer(_writer("FLOP/s")), _schema("FLOP/s")]
+Seconds = Annotated[float, BeforeValidator(_reader("s")), PlainSerializer(_writer("s")), _schema("s")]
+Watts = Annotated[float, BeforeValidator(_reader("W")), PlainSerializer(_writer("W")), _schema("W")]
+UsdPerHour = Annotated[float, BeforeValidator(_reader("USD/h")), PlainSerializer(_writer("USD/h")), _schema("USD/h")]
+UsdPerKilowattHour = Annotated[float, BeforeValidator(_reader("USD/kWh")), PlainSerializer(_writer("USD/kWh")), _schema("USD/kWh")]
+Count = Annotated[
+    float,
+    BeforeValidator(_reader("count")),
+    PlainSerializer(_writer("count")),
+    WithJsonSchema({"type": ["integer", "string"], "examples": [unit_example("count")]}),
+]
+
+# Strict: pydantic would otherwise read `true` as 1 and "8" as 8.
+PositiveInt = Annotated[int, Field(strict=True, gt=0)]
+NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
+PositiveRatio = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]

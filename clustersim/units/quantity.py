@@ -1,0 +1,215 @@
+"""Text with a unit to an SI float, and back."""
+
+# pyright: reportUnknownMemberType=false
+# quantiphy declares some of its arguments without full types; what it returns is typed.
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from clustersim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from quantiphy import Quantity
+
+YEAR_S: Final = 365 * 86400.0
+"""Seconds in a year of 365 days, as reliability and price lists count it."""
+
+_LARGE: Final = "QRYZEPTGMKk"
+_SMALL: Final = "munp"
+_LONGEST_TEXT: Final = 64
+_ROUND_TRIP_DIGITS: Final = 17
+_SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
+_BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unit:
+    """How one kind of quantity is written."""
+
+    what: str
+    example: str
+    prefixes: str
+    factors: Mapping[str, float]
+    label: str
+
+
+_BIT: Final = 1 / 8
+_TIME_FACTORS: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("week", "weeks"), 7 * 86400.0),
+    **dict.fromkeys(("year", "years"), YEAR_S),
+}
+_BYTE_FACTORS: Final[Mapping[str, float]] = {**dict.fromkeys(("B", "byte", "bytes"), 1.0), **dict.fromkeys(("bit", "bits"), _BIT)}
+# "Gb/s" and "Gbps" always mean bits in networking; for sizes a lone "b" is more often a slip, so it is not read there.
+_RATE_FACTORS: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("B/s", "byte/s", "bytes/s"), 1.0),
+    **dict.fromkeys(("bit/s", "bits/s", "b/s", "bps"), _BIT),
+}
+_FLOP_FACTORS: Final[Mapping[str, float]] = dict.fromkeys(("FLOP/s", "FLOPS", "FLOPs", "Flop/s", "Flops", "flop/s", "flops"), 1.0)
+
+_UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
+    {
+        "B": _Unit(what="a size", example="80 GB", prefixes=_LARGE, factors=_BYTE_FACTORS, label="B"),
+        "B/s": _Unit(what="a bandwidth", example="3.35 TB/s", prefixes=_LARGE, factors=_RATE_FACTORS, label="B/s"),
+        "FLOP/s": _Unit(what="a compute rate", example="989 TFLOP/s", prefixes=_LARGE, factors=_FLOP_FACTORS, label="FLOP/s"),
+        "s": _Unit(what="a time", example="1.5 us", prefixes=_SMALL, factors=_TIME_FACTORS, label="s"),
+        "W": _Unit(what="a power", example="700 W", prefixes="GMkm", factors={"W": 1.0}, label="W"),
+        "Hz": _Unit(what="a frequency", example="1.41 GHz", prefixes="GMk", factors={"Hz": 1.0}, label="Hz"),
+        "USD/h": _Unit(
+            what="a price per hour",
+            example="2.50 USD/h",
+            prefixes="",
+            factors=dict.fromkeys(("USD/h", "USD/hour", "$/h", "$/hour", "USD"), 1.0),
+            label="USD/h",
+        ),
+        "USD/kWh": _Unit(
+            what="a price of energy",
+            example="0.08 USD/kWh",
+            prefixes="",
+            factors={"USD/kWh": 1.0, "$/kWh": 1.0, "USD/MWh": 1e-3},
+            label="USD/kWh",
+        ),
+        "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label=""),
+    }
+)
+
+
+def unit_example(unit: str) -> str:
+    """Return a well-written quantity of a unit, for messages and schemas."""
+    return _UNITS[unit].example
+
+
+def parse_quantity(text: object, unit: str) -> float:
+    """Return what a text with a unit means, as an SI float.
+
+    ``GB`` is 1e9 bytes, ``GiB`` is 2**30 bytes, ``Gbit`` is 1e9 / 8 bytes. A year has 365 days.
+
+    Parameters
+    ----------
+    text
+        Such as ``400 Gbit/s``. Only a ``count`` may be a bare number.
+    unit
+        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``count``.
+
+    Raises
+    ------
+    ScenarioError
+        For a bare number, another unit, a negative or not finite number, or no text at all.
+
+    Examples
+    --------
+    >>> parse_quantity("400 Gbit/s", "B/s")
+    50000000000.0
+    >>> parse_quantity("15T", "count")
+    15000000000000.0
+    """
+    form = _UNITS[unit]
+    written = _as_text(text, form)
+    if not _SHAPE.fullmatch(written):
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
+    if unit != "count" and _BARE.fullmatch(written):
+        raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as '{form.example}'")
+    try:
+        number = _number_class(form.prefixes)(written, binary=True)
+        factor = form.factors[number.units]
+    except (ValueError, KeyError) as error:
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'") from error
+    return _checked(number.real * factor, written, whole=unit == "count")
+
+
+def format_quantity(value: float, unit: str, digits: int = 3) -> str:
+    """Return a value as text with a unit and so many significant digits.
+
+    Examples
+    --------
+    >>> format_quantity(5e10, "B/s"), format_quantity(0.0123, "s"), format_quantity(5400.0, "s")
+    ('50 GB/s', '12.3 ms', '90 min')
+    """
+    form = _UNITS[unit]
+    if unit == "s":
+        return _format_time(value, digits)
+    return _render(value, form.label, form.prefixes, digits)
+
+
+def exact_quantity(value: float, unit: str) -> str:
+    """Return the shortest text that :func:`parse_quantity` reads back as the same float."""
+    for digits in range(3, _ROUND_TRIP_DIGITS):
+        text = format_quantity(value, unit, digits)
+        if parse_quantity(text, unit) == value:
+            return text
+    form = _UNITS[unit]
+    return f"{value!r} {form.label}".strip()
+
+
+def _as_text(text: object, form: _Unit) -> str:
+    # bool is an int to Python, yet `true` is never a quantity.
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return repr(text)
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
+    return text.strip().replace("µ", "u").replace("μ", "u")
+
+
+def _checked(value: float, written: str, *, whole: bool) -> float:
+    if not math.isfinite(value):
+        raise ScenarioError(f"{written} is not a finite number")
+    if value < 0:
+        raise ScenarioError(f"{written} is negative", hint="write zero or more")
+    if whole and value != round(value):
+        raise ScenarioError(f"{written} is not a whole number")
+    return value
+
+
+def _show(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "an empty value", True: "true", False: "false"}[value]
+    shown = f"'{value}'" if isinstance(value, str) else repr(value)
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 3]}..."
+
+
+def _format_time(value: float, digits: int) -> str:
+    size = abs(value)
+    for limit, factor, label in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h"), (2 * YEAR_S, 86400.0, "days")):
+        if size < limit:
+            return _render(value / factor, label, _SMALL if label == "s" else "", digits)
+    return _render(value / YEAR_S, "years", "", digits)
+
+
+def _render(value: float, label: str, prefixes: str, digits: int) -> str:
+    # Half a byte is "0.5 B": quantiphy would write "500e-3 B" where it has no prefix for so little.
+    too_small = 0 < abs(value) < 1 and "m" not in prefixes
+    if not prefixes or too_small:
+        return _plain(value, label, digits)
+    return _number_class(prefixes)(value, label).render(form="si", prec=digits - 1)
+
+
+def _plain(value: float, label: str, digits: int) -> str:
+    return f"{value:.{digits}g} {label}" if abs(value) < 10**digits else f"{value:.0f} {label}"
+
+
+@lru_cache
+def _number_class(prefixes: str) -> type[Quantity]:
+    # A class of its own: quantiphy keeps preferences on the class, and the user's own quantities must not change.
+    # Imported here because this module is reachable from `import clustersim`, which has to stay light.
+    from quantiphy import Quantity
+
+    class Number(Quantity):
+        pass
+
+    Number.set_prefs(
+        input_sf=prefixes or "Q",
+        output_sf=prefixes.replace("K", "") or "Q",
+        known_units="min mins minute minutes",
+        keep_components=True,
+    )
+    return Number
