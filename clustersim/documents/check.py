@@ -1,0 +1,294 @@
+"""Check a document against a pydantic model, and say in plain words what is wrong and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, get_args, get_origin
+
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document
+from clustersim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound="BaseModel")
+Loc = tuple[str | int, ...]
+
+_WRONG_SHAPE: Final[Mapping[str, str]] = {
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "none_required": "null",
+}
+_LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+_LONGEST_VALUE: Final = 60
+_UNIONS: Final[tuple[object, ...]] = (Union, UnionType, Annotated)
+_LISTS: Final[tuple[object, ...]] = (list, tuple, Sequence)
+_MAPPINGS: Final[tuple[object, ...]] = (dict, Mapping)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mistake:
+    """One pydantic error, its place in the document, and our words for it."""
+
+    path: Loc
+    at_key: bool
+    kind: str
+    message: str
+    hint: str | None
+    expected: str | None = None
+    """What would be right, where the value is simply of another kind."""
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
+    """Return ``did you mean 'tensor'?`` for the nearest choice, or None when nothing is near."""
+    known = list(choices)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if not close:
+        folded = {choice.lower().replace("-", "_"): choice for choice in known}
+        close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)]
+    return f"did you mean '{close[0]}'?" if close else None
+
+
+def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:
+    """Return a hint with the nearest choice if there is one, and else the choices themselves."""
+    known = list(choices)
+    near = did_you_mean(word, known)
+    if near is not None:
+        return near
+    return f"use one of {', '.join(known[:longest])}" + (", ..." if len(known) > longest else "")
+
+
+def validate_document(model: type[M], document: Document, at: Sequence[str | int] = ()) -> M:
+    """Return the document, or the part of it at a path, as a checked model.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake by line (a missing field only when there is no other mistake), its place, its dotted field
+        and what would be right. A ``ScenarioError`` that a
+        validator of the model raises gets its place from its ``field``, counted from ``at``.
+    """
+    return validate_part(model, _part(document.data, at), document, at)
+
+
+def validate_part(model: type[M], part: object, document: Document, at: Sequence[str | int]) -> M:
+    """Return some data as a checked model, with the places of a path in a document.
+
+    For data that is not exactly what the document holds there, such as a mapping without the keys that others read.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`validate_document`.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(part)
+    except ScenarioError as error:
+        raise located(error, document, at) from error
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise _first(model, details, document, tuple(at)) from error
+
+
+def located(error: ScenarioError, document: Document, at: Sequence[str | int] = ()) -> ScenarioError:
+    """Return the error with its place found from its dotted field, and the field counted from the top."""
+    path = _path_of(error.field, _part(document.data, at))
+    field = ".".join(str(part) for part in (*at, *path)) or error.field
+    place = error.place or document.place((*at, *path))
+    return ScenarioError(error.message, field=field, hint=error.hint, place=place)
+
+
+def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
+    part = _part(document.data, at)
+    mistakes = _without_other_branches([_mistake(model, detail, part) for detail in details])
+
+    def order(mistake: _Mistake) -> tuple[bool, int, int]:
+        place = document.place((*at, *mistake.path), key=mistake.at_key)
+        # A field is often missing because its name is misspelt, and the misspelt one tells more.
+        return mistake.kind == "missing", place.line or 0, place.column or 0
+
+    first = min(mistakes, key=order)
+    field = ".".join(str(part) for part in (*at, *first.path))
+    place = document.place((*at, *first.path), key=first.at_key)
+    return ScenarioError(first.message, field=field or None, hint=first.hint, place=place)
+
+
+def _without_other_branches(mistakes: Sequence[_Mistake]) -> list[_Mistake]:
+    """Keep, of the errors that a union reports for each of its branches, the ones that help.
+
+    A branch that got further into the value is the one that was meant; branches that failed at the same place are joined.
+    """
+    kept: list[_Mistake] = []
+    for path in dict.fromkeys(mistake.path for mistake in mistakes):
+        here = [mistake for mistake in mistakes if mistake.path == path]
+        deeper = any(len(other.path) > len(path) and other.path[: len(path)] == path for other in mistakes)
+        wrong_kind = [mistake for mistake in here if mistake.expected is not None]
+        telling = [mistake for mistake in here if mistake.expected is None]
+        if telling:
+            kept.extend(telling)
+        elif wrong_kind and not deeper:
+            kept.append(_joined(wrong_kind))
+    return kept
+
+
+def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
+    first = mistakes[0]
+    expected = list(dict.fromkeys(mistake.expected or "" for mistake in mistakes))
+    if len(expected) == 1:
+        return first
+    shown = first.message.split(" is not ", maxsplit=1)[0]
+    hint = next((mistake.hint for mistake in mistakes if mistake.hint), None)
+    return _Mistake(path=first.path, at_key=False, kind=first.kind, message=f"{shown} is not {' or '.join(expected)}", hint=hint)
+
+
+def _mistake(model: type[BaseModel], detail: ErrorDetails, data: Data) -> _Mistake:
+    kind = detail["type"]
+    path, at_key = _clean(detail["loc"], data, missing=kind == "missing")
+    context: Mapping[str, object] = detail.get("ctx", {})
+    value: object = detail["input"]
+    message, hint, expected = detail["msg"], None, None
+    if kind == "extra_forbidden":
+        key = str(path[-1])
+        message, hint = f"unknown field '{key}'", choices_hint(key, _field_names(model, path[:-1]))
+        at_key = True
+    elif kind == "missing":
+        message, hint = f"'{path[-1]}' is missing", f"add '{path[-1]}: ...'"
+    elif kind in {"literal_error", "enum"}:
+        choices = [choice.strip("'") for choice in str(context.get("expected", "")).replace(" or ", ", ").split(", ")]
+        expected = ", ".join(choices) if len(choices) == 1 else f"one of {', '.join(choices)}"
+        message, hint = f"{_show(value)} is not {expected}", did_you_mean(str(value), choices)
+    elif kind in _WRONG_SHAPE:
+        expected = _WRONG_SHAPE[kind]
+        message = f"{_show(value)} is not {expected}"
+    elif kind in _LIMITS:
+        words, limit = _LIMITS[kind]
+        message, hint = f"{_show(value)} is out of range", f"write a number that is {words} {context.get(limit)}"
+    elif "message" in context:
+        message, hint = str(context["message"]), str(context.get("hint") or "") or None
+    elif kind == "value_error":
+        message = str(context.get("error", message))
+    else:
+        message = f"{_show(value)}: {message[:1].lower()}{message[1:]}"
+    return _Mistake(path=path, at_key=at_key, kind=kind, message=message, hint=hint, expected=expected)
+
+
+def _clean(loc: Loc, data: Data, *, missing: bool) -> tuple[Loc, bool]:
+    """Return the part of pydantic's location that exists in the document; the rest names branches of unions."""
+    path: list[str | int] = []
+    at_key = False
+    here = data
+    for index, part in enumerate(loc):
+        if isinstance(here, dict) and part in here:
+            here = here[str(part)]
+            path.append(part)
+        elif isinstance(here, list) and isinstance(part, int) and 0 <= part < len(here):
+            here = here[part]
+            path.append(part)
+        elif part == "[key]":
+            at_key = True
+        elif missing and index == len(loc) - 1:
+            path.append(part)
+    return tuple(path), at_key
+
+
+def _part(data: Data, at: Sequence[str | int]) -> Data:
+    for part in at:
+        if isinstance(data, dict):
+            data = data.get(str(part))
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def _path_of(field: str | None, data: Data) -> Loc:
+    path: list[str | int] = []
+    for part in field.split(".") if field else ():
+        step = int(part) if isinstance(data, list) and part.isdigit() else part
+        path.append(step)
+        data = _part(data, (step,))
+    return tuple(path)
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "an empty value"
+    if isinstance(value, bool):
+        return str(value).lower()
+    shown = f"'{value}'" if isinstance(value, str) else repr(value)
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."
+
+
+def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
+    annotations: list[object] = [model]
+    for part in path:
+        annotations = [found for annotation in annotations for found in _below(annotation, part)]
+    models = [found for annotation in annotations for found in _models_in(annotation)]
+    return list(dict.fromkeys(name for owner in models for field, info in owner.model_fields.items() for name in _spellings(field, info)))
+
+
+def _spellings(name: str, info: FieldInfo) -> list[str]:
+    from pydantic import AliasChoices
+
+    alias = info.validation_alias
+    if isinstance(alias, AliasChoices):
+        return [choice for choice in alias.choices if isinstance(choice, str)]
+    return [alias] if isinstance(alias, str) else [name]
+
+
+def _below(annotation: object, part: str | int) -> Iterator[object]:
+    """Yield what may stand at a key or index below a type."""
+    arguments: tuple[object, ...] = get_args(annotation)
+    origin = get_origin(annotation)
+    if origin in _UNIONS:
+        for inner in arguments:
+            yield from _below(inner, part)
+    elif origin in _LISTS and isinstance(part, int):
+        yield from arguments
+    elif origin in _MAPPINGS:
+        yield arguments[-1]
+    else:
+        for model in _models_in(annotation):
+            yield from (info.annotation for name, info in model.model_fields.items() if part in {name, *_spellings(name, info)})
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in _UNIONS:
+        for inner in get_args(annotation):
+            yield from _models_in(inner)

@@ -1,0 +1,124 @@
+"""Read YAML 1.2 into plain Python, with the place of every key and value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.spots import Data, Spot, source_place
+from clustersim.errors import Place, ScenarioError
+
+_MAX_BYTES: Final = 2_000_000
+"""Larger files are refused: no scenario comes near, and reading them would take minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A document as plain Python, and where each part of it was written."""
+
+    name: str
+    data: dict[str, Data]
+    spot: Spot | None = field(default=None, repr=False)
+    """None when the document never was a text."""
+    lines: tuple[str, ...] = field(default=(), repr=False)
+
+    def place(self, path: Sequence[str | int], *, key: bool = False) -> Place:
+        """Return where the value (or its key) at a path stands, or else its nearest parent.
+
+        Parameters
+        ----------
+        path
+            Keys and list indices from the top.
+        key
+            True for the place of the key instead of the value.
+        """
+        if self.spot is None:
+            return Place(file=self.name)
+        spot, where = self.spot, (self.spot.line, self.spot.column)
+        for depth, part in enumerate(path):
+            child = spot.children.get(part)
+            if child is None:
+                break
+            at_key = spot.keys.get(str(part)) if key and depth == len(path) - 1 else None
+            spot, where = child, at_key or (child.line, child.column)
+        return source_place(self.name, self.lines, *where)
+
+    def with_value(self, path: Sequence[str], value: Data) -> Document:
+        """Return a copy in which one value, and the mappings on the way to it, are set; places stay those of the file."""
+
+        def put(data: Mapping[str, Data], depth: int) -> dict[str, Data]:
+            below = data.get(path[depth])
+            last = depth == len(path) - 1
+            return {**data, path[depth]: value if last else put(below if isinstance(below, dict) else {}, depth + 1)}
+
+        return replace(self, data=put(self.data, 0))
+
+
+def read_document(path: Path) -> Document:
+    """Return a YAML file as a document.
+
+    Raises
+    ------
+    ScenarioError
+        When the file is missing, a directory, too large, binary, empty, not YAML or not a mapping.
+    """
+    name = str(path)
+    if path.is_dir():
+        raise ScenarioError("is a directory, not a file", place=Place(file=name), hint="name a YAML file")
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ScenarioError("no such file", place=Place(file=name), hint=_nearby(path)) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ScenarioError(f"cannot be read: {reason or error}", place=Place(file=name)) from error
+    if len(raw) > _MAX_BYTES:
+        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint="a scenario is a short YAML file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint="write it as a YAML file") from error
+    return parse_document(text, name)
+
+
+def parse_document(text: str, name: str) -> Document:
+    """Return YAML text as a document; ``name`` stands for the file in messages.
+
+    Raises
+    ------
+    ScenarioError
+        When the text is binary, empty, not YAML or not a mapping.
+    """
+    if "\0" in text:
+        raise ScenarioError("is binary, not text", place=Place(file=name), hint="write it as a YAML file")
+    if len(text) > _MAX_BYTES:
+        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint="a scenario is a short YAML file")
+    # Imported here because this module is reachable from `import clustersim`, which has to stay light.
+    from clustersim.documents.composing import read_yaml
+
+    lines = tuple(text.splitlines())
+    read = read_yaml(text, name, lines)
+    if read is None:
+        raise ScenarioError("is empty", place=Place(file=name), hint="write keys and values, such as 'name: my-run'")
+    data, spot = read
+    if not isinstance(data, dict):
+        raise ScenarioError("is not a mapping", place=source_place(name, lines, spot.line, spot.column), hint="write lines of 'key: value'")
+    return Document(name=name, data=data, spot=spot, lines=lines)
+
+
+def plain_document(data: Mapping[str, Data], name: str) -> Document:
+    """Return a document for a mapping that never was a text; its places name only ``name``."""
+    return Document(name=name, data=dict(data))
+
+
+def _nearby(path: Path) -> str | None:
+    try:
+        names = sorted(item.name for item in path.parent.iterdir())
+    except OSError:
+        return f"the directory {path.parent} does not exist"
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean '{path.with_name(close[0])}'?" if close else None
