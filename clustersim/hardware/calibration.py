@@ -1,0 +1,83 @@
+"""Measured efficiencies of an accelerator generation, apart from its data-sheet peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clustersim.hardware.models import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmCalibration:
+    """Matrix products: what a full wave of tiles reaches, and what a short one loses."""
+
+    sustained_fraction: Mapping[str, float]
+    """Share of the dense peak that a deep product of full waves reaches, for each precision."""
+    depth_overhead: float
+    """Steps of k that fill and drain of a tile's pipeline cost."""
+    tiles: tuple[tuple[int, int, float], ...]
+    """(rows, columns, share of the sustained rate) of the tiles that the library chooses from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCalibration:
+    """Fused attention: rate for long sequences and the length at which half of it is reached."""
+
+    forward_fraction: float
+    backward_fraction: float
+    half_length: float
+    """Tokens; without a causal mask."""
+    causal_half_length: float
+    """Tokens; with one: blocks on the diagonal are computed in full."""
+    half_head_dim: float
+    """Head dimension at which half of the rate is reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCalibration:
+    """Costs that do not depend on size."""
+
+    kernel_s: float
+    """From the end of one kernel to the start of the next on a busy stream."""
+    dispatch_s: float
+    """Host time to issue one kernel."""
+    step_s: float
+    """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCalibration:
+    """Collectives: start, hop and ramp-up times, and the usable share of each tier."""
+
+    efficiency: Mapping[str, float]
+    """Usable share of the data-sheet bandwidth for each tier of links."""
+    base_s: float
+    """Start of one collective."""
+    intra_hop_s: float
+    """One step between accelerators of one domain."""
+    inter_hop_s: float
+    """One step between servers."""
+    intra_ramp_s_per_sqrt_byte: float
+    """Ramp-up inside a domain: the time grows by this times the square root of the tensor's bytes."""
+    inter_ramp_s_per_sqrt_byte: float
+    """The same where a group spans domains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """All constants of one generation, with what they were fitted to."""
+
+    name: str
+    generation: str
+    gemm: GemmCalibration
+    attention: AttentionCalibration
+    memory_fraction: float
+    """Share of the data-sheet memory bandwidth that streaming kernels reach."""
+    launch: LaunchCalibration
+    network: NetworkCalibration
+    accelerators: tuple[str, ...]
+    """Those that were measured."""
+    sources: tuple[Source, ...]
+    notes: tuple[tuple[str, str], ...] = ()
+    """(code, message) of what a result should say about these constants."""

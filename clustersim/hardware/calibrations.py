@@ -1,0 +1,141 @@
+"""Find the calibration of an accelerator's generation and check it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from clustersim.documents.data import data_path
+from clustersim.hardware.calibration import (
+    AttentionCalibration,
+    Calibration,
+    GemmCalibration,
+    LaunchCalibration,
+    NetworkCalibration,
+)
+from clustersim.hardware.catalog import read_spec
+from clustersim.hardware.models import Accelerator
+from clustersim.hardware.provenance import built_sources
+from clustersim.hardware.schema import Checked, Spec
+from clustersim.units.fields import PositiveInt, PositiveRatio, Seconds
+
+FALLBACK: Final = "ampere"
+"""Generation whose constants are borrowed where an accelerator's own has none: the one with the most measurements."""
+
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[PositiveRatio, Field(le=1.0)]
+
+
+class TileSpec(Checked):
+    """One tile that the library of matrix products chooses from."""
+
+    rows: PositiveInt
+    columns: PositiveInt
+    share: PositiveRatio
+
+
+class GemmSpec(Checked):
+    """Matrix products."""
+
+    sustained_fraction: dict[str, Share]
+    depth_overhead: NonNegative
+    tiles: list[TileSpec] = Field(min_length=1)
+
+
+class AttentionSpec(Checked):
+    """Fused attention."""
+
+    forward_fraction: Share
+    backward_fraction: Share
+    half_length: NonNegative
+    causal_half_length: NonNegative
+    half_head_dim: NonNegative
+
+
+class LaunchSpec(Checked):
+    """Costs that do not depend on size."""
+
+    kernel: Seconds
+    dispatch: Seconds
+    step: Seconds
+
+
+class NetworkSpec(Checked):
+    """Collectives."""
+
+    efficiency: dict[str, Share]
+    base: Seconds
+    intra_hop: Seconds
+    inter_hop: Seconds
+    intra_ramp: Seconds
+    """For the square root of one byte."""
+    inter_ramp: Seconds
+
+
+class CalibrationSpec(Spec):
+    """``hardware_profiles/calibration/<generation>.yaml``."""
+
+    generation: str
+    accelerators: list[str]
+    """Those that were measured; the rest of the generation shares their constants, and results say so."""
+    notes: dict[str, str] = Field(default_factory=dict)
+    """Flags that every result with this calibration carries."""
+    gemm: GemmSpec
+    attention: AttentionSpec
+    memory_fraction: Share
+    launch: LaunchSpec
+    network: NetworkSpec
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Return the calibration that a file describes; every number in it stands under a source."""
+    spec, _ = read_spec(CalibrationSpec, path)
+    gemm, attention, launch, network = spec.gemm, spec.attention, spec.launch, spec.network
+    return Calibration(
+        name=spec.name,
+        generation=spec.generation,
+        gemm=GemmCalibration(
+            sustained_fraction=dict(gemm.sustained_fraction),
+            depth_overhead=gemm.depth_overhead,
+            tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
+        ),
+        attention=AttentionCalibration(**attention.model_dump()),
+        memory_fraction=spec.memory_fraction,
+        launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
+        network=NetworkCalibration(
+            efficiency=dict(network.efficiency),
+            base_s=network.base,
+            intra_hop_s=network.intra_hop,
+            inter_hop_s=network.inter_hop,
+            intra_ramp_s_per_sqrt_byte=network.intra_ramp,
+            inter_ramp_s_per_sqrt_byte=network.inter_ramp,
+        ),
+        accelerators=tuple(spec.accelerators),
+        sources=built_sources(spec),
+        notes=tuple(spec.notes.items()),
+    )
+
+
+def calibration_for(accelerator: Accelerator) -> Calibration:
+    """Return the calibration of an accelerator's generation, or the borrowed one of another generation, noted as such."""
+    calibration, own = _of_generation(accelerator.generation)
+    if accelerator.name in calibration.accelerators:
+        return calibration
+    if own:
+        measured = ", ".join(calibration.accelerators)
+        note = ("related_calibration", f"{accelerator.name} itself was not measured; it shares the constants of {measured}")
+    else:
+        message = f"{accelerator.name} ({accelerator.generation}) has no calibration; the constants of {calibration.name} are borrowed"
+        note = ("borrowed_calibration", message)
+    return replace(calibration, notes=(*calibration.notes, note))
+
+
+@lru_cache
+def _of_generation(generation: str) -> tuple[Calibration, bool]:
+    folder = data_path("hardware_profiles") / "calibration"
+    own = folder / f"{generation}.yaml"
+    return read_calibration(own if own.is_file() else folder / f"{FALLBACK}.yaml"), own.is_file()

@@ -1,0 +1,149 @@
+"""What a device, host, NIC, switch or node can do at best, in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
+FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch"]
+Routing = Literal["adaptive", "ecmp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where figures come from."""
+
+    title: str
+    url: str
+    """Address, or ``memory`` for a figure that was only remembered and not seen in a source."""
+    accessed: str
+    covers: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One accelerator as its data sheet describes it."""
+
+    name: str
+    vendor: str
+    generation: str
+    """Architecture, such as ``ampere``; calibration is looked up by it when the accelerator has none of its own."""
+    peak_flops_per_s: Mapping[str, float]
+    """Dense matrix peak for each precision: fp32, tf32, fp16, bf16, fp8."""
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    scale_up_bandwidth_bytes_per_s: float
+    """All NVLink or xGMI links together, one direction; 0 without any."""
+    scale_up_links: int
+    pcie_bandwidth_bytes_per_s: float
+    """One direction."""
+    n_multiprocessors: int
+    power_w: float | None
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Processors, memory and storage of a server."""
+
+    name: str
+    n_sockets: int
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    """All sockets together."""
+    socket_link_bandwidth_bytes_per_s: float
+    """Between sockets, one direction."""
+    storage_bandwidth_bytes_per_s: float | None
+    """Sequential read from local NVMe; None without any."""
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic:
+    """One network adapter port."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    """One direction."""
+    latency_s: float
+    """Through the adapter and its PCIe path, one side."""
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """One switch of the scale-out fabric."""
+
+    name: str
+    n_ports: int
+    port_bandwidth_bytes_per_s: float
+    """One direction."""
+    latency_s: float
+    """Port to port."""
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUp:
+    """How the accelerators of one NVLink (or xGMI, or PCIe) domain are wired."""
+
+    kind: ScaleUpKind
+    nodes_per_domain: int = 1
+    """More than one where the domain spans servers, as in an NVL72 rack."""
+    latency_s: float = 0.0
+    """One traversal of the domain."""
+    in_network_reduction: bool = False
+    """True where the switch can add (NVLS)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """The scale-out network, by its shape and proportions."""
+
+    topology: FabricTopology
+    leaf: Switch
+    spine: Switch
+    nodes_per_leaf: int
+    """Servers below one leaf (of one rail, when rail-optimised): the scalable unit."""
+    leaves_per_pod: int = 0
+    """Leaves below one group of spines in a three-tier fabric; 0 for two tiers."""
+    oversubscription: float = 1.0
+    """Bandwidth down over bandwidth up at the leaf."""
+    core_oversubscription: float = 1.0
+    """The same at the top of a pod."""
+    routing: Routing = "adaptive"
+    cable_latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A server: accelerators, the wires between them, host and adapters."""
+
+    name: str
+    accelerator: Accelerator
+    n_accelerators: int
+    scale_up: ScaleUp
+    host: Host
+    nic: Nic
+    n_nics: int
+    accelerators_per_pcie_switch: int
+    power_w: float | None
+    """Maximum of the whole server."""
+    fabric: Fabric
+    """Reference fabric, used where a scenario names none."""
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterProfile:
+    """A reference cluster: so many nodes of one kind on one fabric."""
+
+    name: str
+    title: str
+    node: Node
+    n_nodes: int
+    fabric: Fabric
+    sources: tuple[Source, ...]

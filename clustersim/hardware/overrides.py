@@ -1,0 +1,201 @@
+"""A node as a scenario describes it: a shipped one with changes, or one from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from clustersim.documents.check import validate_part
+from clustersim.documents.text import Document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import load_accelerator, load_host, load_nic, load_node, load_switch, named
+from clustersim.hardware.models import Accelerator, Fabric, Nic, Node, ScaleUp, Source
+from clustersim.hardware.provenance import SCENARIO
+from clustersim.hardware.schema import FabricChange, NicsChange, NodeChange, ScaleUpChange
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+INLINE_NAME: Final = "inline"
+_NEEDED: Final = ("accelerator", "accelerators_per_node", "host", "nics", "scale_up", "fabric")
+
+
+def node_from_mapping(base: str | None, overrides: Mapping[str, object], document: Document, at: Sequence[str | int]) -> Node:
+    """Return a shipped node with some of its fields replaced, or a node made of the given fields alone.
+
+    Parameters
+    ----------
+    base
+        Name of a shipped node, or None for a node from nothing.
+    overrides
+        Any of ``accelerator``, ``accelerators_per_node``, ``nics`` (``model``, ``count``, ``bandwidth``, ``latency``), ``scale_up``
+        (``kind``, ``nodes_per_domain``, ``bandwidth``, ``latency``, ``in_network_reduction``), ``host``,
+        ``accelerators_per_pcie_switch``, ``power`` and ``fabric`` (see :func:`fabric_from_mapping`).
+    document, at
+        Where the mapping stands, for messages.
+
+    Raises
+    ------
+    ScenarioError
+        For an unknown key, an unknown name, a wrong unit, or a field that a node from nothing lacks.
+    """
+    path = tuple(at)
+    change = validate_part(NodeChange, dict(overrides), document, path)
+    if base is None:
+        return _from_nothing(change, document, path)
+    return _changed(load_node(base), change, document, path)
+
+
+def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document: Document, at: Sequence[str | int]) -> Fabric:
+    """Return a network with some of its proportions replaced.
+
+    Parameters
+    ----------
+    base
+        The network to start from.
+    overrides
+        Any of ``topology``, ``leaf``, ``spine``, ``nodes_per_leaf``, ``leaves_per_pod``, ``oversubscription``,
+        ``core_oversubscription``, ``routing`` and ``cable_latency``.
+    document, at
+        Where the mapping stands, for messages.
+
+    Raises
+    ------
+    ScenarioError
+        For an unknown key, an unknown switch or a wrong unit.
+    """
+    path = tuple(at)
+    return _changed_fabric(base, validate_part(FabricChange, dict(overrides), document, path), document, path)
+
+
+def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> Node:
+    accelerator = node.accelerator
+    if change.accelerator is not None:
+        accelerator = named(load_accelerator, change.accelerator, document, (*path, "accelerator"))
+    if change.scale_up is not None:
+        accelerator = _rewired(accelerator, change.scale_up)
+    n_accelerators = change.accelerators_per_node or node.n_accelerators
+    return replace(
+        node,
+        accelerator=accelerator,
+        n_accelerators=n_accelerators,
+        scale_up=node.scale_up if change.scale_up is None else _changed_scale_up(node.scale_up, change.scale_up),
+        host=node.host if change.host is None else named(load_host, change.host, document, (*path, "host")),
+        nic=node.nic if change.nics is None else _changed_nic(node.nic, change.nics, document, (*path, "nics")),
+        n_nics=node.n_nics if change.nics is None or change.nics.count is None else change.nics.count,
+        accelerators_per_pcie_switch=min(change.accelerators_per_pcie_switch or node.accelerators_per_pcie_switch, n_accelerators),
+        power_w=change.power or node.power_w,
+        fabric=node.fabric if change.fabric is None else _changed_fabric(node.fabric, change.fabric, document, (*path, "fabric")),
+        sources=(*node.sources, *_given(change)),
+    )
+
+
+def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:
+    accelerator = _need(change.accelerator, "accelerator", document, path)
+    n_accelerators = _need(change.accelerators_per_node, "accelerators_per_node", document, path)
+    host = _need(change.host, "host", document, path)
+    nics = _need(change.nics, "nics", document, path)
+    scale_up = _need(change.scale_up, "scale_up", document, path)
+    fabric = _need(change.fabric, "fabric", document, path)
+    return Node(
+        name=INLINE_NAME,
+        accelerator=_rewired(named(load_accelerator, accelerator, document, (*path, "accelerator")), scale_up),
+        n_accelerators=n_accelerators,
+        scale_up=_changed_scale_up(ScaleUp(kind=_need(scale_up.kind, "kind", document, (*path, "scale_up"))), scale_up),
+        host=named(load_host, host, document, (*path, "host")),
+        nic=_new_nic(nics, document, (*path, "nics")),
+        n_nics=_need(nics.count, "count", document, (*path, "nics")),
+        accelerators_per_pcie_switch=change.accelerators_per_pcie_switch or 1,
+        power_w=change.power,
+        fabric=_new_fabric(fabric, document, (*path, "fabric")),
+        sources=_given(change),
+    )
+
+
+def _new_nic(change: NicsChange, document: Document, path: Path) -> Nic:
+    if change.model is not None:
+        return _changed_nic(named(load_nic, change.model, document, (*path, "model")), change, document, path)
+    bandwidth = _need(change.bandwidth, "bandwidth", document, path)
+    latency = _need(change.latency, "latency", document, path)
+    return Nic(name=INLINE_NAME, bandwidth_bytes_per_s=bandwidth, latency_s=latency, sources=())
+
+
+def _changed_nic(nic: Nic, change: NicsChange, document: Document, path: Path) -> Nic:
+    found = nic if change.model is None else named(load_nic, change.model, document, (*path, "model"))
+    return replace(
+        found,
+        bandwidth_bytes_per_s=found.bandwidth_bytes_per_s if change.bandwidth is None else change.bandwidth,
+        latency_s=found.latency_s if change.latency is None else change.latency,
+        sources=(*found.sources, *_scenario_source([name for name in ("bandwidth", "latency") if getattr(change, name) is not None])),
+    )
+
+
+def _changed_scale_up(scale_up: ScaleUp, change: ScaleUpChange) -> ScaleUp:
+    return ScaleUp(
+        kind=change.kind or scale_up.kind,
+        nodes_per_domain=change.nodes_per_domain or scale_up.nodes_per_domain,
+        latency_s=scale_up.latency_s if change.latency is None else change.latency,
+        in_network_reduction=scale_up.in_network_reduction if change.in_network_reduction is None else change.in_network_reduction,
+    )
+
+
+def _rewired(accelerator: Accelerator, change: ScaleUpChange) -> Accelerator:
+    if change.bandwidth is None:
+        return accelerator
+    return replace(
+        accelerator,
+        scale_up_bandwidth_bytes_per_s=change.bandwidth,
+        scale_up_links=max(accelerator.scale_up_links, 1),
+        sources=(*accelerator.sources, *_scenario_source(["scale_up"])),
+    )
+
+
+def _new_fabric(change: FabricChange, document: Document, path: Path) -> Fabric:
+    leaf = _need(change.leaf, "leaf", document, path)
+    start = Fabric(
+        topology=_need(change.topology, "topology", document, path),
+        leaf=named(load_switch, leaf, document, (*path, "leaf")),
+        spine=named(load_switch, change.spine or leaf, document, (*path, "spine" if change.spine else "leaf")),
+        nodes_per_leaf=_need(change.nodes_per_leaf, "nodes_per_leaf", document, path),
+    )
+    return _changed_fabric(start, change, document, path)
+
+
+def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, path: Path) -> Fabric:
+    return Fabric(
+        topology=change.topology or fabric.topology,
+        leaf=fabric.leaf if change.leaf is None else named(load_switch, change.leaf, document, (*path, "leaf")),
+        spine=fabric.spine if change.spine is None else named(load_switch, change.spine, document, (*path, "spine")),
+        nodes_per_leaf=change.nodes_per_leaf or fabric.nodes_per_leaf,
+        leaves_per_pod=fabric.leaves_per_pod if change.leaves_per_pod is None else change.leaves_per_pod,
+        oversubscription=change.oversubscription or fabric.oversubscription,
+        core_oversubscription=change.core_oversubscription or fabric.core_oversubscription,
+        routing=change.routing or fabric.routing,
+        cable_latency_s=fabric.cable_latency_s if change.cable_latency is None else change.cable_latency,
+    )
+
+
+def _need(value: T | None, name: str, document: Document, path: Path) -> T:
+    if value is None:
+        field = ".".join(str(part) for part in (*path, name))
+        hint = f"a node from nothing needs {', '.join(_NEEDED)}; or start from a shipped node"
+        raise ScenarioError(f"'{name}' is missing", field=field, hint=hint, place=document.place(path))
+    return value
+
+
+def _given(change: NodeChange) -> tuple[Source, ...]:
+    fields: list[str] = []
+    for name in sorted(change.model_fields_set):
+        value: object = getattr(change, name)
+        if isinstance(value, NicsChange | ScaleUpChange | FabricChange):
+            fields.extend(f"{name}.{inner}" for inner in sorted(value.model_fields_set))
+        else:
+            fields.append(name)
+    return _scenario_source(fields)
+
+
+def _scenario_source(fields: Sequence[str]) -> tuple[Source, ...]:
+    if not fields:
+        return ()
+    return (Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(fields)),)

@@ -1,0 +1,225 @@
+"""What a hardware profile must look like, checked at the edge."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from clustersim.hardware.models import FabricTopology, Routing, ScaleUpKind
+from clustersim.units.fields import Bytes, BytesPerSecond, FlopsPerSecond, NonNegativeInt, PositiveInt, PositiveRatio, Seconds, Watts
+
+PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+Vendor = Literal["nvidia", "amd"]
+PositiveBytes = Annotated[Bytes, Field(gt=0)]
+PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
+PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
+PositivePower = Annotated[Watts, Field(gt=0)]
+
+ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept")
+"""What may stand instead of an address; each asks for a note."""
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("source", "{message}", {"message": message, "hint": hint})
+
+
+class Checked(BaseModel):
+    """Refuses keys that it does not know."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceSpec(Checked):
+    """Where figures come from, and which."""
+
+    title: str = Field(min_length=1)
+    url: str
+    """An address, or a word: ``memory`` (recalled and not seen), ``assumed`` (nobody publishes it), ``derived`` or ``not kept`` (seen)."""
+    accessed: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    covers: list[str] = Field(min_length=1)
+    note: str = ""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if url not in ADDRESS_WORDS and not url.startswith(("https://", "http://")):
+            raise _refusal(f"'{url}' is not an address", f"write https://... or one of {', '.join(ADDRESS_WORDS)}")
+        return url
+
+    @model_validator(mode="after")
+    def _check_note(self) -> SourceSpec:
+        if self.url in ADDRESS_WORDS and not self.note:
+            raise _refusal(f"a source with url '{self.url}' needs a note", "say what is known of the figure")
+        return self
+
+
+class Spec(Checked):
+    """What all profiles have."""
+
+    name: str
+    title: str
+    sources: list[SourceSpec] = Field(min_length=1)
+
+
+class ScaleUpLinksSpec(Checked):
+    """Links of one accelerator to others in its domain."""
+
+    bandwidth: PositiveBandwidth
+    """All links together, one direction."""
+    links: PositiveInt
+
+
+class PcieSpec(Checked):
+    """The way of one accelerator to its host."""
+
+    generation: PositiveInt
+    lanes: PositiveInt
+    bandwidth: PositiveBandwidth
+    """One direction."""
+
+
+class AcceleratorSpec(Spec):
+    """``hardware_profiles/accelerators/<name>.yaml``."""
+
+    vendor: Vendor
+    generation: str
+    peak_flops: dict[PeakPrecision, PositiveFlops] = Field(min_length=1)
+    """Dense, without structured sparsity."""
+    memory: PositiveBytes
+    """As the data sheet rounds it."""
+    reported_memory: PositiveBytes | None = None
+    """As the driver reports it; it decides what fits, where it is known."""
+    memory_bandwidth: PositiveBandwidth
+    scale_up: ScaleUpLinksSpec | None = None
+    pcie: PcieSpec
+    multiprocessors: PositiveInt
+    power: PositivePower | None = None
+
+
+class HostSpec(Spec):
+    """``hardware_profiles/hosts/<name>.yaml``."""
+
+    sockets: PositiveInt
+    memory: PositiveBytes
+    memory_bandwidth: PositiveBandwidth
+    """All sockets together."""
+    socket_bandwidth: PositiveBandwidth
+    """Between sockets, one direction."""
+    storage_bandwidth: PositiveBandwidth | None = None
+    """Sequential read from local NVMe."""
+
+
+class NicSpec(Spec):
+    """``hardware_profiles/nics/<name>.yaml``."""
+
+    bandwidth: PositiveBandwidth
+    """One direction."""
+    latency: Seconds
+
+
+class SwitchSpec(Spec):
+    """``hardware_profiles/switches/<name>.yaml``."""
+
+    ports: PositiveInt
+    port_bandwidth: PositiveBandwidth
+    """One direction."""
+    latency: Seconds
+
+
+class FabricSpec(Checked):
+    """A scale-out network by its shape and proportions."""
+
+    topology: FabricTopology
+    leaf: str
+    spine: str
+    nodes_per_leaf: PositiveInt
+    leaves_per_pod: NonNegativeInt = 0
+    oversubscription: PositiveRatio = 1.0
+    core_oversubscription: PositiveRatio = 1.0
+    routing: Routing = "adaptive"
+    cable_latency: Seconds = 0.0
+
+
+class ScaleUpSpec(Checked):
+    """How the accelerators of a node, or of a rack, are wired."""
+
+    kind: ScaleUpKind
+    nodes_per_domain: PositiveInt = 1
+    latency: Seconds = 0.0
+    in_network_reduction: bool = False
+
+
+class NicsSpec(Checked):
+    """Adapters of one node for the scale-out network."""
+
+    model: str
+    count: PositiveInt
+
+
+class NodeSpec(Spec):
+    """``hardware_profiles/nodes/<name>.yaml``."""
+
+    accelerator: str
+    accelerators_per_node: PositiveInt
+    scale_up: ScaleUpSpec
+    host: str
+    nics: NicsSpec
+    accelerators_per_pcie_switch: PositiveInt
+    power: PositivePower | None = None
+    fabric: FabricSpec
+
+
+class ClusterSpec(Spec):
+    """``hardware_profiles/clusters/<name>.yaml``."""
+
+    node: str
+    nodes: PositiveInt
+    fabric: FabricSpec
+
+
+class NicsChange(Checked):
+    """What a scenario may change about the adapters."""
+
+    model: str | None = None
+    count: PositiveInt | None = None
+    bandwidth: PositiveBandwidth | None = None
+    latency: Seconds | None = None
+
+
+class ScaleUpChange(Checked):
+    """What a scenario may change about the wires inside a node."""
+
+    kind: ScaleUpKind | None = None
+    nodes_per_domain: PositiveInt | None = None
+    bandwidth: PositiveBandwidth | None = None
+    latency: Seconds | None = None
+    in_network_reduction: bool | None = None
+
+
+class FabricChange(Checked):
+    """What a scenario may change about the network between nodes."""
+
+    topology: FabricTopology | None = None
+    leaf: str | None = None
+    spine: str | None = None
+    nodes_per_leaf: PositiveInt | None = None
+    leaves_per_pod: NonNegativeInt | None = None
+    oversubscription: PositiveRatio | None = None
+    core_oversubscription: PositiveRatio | None = None
+    routing: Routing | None = None
+    cable_latency: Seconds | None = None
+
+
+class NodeChange(Checked):
+    """What a scenario may change about a node, or must say when it describes one from nothing."""
+
+    accelerator: str | None = None
+    accelerators_per_node: PositiveInt | None = None
+    nics: NicsChange | None = None
+    scale_up: ScaleUpChange | None = None
+    host: str | None = None
+    accelerators_per_pcie_switch: PositiveInt | None = None
+    power: PositivePower | None = None
+    fabric: FabricChange | None = None

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from clustersim.hardware.build import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch
+from clustersim.hardware.catalog import load_switch
+from clustersim.hardware.schema import AcceleratorSpec, FabricSpec, HostSpec, NicSpec, ScaleUpSpec, SwitchSpec
+
+SOURCES = [{"title": "T", "url": "https://example.org", "accessed": "2026-11-20", "covers": ["memory"]}]
+ACCELERATOR: dict[str, object] = {
+    "name": "toy",
+    "title": "A toy",
+    "vendor": "amd",
+    "generation": "toy",
+    "peak_flops": {"fp32": "1 TFLOP/s"},
+    "memory": "16 GB",
+    "memory_bandwidth": "1 TB/s",
+    "pcie": {"generation": 4, "lanes": 16, "bandwidth": "31.5 GB/s"},
+    "multiprocessors": 10,
+    "sources": SOURCES,
+}
+
+
+def test_an_accelerator_without_links_has_no_scale_up_bandwidth() -> None:
+    accelerator = build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR))
+
+    assert (accelerator.scale_up_bandwidth_bytes_per_s, accelerator.scale_up_links) == (0.0, 0)
+    assert accelerator.power_w is None
+    assert accelerator.sources[0].covers == ("memory",)
+
+
+def test_what_the_driver_reports_decides_what_fits() -> None:
+    spec = AcceleratorSpec.model_validate({**ACCELERATOR, "reported_memory": "15 GiB"})
+
+    assert build_accelerator(spec).memory_bytes == 15 * 2**30
+    assert build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR)).memory_bytes == 16e9
+
+
+def test_peaks_cannot_be_changed_after_loading() -> None:
+    peaks = build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR)).peak_flops_per_s
+
+    with pytest.raises(TypeError):
+        peaks["fp32"] = 0.0  # pyright: ignore[reportIndexIssue] # the point of the test
+
+
+def test_a_host_may_have_no_storage() -> None:
+    spec = HostSpec.model_validate(
+        {
+            "name": "h",
+            "title": "H",
+            "sockets": 2,
+            "memory": "1 TB",
+            "memory_bandwidth": "400 GB/s",
+            "socket_bandwidth": "100 GB/s",
+            "sources": SOURCES,
+        }
+    )
+
+    host = build_host(spec)
+
+    assert (host.n_sockets, host.memory_bytes, host.socket_link_bandwidth_bytes_per_s) == (2, 1e12, 100e9)
+    assert host.storage_bandwidth_bytes_per_s is None
+
+
+def test_network_parts_are_in_si_units() -> None:
+    nic = build_nic(NicSpec.model_validate({"name": "n", "title": "N", "bandwidth": "400 Gbit/s", "latency": "1 us", "sources": SOURCES}))
+    switch = build_switch(
+        SwitchSpec.model_validate(
+            {"name": "s", "title": "S", "ports": 64, "port_bandwidth": "400 Gbit/s", "latency": "150 ns", "sources": SOURCES}
+        )
+    )
+
+    assert (nic.bandwidth_bytes_per_s, nic.latency_s) == (50e9, 1e-6)
+    assert (switch.n_ports, switch.port_bandwidth_bytes_per_s, switch.latency_s) == (64, 50e9, 150e-9)
+
+
+def test_a_plain_domain_is_one_node_without_reductions_in_the_switch() -> None:
+    scale_up = build_scale_up(ScaleUpSpec(kind="nvswitch"))
+
+    assert (scale_up.nodes_per_domain, scale_up.in_network_reduction) == (1, False)
+
+
+def test_a_plain_fabric_has_two_tiers_and_full_bandwidth() -> None:
+    switch = load_switch("qm9700-ndr")
+
+    fabric = build_fabric(FabricSpec(topology="leaf_spine", leaf="a", spine="b", nodes_per_leaf=8), switch, switch)
+
+    assert (fabric.leaves_per_pod, fabric.oversubscription, fabric.core_oversubscription) == (0, 1.0, 1.0)
+    assert fabric.routing == "adaptive"
