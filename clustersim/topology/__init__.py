@@ -1,0 +1,37 @@
+"""Lay the wires of a cluster as directed links, and give the route between two ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
+from clustersim.topology.bridge_pairs import bridge_pairs
+from clustersim.topology.cube_mesh import cube_mesh
+from clustersim.topology.fabrics import FabricTree, fat_tree, leaf_spine, rail_optimized, single_switch
+from clustersim.topology.full_mesh import full_mesh
+from clustersim.topology.nvswitch import nvswitch
+from clustersim.topology.pcie import no_scale_up
+from clustersim.topology.wires import ScaleUpWiring
+
+SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = MappingProxyType(
+    {
+        "nvswitch": nvswitch,
+        "cube_mesh": cube_mesh,
+        "full_mesh": full_mesh,
+        "bridge_pairs": bridge_pairs,
+        "pcie": no_scale_up,
+    }
+)
+"""How the accelerators of one node are joined."""
+
+FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, int, int], FabricTree]]] = MappingProxyType(
+    {
+        "single_switch": single_switch,
+        "leaf_spine": leaf_spine,
+        "rail_optimized": rail_optimized,
+        "fat_tree": fat_tree,
+    }
+)
+"""How the adapters of so many nodes, so many in each, hang at leaves."""

@@ -1,0 +1,119 @@
+"""What one half of a cluster can send to the other half at once."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.pcie import n_pcie_switches, socket_of_switch
+from clustersim.topology.wired import WiredCluster
+
+
+def bisection_bandwidth_bytes_per_s(cluster: WiredCluster) -> float:
+    """Return what the first half of a cluster can send to the second half at once, in bytes per second, one direction.
+
+    In a cluster of several scale-up domains the halves are domains, in order, and the adapters and the fabric are what
+    limits. In a cluster of one domain the halves are ranks, in order. Of an odd number the second half gets one more.
+
+    Notes
+    -----
+    A tree needs no search for its maximum flow. Below each switch, from the bottom up, senders and receivers are matched
+    as far as they go; the rest climbs, as far as the way up (of what is still to be sent) or down (of what is still to be
+    received) allows. Matching low never hurts: a flow that climbs and one that comes down through the same switch can
+    be exchanged for one that turns there, and for whatever was at their other ends.
+    """
+    if cluster.n_domains > 1:
+        return _across_domains(cluster)
+    if len(cluster.wiring.ports):
+        return _across_switch(cluster)
+    return _across_node(cluster)
+
+
+def _across_domains(cluster: WiredCluster) -> float:
+    wiring, tree = cluster.wiring, cluster.tree
+    assert tree is not None  # several domains imply a fabric
+    half = cluster.n_domains // 2 * cluster.node.scale_up.nodes_per_domain
+    node, adapter = np.divmod(np.arange(cluster.n_nodes * wiring.n_adapters, dtype=np.int64), wiring.n_adapters)
+    transmit = np.array([wiring.number_of(f"nic{index}/tx") for index in range(wiring.n_adapters)], dtype=np.int64)
+    receive = np.array([wiring.number_of(f"nic{index}/rx") for index in range(wiring.n_adapters)], dtype=np.int64)
+    base = node * len(wiring.wires)
+    supply = np.where(node < half, cluster.bandwidth_bytes_per_s[base + transmit[adapter]], 0.0)
+    demand = np.where(node < half, 0.0, cluster.bandwidth_bytes_per_s[base + receive[adapter]])
+    met, supply, demand = _matched(supply, demand, tree.leaf_of(node, adapter), tree.n_leaves)
+    if tree.n_leaves > 1:
+        leaves = np.arange(tree.n_leaves, dtype=np.int64)
+        up = cluster.leaf_up(leaves)
+        supply, demand = _climbing(cluster, supply, demand, up)
+        met_in_pod, supply, demand = _matched(supply, demand, tree.pod_of(leaves), tree.n_pods)
+        met += met_in_pod
+    if tree.n_pods > 1:
+        supply, demand = _climbing(cluster, supply, demand, cluster.pod_up(np.arange(tree.n_pods, dtype=np.int64)))
+    return met + min(float(supply.sum()), float(demand.sum()))
+
+
+def _across_switch(cluster: WiredCluster) -> float:
+    half = cluster.n_ranks // 2
+    base = np.repeat(np.arange(cluster.n_nodes, dtype=np.int64) * len(cluster.wiring.wires), cluster.node.n_accelerators)
+    up, down = (base + np.tile(cluster.wiring.ports[:, side], cluster.n_nodes) for side in (0, 1))
+    sent = float(cluster.bandwidth_bytes_per_s[up[:half]].sum())
+    return min(sent, float(cluster.bandwidth_bytes_per_s[down[half:]].sum()))
+
+
+def _across_node(cluster: WiredCluster) -> float:
+    """Return the direct links that cross the middle and, where PCIe joins the domain, what its tree adds."""
+    n, wiring, half = cluster.node.n_accelerators, cluster.wiring, cluster.node.n_accelerators // 2
+    direct = np.array(
+        [wiring.inside[a * n + b, 0] for a in range(half) for b in range(half, n) if _is_direct(cluster, a, b)], dtype=np.int64
+    )
+    crossing = float(cluster.bandwidth_bytes_per_s[direct].sum())
+    return crossing + (_across_pcie(cluster) if wiring.pcie_in_domain else 0.0)
+
+
+def _is_direct(cluster: WiredCluster, a: int, b: int) -> bool:
+    return int((cluster.wiring.inside[a * cluster.node.n_accelerators + b] >= 0).sum()) == 1
+
+
+def _across_pcie(cluster: WiredCluster) -> float:
+    node, wiring, bandwidth_bytes_per_s = cluster.node, cluster.wiring, cluster.bandwidth_bytes_per_s
+    ranks = np.arange(node.n_accelerators, dtype=np.int64)
+    half = node.n_accelerators // 2
+    up = np.array([wiring.number_of(f"gpu{rank}/pcie/up") for rank in ranks], dtype=np.int64)
+    supply = np.where(ranks < half, bandwidth_bytes_per_s[up], 0.0)
+    demand = np.where(ranks < half, 0.0, bandwidth_bytes_per_s[up + 1])
+    n_switches = n_pcie_switches(node)
+    met, supply, demand = _matched(supply, demand, ranks // node.accelerators_per_pcie_switch, n_switches)
+    switch_up = np.array([wiring.number_of(f"pcie{switch}/up") for switch in range(n_switches)], dtype=np.int64)
+    supply, demand = _climbing(cluster, supply, demand, switch_up)
+    socket = np.array([socket_of_switch(node, switch) for switch in range(n_switches)], dtype=np.int64)
+    met_in_socket, supply, demand = _matched(supply, demand, socket, node.host.n_sockets)
+    return met + met_in_socket + _across_sockets(cluster, supply, demand)
+
+
+def _across_sockets(cluster: WiredCluster, supply: FloatArray, demand: FloatArray) -> float:
+    """Return the least cut between sockets that still send and sockets that still receive: every division is tried."""
+    n_sockets = len(supply)
+    cuts: list[float] = []
+    for sends in product((False, True), repeat=n_sockets):
+        cut = sum(float(demand[k]) if sends[k] else float(supply[k]) for k in range(n_sockets))
+        for a in range(n_sockets):
+            for b in range(n_sockets):
+                if sends[a] and not sends[b]:
+                    cut += float(cluster.bandwidth_bytes_per_s[cluster.wiring.number_of(f"socket{a}/to{b}")])
+        cuts.append(cut)
+    return min(cuts)
+
+
+def _matched(supply: FloatArray, demand: FloatArray, group: IntArray, n_groups: int) -> tuple[float, FloatArray, FloatArray]:
+    """Return what senders and receivers of the same group exchange, and what is left of each group."""
+    sent = np.bincount(group, weights=supply, minlength=n_groups).astype(np.float64)
+    received = np.bincount(group, weights=demand, minlength=n_groups).astype(np.float64)
+    met = np.minimum(sent, received)
+    return float(met.sum()), sent - met, received - met
+
+
+def _climbing(cluster: WiredCluster, supply: FloatArray, demand: FloatArray, up: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return what gets through the ways up and down; the id of a way down is the one after its way up."""
+    bandwidth_bytes_per_s = cluster.bandwidth_bytes_per_s
+    return np.minimum(supply, bandwidth_bytes_per_s[up]), np.minimum(demand, bandwidth_bytes_per_s[up + 1])

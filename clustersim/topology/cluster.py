@@ -1,0 +1,111 @@
+"""A cluster as arrays of directed links and the routes between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.hardware.models import Fabric, Node
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine")
+"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction of a cable, a bundle of cables, or an on-board connection."""
+
+    name: str
+    tier: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Routes of many pairs in compressed rows: pair i uses ``link_ids[starts[i]:starts[i + 1]]``.
+
+    ``weights`` is the share of the pair's bytes that each link carries: 1, or less where routing spreads a flow.
+    """
+
+    starts: IntArray
+    link_ids: IntArray
+    weights: FloatArray
+    latency_s: FloatArray
+    """One way, for each pair."""
+
+
+class Cluster(Protocol):
+    """What the floors above may ask of a cluster. A link's id is its place in ``links`` and in the link arrays."""
+
+    @property
+    def node(self) -> Node:
+        """The node that the cluster is made of."""
+        ...
+
+    @property
+    def fabric(self) -> Fabric:
+        """The network between the nodes."""
+        ...
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        ...
+
+    @property
+    def n_ranks(self) -> int:
+        """Number of accelerators; ranks count them node by node."""
+        ...
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """All links, by id."""
+        ...
+
+    @property
+    def bandwidth_bytes_per_s(self) -> FloatArray:
+        """Bandwidth of each link, by id."""
+        ...
+
+    @property
+    def latency_s(self) -> FloatArray:
+        """Latency of each link, by id."""
+        ...
+
+    @property
+    def tier_index(self) -> IntArray:
+        """Place in ``TIERS`` of each link's tier, by id."""
+        ...
+
+    def node_of(self, ranks: IntArray) -> IntArray:
+        """Return the node of each rank."""
+        ...
+
+    def domain_of(self, ranks: IntArray) -> IntArray:
+        """Return the scale-up domain of each rank."""
+        ...
+
+    def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
+        """Return the route from each source to the destination at the same place."""
+        ...
+
+
+def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
+    """Return the links from one rank to another, in order, for people to read.
+
+    Raises
+    ------
+    ScenarioError
+        A rank is outside the cluster.
+    """
+    found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))
+    links = cluster.links
+    return tuple(links[int(link_id)] for link_id in found.link_ids)

@@ -1,0 +1,121 @@
+"""Nodes and fabrics with figures chosen so that a mistake shows: no two bandwidths and no two latencies are alike."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+
+from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Host, Nic, Node, Routing, ScaleUp, ScaleUpKind, Switch
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import WiredCluster
+
+SCALE_UP_BYTES_PER_S = 420e9
+PCIE_BYTES_PER_S = 32e9
+SOCKET_BYTES_PER_S = 20e9
+NIC_BYTES_PER_S = 25e9
+SCALE_UP_S = 0.5e-6
+NIC_S = 1.0e-6
+LEAF_S = 0.2e-6
+SPINE_S = 0.4e-6
+CABLE_S = 0.03e-6
+
+SCALE_UP_LINKS: dict[ScaleUpKind, int] = {"nvswitch": 12, "cube_mesh": 6, "full_mesh": 7, "bridge_pairs": 4, "pcie": 0}
+
+
+def make_fabric(
+    topology: FabricTopology = "rail_optimized",
+    *,
+    nodes_per_leaf: int = 2,
+    leaves_per_pod: int = 0,
+    oversubscription: float = 1.0,
+    core_oversubscription: float = 1.0,
+    routing: Routing = "adaptive",
+) -> Fabric:
+    return Fabric(
+        topology=topology,
+        leaf=Switch(name="leaf", n_ports=64, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=LEAF_S, sources=()),
+        spine=Switch(name="spine", n_ports=64, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=SPINE_S, sources=()),
+        nodes_per_leaf=nodes_per_leaf,
+        leaves_per_pod=leaves_per_pod,
+        oversubscription=oversubscription,
+        core_oversubscription=core_oversubscription,
+        routing=routing,
+        cable_latency_s=CABLE_S,
+    )
+
+
+def make_node(
+    kind: ScaleUpKind = "nvswitch",
+    *,
+    n_accelerators: int = 8,
+    n_nics: int = 8,
+    accelerators_per_pcie_switch: int = 2,
+    n_sockets: int = 2,
+    nodes_per_domain: int = 1,
+    scale_up_links: int | None = None,
+    nic_latency_s: float = NIC_S,
+    fabric: Fabric | None = None,
+) -> Node:
+    links = SCALE_UP_LINKS[kind] if scale_up_links is None else scale_up_links
+    accelerator = Accelerator(
+        name="card",
+        vendor="nobody",
+        generation="test",
+        peak_flops_per_s={"bf16": 1e15},
+        memory_bytes=80e9,
+        memory_bandwidth_bytes_per_s=3e12,
+        scale_up_bandwidth_bytes_per_s=SCALE_UP_BYTES_PER_S if links else 0.0,
+        scale_up_links=links,
+        pcie_bandwidth_bytes_per_s=PCIE_BYTES_PER_S,
+        n_multiprocessors=100,
+        power_w=None,
+        sources=(),
+    )
+    host = Host(
+        name="host",
+        n_sockets=n_sockets,
+        memory_bytes=1e12,
+        memory_bandwidth_bytes_per_s=4e11,
+        socket_link_bandwidth_bytes_per_s=SOCKET_BYTES_PER_S,
+        storage_bandwidth_bytes_per_s=None,
+        sources=(),
+    )
+    return Node(
+        name="box",
+        accelerator=accelerator,
+        n_accelerators=n_accelerators,
+        scale_up=ScaleUp(kind=kind, nodes_per_domain=nodes_per_domain, latency_s=SCALE_UP_S),
+        host=host,
+        nic=Nic(name="nic", bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=nic_latency_s, sources=()),
+        n_nics=n_nics,
+        accelerators_per_pcie_switch=accelerators_per_pcie_switch,
+        power_w=None,
+        fabric=fabric or make_fabric(),
+        sources=(),
+    )
+
+
+def ranks(*values: int) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def all_pairs(n_ranks: int) -> tuple[IntArray, IntArray]:
+    sources, destinations = np.divmod(np.arange(n_ranks * n_ranks, dtype=np.int64), n_ranks)
+    return sources, destinations
+
+
+def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> nx.DiGraph:
+    """Return what the links join, with capacities; built from the ends of the links and from nothing else."""
+    graph: nx.DiGraph = nx.DiGraph()
+    for link_id, link in enumerate(cluster.links):
+        if tiers is not None and link.tier not in tiers:
+            continue
+        tail, head = cluster.ends(link_id)
+        before = graph.edges[tail, head]["capacity"] if graph.has_edge(tail, head) else 0.0
+        graph.add_edge(tail, head, capacity=before + link.bandwidth_bytes_per_s)
+    return graph
+
+
+def accelerator_name(cluster: WiredCluster, rank: int) -> str:
+    node, index = divmod(rank, cluster.node.n_accelerators)
+    return f"node{node}/gpu{index}"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clustersim.errors import ScenarioError
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import route
+from clustersim.topology.nvswitch import nvswitch
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, all_pairs, make_node
+
+
+def test_a_route_goes_up_from_the_sender_and_down_to_the_receiver() -> None:
+    cluster = build_cluster(make_node(), 4)
+
+    links = route(cluster, 25, 30)
+
+    assert [link.name for link in links] == ["node3/gpu1/nvlink/up", "node3/gpu6/nvlink/down"]
+    assert {link.tier for link in links} == {"nvlink"}
+
+
+def test_each_accelerator_has_its_full_bandwidth_both_ways() -> None:
+    wiring = nvswitch(make_node())
+
+    assert len(wiring.wires) == 16
+    assert {wire.bandwidth_bytes_per_s for wire in wiring.wires} == {SCALE_UP_BYTES_PER_S}
+
+
+def test_a_route_takes_the_latency_of_one_traversal() -> None:
+    cluster = build_cluster(make_node(), 1)
+
+    assert sum(link.latency_s for link in route(cluster, 0, 7)) == SCALE_UP_S
+
+
+def test_a_domain_of_many_trays_is_joined_by_one_switch() -> None:
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 36)
+
+    names = [link.name for link in route(cluster, 2, 70)]
+
+    assert names == ["node0/gpu2/nvlink/up", "node17/gpu2/nvlink/down"]
+    assert cluster.ends(0)[1] == "domain0/nvswitch"
+
+
+def test_neighbouring_racks_talk_over_the_fabric() -> None:
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 36)
+
+    tiers = [link.tier for link in route(cluster, 71, 72)]
+
+    assert tiers[0] == "pcie"
+    assert "nic" in tiers
+    assert "nvlink" not in tiers
+
+
+def test_every_tray_of_a_rack_reaches_every_other_over_two_links() -> None:
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 18)
+    sources, destinations = all_pairs(72)
+
+    lengths = np.diff(cluster.routes(sources, destinations).starts)
+
+    np.testing.assert_array_equal(lengths, np.where(sources == destinations, 0, 2))
+
+
+def test_an_accelerator_without_links_cannot_hang_at_a_switch() -> None:
+    node = make_node(scale_up_links=0)
+
+    with pytest.raises(ScenarioError, match="card has no scale-up links, but box wires them as nvswitch") as caught:
+        nvswitch(node)
+
+    assert caught.value.field == "cluster.accelerator"
+    assert "scale_up kind 'pcie'" in str(caught.value)
