@@ -38,10 +38,32 @@ class TileSpec(Checked):
     share: PositiveRatio
 
 
+class SustainedSpec(Checked):
+    """Share of the peak for each precision; ``default`` serves those that were not measured."""
+
+    default: Share
+    fp32: Share | None = None
+    tf32: Share | None = None
+    fp16: Share | None = None
+    bf16: Share | None = None
+    fp8: Share | None = None
+
+
+class EfficiencySpec(Checked):
+    """Usable share of the bandwidth of each tier."""
+
+    nvlink: Share
+    pcie: Share
+    socket: Share
+    nic: Share
+    leaf: Share
+    spine: Share
+
+
 class GemmSpec(Checked):
     """Matrix products."""
 
-    sustained_fraction: dict[str, Share]
+    sustained_fraction: SustainedSpec
     depth_overhead: NonNegative
     tiles: list[TileSpec] = Field(min_length=1)
 
@@ -67,7 +89,7 @@ class LaunchSpec(Checked):
 class NetworkSpec(Checked):
     """Collectives."""
 
-    efficiency: dict[str, Share]
+    efficiency: EfficiencySpec
     base: Seconds
     intra_hop: Seconds
     inter_hop: Seconds
@@ -99,7 +121,7 @@ def read_calibration(path: Path) -> Calibration:
         name=spec.name,
         generation=spec.generation,
         gemm=GemmCalibration(
-            sustained_fraction=dict(gemm.sustained_fraction),
+            sustained_fraction=gemm.sustained_fraction.model_dump(exclude_none=True),
             depth_overhead=gemm.depth_overhead,
             tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
         ),
@@ -107,7 +129,7 @@ def read_calibration(path: Path) -> Calibration:
         memory_fraction=spec.memory_fraction,
         launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
         network=NetworkCalibration(
-            efficiency=dict(network.efficiency),
+            efficiency=network.efficiency.model_dump(),
             base_s=network.base,
             intra_hop_s=network.intra_hop,
             inter_hop_s=network.inter_hop,

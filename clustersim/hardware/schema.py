@@ -84,7 +84,7 @@ class AcceleratorSpec(Spec):
     """``hardware_profiles/accelerators/<name>.yaml``."""
 
     vendor: Vendor
-    generation: str
+    generation: str = Field(pattern="^[a-z0-9]+$")
     peak_flops: dict[PeakPrecision, PositiveFlops] = Field(min_length=1)
     """Dense, without structured sparsity."""
     memory: PositiveBytes

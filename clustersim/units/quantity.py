@@ -26,6 +26,8 @@ _SMALL: Final = "munp"
 _LONGEST_TEXT: Final = 64
 _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
+_TWO_SCALES: Final = re.compile(r"[A-Za-z]B$")
+"""A count in billions is written with B, which takes no further prefix."""
 _BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -115,7 +117,7 @@ def parse_quantity(text: object, unit: str) -> float:
     """
     form = _UNITS[unit]
     written = _as_text(text, form)
-    if not _SHAPE.fullmatch(written):
+    if not _SHAPE.fullmatch(written) or (unit == "count" and _TWO_SCALES.search(written)):
         raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
     if unit != "count" and _BARE.fullmatch(written):
         raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as '{form.example}'")

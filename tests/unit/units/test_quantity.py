@@ -76,6 +76,7 @@ def test_a_bare_number_is_refused(bare: object, unit: str) -> None:
         ("25 mb/s", "B/s"),
         ("25 mB", "B"),
         ("5m", "count"),
+        ("15 TB", "count"),
         ("3.35 tb/s", "B/s"),
         ("5 GB/s/s", "B/s"),
         ("5 T B", "B"),

@@ -1,0 +1,235 @@
+"""Every accelerator gets constants, every constant has a source, and what was not measured says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import FALLBACK, calibration_for, read_calibration
+from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.topology.cluster import TIERS
+
+FILES = sorted((data_path("hardware_profiles") / "calibration").glob("*.yaml"))
+GENERATIONS = [path.stem for path in FILES]
+
+TEXT = """\
+name: test
+title: A device for tests
+generation: test
+accelerators: [card]
+notes: {careful: these constants are invented}
+gemm:
+  sustained_fraction: {default: 0.8, fp8: 0.6}
+  depth_overhead: 40
+  tiles:
+    - {rows: 256, columns: 128, share: 1.0}
+    - {rows: 64, columns: 64, share: 0.9}
+attention: {forward_fraction: 0.7, backward_fraction: 0.6, half_length: 100, causal_half_length: 500, half_head_dim: 20}
+memory_fraction: 0.75
+launch: {kernel: 2 us, dispatch: 6 us, step: 10 ms}
+network:
+  efficiency: {nvlink: 0.8, pcie: 0.8, socket: 0.8, nic: 0.9, leaf: 0.9, spine: 0.9}
+  base: 15 us
+  intra_hop: 1.5 us
+  inter_hop: 8 us
+  intra_ramp: 15 ns
+  inter_ramp: 30 ns
+sources:
+  - title: invented
+    url: https://example.org
+    accessed: 2026-11-21
+    covers: [gemm, attention, memory_fraction, launch, network]
+"""
+
+
+def calibration(tmp_path: Path, *changes: tuple[str, str]) -> Calibration:
+    """Return the calibration of the text above, changed in the named places."""
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file = tmp_path / "test.yaml"
+    file.write_text(text, encoding="utf-8")
+    return read_calibration(file)
+
+
+def refusal(tmp_path: Path, *changes: tuple[str, str]) -> ScenarioError:
+    with pytest.raises(ScenarioError) as caught:
+        calibration(tmp_path, *changes)
+    return caught.value
+
+
+def codes(of: Calibration) -> list[str]:
+    return [code for code, _ in of.notes]
+
+
+def test_a_file_is_read_into_seconds_and_fractions(tmp_path: Path) -> None:
+    read = calibration(tmp_path)
+
+    assert (read.name, read.generation, read.accelerators) == ("test", "test", ("card",))
+    assert (read.launch.kernel_s, read.launch.dispatch_s, read.launch.step_s) == (2e-6, 6e-6, 0.01)
+    assert (read.network.base_s, read.network.intra_hop_s, read.network.inter_hop_s) == (15e-6, 1.5e-6, 8e-6)
+    assert (read.network.intra_ramp_s_per_sqrt_byte, read.network.inter_ramp_s_per_sqrt_byte) == (15e-9, 30e-9)
+    assert read.gemm.tiles == ((256, 128, 1.0), (64, 64, 0.9))
+    assert read.gemm.sustained_fraction == {"default": 0.8, "fp8": 0.6}
+    assert (read.attention.forward_fraction, read.attention.half_head_dim) == (0.7, 20.0)
+    assert read.memory_fraction == 0.75
+    assert read.notes == (("careful", "these constants are invented"),)
+    assert [source.url for source in read.sources] == ["https://example.org"]
+
+
+@pytest.mark.parametrize("field", ["gemm", "attention", "memory_fraction", "launch", "network"])
+def test_a_number_that_no_source_covers_does_not_load(tmp_path: Path, field: str) -> None:
+    covers = ["gemm", "attention", "memory_fraction", "launch", "network"]
+    left = ", ".join(cover for cover in covers if cover != field)
+
+    error = refusal(tmp_path, ("gemm, attention, memory_fraction, launch, network", left))
+
+    assert error.message.startswith(f"no source covers '{field}")
+    assert error.place is not None
+
+
+def test_a_part_may_be_covered_and_the_rest_is_missed(tmp_path: Path) -> None:
+    error = refusal(tmp_path, ("launch, network]", "launch, network.efficiency]"))
+
+    assert error.field == "network.base"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("memory_fraction: 0.75", "memory_fraction: 1.1"),
+        ("memory_fraction: 0.75", "memory_fraction: 0"),
+        ("forward_fraction: 0.7", "forward_fraction: -0.1"),
+        ("nvlink: 0.8", "nvlink: 1.5"),
+        ("default: 0.8", "default: 2"),
+    ],
+)
+def test_nothing_reaches_more_than_its_peak_or_nothing_at_all(tmp_path: Path, old: str, new: str) -> None:
+    assert refusal(tmp_path, (old, new)).place is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("base: 15 us", "base: 15"),
+        ("dispatch: 6 us", "dispatch: -6 us"),
+        ("depth_overhead: 40", "depth_overhead: .nan"),
+        ("rows: 256", "rows: 0"),
+        ("half_length: 100", "half_length: .inf"),
+        ("memory_fraction: 0.75\n", ""),
+        ("kernel: 2 us", "kernal: 2 us"),
+    ],
+)
+def test_a_mistake_in_a_file_is_refused_at_its_place(tmp_path: Path, old: str, new: str) -> None:
+    error = refusal(tmp_path, (old, new))
+
+    assert error.place is not None
+    assert error.place.file.endswith("test.yaml")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_shipped_file_loads_and_is_named_after_its_generation(path: Path) -> None:
+    read = read_calibration(path)
+
+    assert path.stem == read.generation
+    assert read.accelerators
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_shipped_file_knows_all_tiers_and_all_precisions(path: Path) -> None:
+    read = read_calibration(path)
+
+    assert set(read.network.efficiency) == set(TIERS)
+    assert "default" in read.gemm.sustained_fraction
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_accelerator_that_was_measured_is_shipped_and_of_the_generation(path: Path) -> None:
+    read = read_calibration(path)
+
+    assert {load_accelerator(name).generation for name in read.accelerators} == {read.generation}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_figure_that_was_assumed_says_why(path: Path) -> None:
+    sources = read_document(path).data["sources"]
+    assert isinstance(sources, list)
+
+    for source in sources:
+        assert isinstance(source, dict)
+        if not str(source["url"]).startswith("http"):
+            assert source["note"]
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_every_accelerator_gets_constants_and_says_where_they_are_from(name: str) -> None:
+    accelerator = load_accelerator(name)
+
+    found = calibration_for(accelerator)
+
+    if name in found.accelerators:
+        assert not {"related_calibration", "borrowed_calibration"} & set(codes(found))
+    elif accelerator.generation in GENERATIONS:
+        assert codes(found)[-1] == "related_calibration"
+        assert found.generation == accelerator.generation
+    else:
+        assert codes(found)[-1] == "borrowed_calibration"
+        assert found.generation == FALLBACK
+
+
+def test_some_accelerators_are_measured_some_related_and_some_borrow() -> None:
+    kinds = [codes(calibration_for(load_accelerator(name)))[-1:] for name in ("a100-sxm4-80g", "a40", "k80")]
+
+    assert kinds == [[], ["related_calibration"], ["borrowed_calibration"]]
+
+
+def test_a_borrowed_calibration_says_whose_it_is() -> None:
+    (message,) = [text for code, text in calibration_for(load_accelerator("k80")).notes if code == "borrowed_calibration"]
+
+    assert message == "k80 (kepler) has no calibration; the constants of ampere are borrowed"
+
+
+def test_a_related_calibration_names_those_that_were_measured() -> None:
+    (message,) = [text for code, text in calibration_for(load_accelerator("a40")).notes if code == "related_calibration"]
+
+    assert message == "a40 itself was not measured; it shares the constants of a100-sxm4-80g, a100-sxm4-40g"
+
+
+def test_an_accelerator_that_a_user_made_up_borrows_too() -> None:
+    own = replace(load_accelerator("h100-sxm5-80g"), name="mine", generation="unheard-of")
+
+    assert codes(calibration_for(own)) == ["borrowed_calibration"]
+
+
+def test_notes_of_a_file_stay_when_one_is_added() -> None:
+    own = calibration_for(load_accelerator("h100-sxm5-80g"))
+    related = calibration_for(load_accelerator("h100-pcie-80g"))
+
+    assert related.notes[:-1] == own.notes
+    assert replace(related, notes=own.notes) == own
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("default: 0.788", "bf16: 0.788", "gemm.sustained_fraction.default"),
+        ("nvlink: 0.77, ", "", "network.efficiency.nvlink"),
+    ],
+)
+def test_a_calibration_without_a_constant_that_is_always_needed_does_not_load(tmp_path: Path, old: str, new: str, field: str) -> None:
+    text = (data_path("hardware_profiles") / "calibration" / "ampere.yaml").read_text(encoding="utf-8")
+    assert old in text
+    file = tmp_path / "ampere.yaml"
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        read_calibration(file)
+
+    assert caught.value.field == field
