@@ -1,0 +1,1 @@
+"""Models as layers and operators with FLOPs, bytes, parameters and activations."""

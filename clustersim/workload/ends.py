@@ -1,0 +1,80 @@
+"""The two ends of a model: embedding on the first stage, logits and loss on the last."""
+
+from __future__ import annotations
+
+from clustersim.workload.attention import MASK_BYTES
+from clustersim.workload.layer import normalization
+from clustersim.workload.linear import LinearShape, linear
+from clustersim.workload.operators import Operator, Stream
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
+
+LOSS_FORWARD_BYTES = 38.0
+"""Traffic of the vocabulary-parallel cross entropy for each logit, counted over Megatron-LM's kernels: to fp32 (2 + 4), maximum (4),
+subtraction (8), exponential (8), sum (4), division (8)."""
+
+LOSS_BACKWARD_BYTES = 22.0
+"""The same backward: clone (8), scaling by the output gradient (8), to 16 bits (4 + 2)."""
+
+FP32_BYTES = 4.0
+
+
+def embedding_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+    """Return token and position embedding with dropout; the lookup reads one row of the table for each token."""
+    elements, e = local.rows * model.hidden_size, numerics.element_bytes
+    mask = MASK_BYTES if model.dropout else 0.0
+    positions = model.max_positions + model.unused_positions if model.position == "learned" else 0
+    tables = local.vocab_size + positions + model.n_token_types
+    lookups = 2.0 + (2.0 if model.position == "learned" else 0.0)
+    sequence_elements = local.sequence_rows * model.hidden_size
+    operators = [
+        Operator(
+            name="embedding",
+            split="vocabulary",
+            forward=(Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
+            backward_input=(),
+            # Rows of the gradient are sorted and added into the table.
+            backward_weight=(Stream(elements * 3 * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
+            parameters=float(tables * model.hidden_size),
+            saved_bytes=sequence_elements * mask,
+        )
+    ]
+    if model.embedding_normalization:
+        operators.append(normalization(model, local, numerics, name="embedding_norm"))
+    return tuple(operators)
+
+
+def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+    """Return final normalisation, logits over the local vocabulary, and cross entropy in fp32.
+
+    A tied head owns no parameters of its own on a stage that also holds the embedding; elsewhere it holds a copy. Which of the
+    two it is, the strategy decides.
+    """
+    operators: list[Operator] = []
+    if model.final_normalization:
+        operators.append(normalization(model, local, numerics, name="final_norm"))
+    if model.pooler:
+        operators.append(_square("pooler", model, local.batch, numerics))
+    if not model.lm_head:
+        return tuple(operators)
+    if model.head_transform:
+        operators += [_square("head_transform", model, local.rows, numerics), normalization(model, local, numerics, name="head_norm")]
+    shape = LinearShape(
+        rows=local.rows, inputs=model.hidden_size, outputs=local.vocab_size, bias=model.head_bias, saved_rows=local.sequence_rows
+    )
+    logits = float(local.rows) * local.vocab_size
+    loss = Operator(
+        name="loss",
+        split="vocabulary",
+        forward=(Stream(logits * LOSS_FORWARD_BYTES, launches=7),),
+        backward_input=(Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),
+        backward_weight=(),
+        saved_bytes=logits * FP32_BYTES,
+    )
+    return (*operators, linear("logits", "vocabulary", shape, numerics), loss)
+
+
+def _square(name: str, model: Transformer, rows: int, numerics: Numerics) -> Operator:
+    """Return a dense layer of the hidden size, which every rank holds in full."""
+    shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=model.hidden_size, bias=True, saved_rows=rows)
+    return linear(name, "none", shape, numerics)

@@ -1,0 +1,51 @@
+"""Linear layers: three matrix products and the gradient's way into its buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clustersim.workload.operators import Gemm, Kernel, Operator, Split, Stream
+from clustersim.workload.shapes import Numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearShape:
+    """One rank's part of a linear layer."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    bias: bool
+    saved_rows: int
+    """Rows of the input that are kept for the backward pass: fewer than ``rows`` where the input is gathered again."""
+
+
+def linear(name: str, split: Split, shape: LinearShape, numerics: Numerics) -> Operator:
+    """Return a linear layer as an operator.
+
+    The forward product is (rows, inputs) x (inputs, outputs); backward, one product gives the gradient of the input and
+    one that of the weight. A weight gradient is either added to its buffer by the product itself (fused accumulation), or by a
+    kernel of its own that reads the gradient and reads and writes the buffer.
+    """
+    rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
+    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
+    forward = Gemm(rows, outputs, inputs, element_bytes=operand, output_bytes=plain)
+    input_gradient = Gemm(rows, inputs, outputs, element_bytes=operand, output_bytes=plain)
+    weight_gradient: tuple[Kernel, ...]
+    if numerics.fused_gradient_accumulation:
+        weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=numerics.gradient_bytes, accumulates=True),)
+    else:
+        accumulate = inputs * outputs * (plain + 2 * numerics.gradient_bytes)
+        weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=plain), Stream(accumulate))
+    if shape.bias:
+        weight_gradient += (Stream(rows * outputs * plain),)
+    return Operator(
+        name=name,
+        split=split,
+        forward=(forward,),
+        backward_input=(input_gradient,),
+        backward_weight=weight_gradient,
+        parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
+        saved_bytes=shape.saved_rows * inputs * plain,
+        forward_flops=forward.flops,
+    )

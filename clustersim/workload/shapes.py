@@ -1,0 +1,42 @@
+"""The shapes and number formats that one rank works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalShape:
+    """What one rank holds of a micro-batch and of a layer, after every kind of splitting."""
+
+    batch: int
+    """Sequences in the micro-batch."""
+    seq_length: int
+    """Tokens of a sequence that this rank attends over."""
+    sequence_rows: int
+    """Rows of norm, dropout and residual work: all tokens, or their share under sequence parallelism."""
+    n_heads: int
+    n_kv_heads: int
+    intermediate_size: int
+    vocab_size: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the matrix products: tokens of the micro-batch."""
+        return self.batch * self.seq_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """Bytes of each kind of number, and how kernels are written."""
+
+    element_bytes: float
+    """One activation or working weight."""
+    gemm_element_bytes: float
+    """One operand of a matrix product; 1 for fp8."""
+    gradient_bytes: float
+    """One accumulated weight gradient."""
+    fused_gradient_accumulation: bool
+    kernels: Literal["fused", "eager"]
+    attention: Literal["flash", "unfused"]

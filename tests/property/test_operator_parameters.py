@@ -1,0 +1,66 @@
+"""Operators and the count of parameters are two descriptions of one model; they agree to the last parameter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustersim.scenario.model_spec import load_model, model_names
+from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.layer import layer_operators
+from clustersim.workload.parameters import total_parameters
+from clustersim.workload.transformer import Transformer
+from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_the_operators_of_a_shipped_model_have_its_parameters_to_the_last_one(name: str) -> None:
+    assert parameters_of_operators(load_model(name).model) == total_parameters(load_model(name).model)
+
+
+@st.composite
+def transformers(draw: st.DrawFn) -> Transformer:
+    flag = st.booleans()
+    return replace(
+        GPT,
+        n_layers=draw(st.integers(1, 4)),
+        n_kv_heads=draw(st.sampled_from([1, 2, 4, 8])),
+        head_dim=draw(st.sampled_from([16, 64, 80])),
+        vocab_size=draw(st.integers(1, 1000)),
+        tied_embeddings=draw(flag),
+        gated_mlp=draw(flag),
+        normalization=draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        normalization_vectors=draw(st.sampled_from([None, 0, 1, 2])),
+        position=draw(st.sampled_from(["learned", "rope", "none"])),
+        linear_bias=draw(flag),
+        qkv_bias=draw(flag),
+        mlp_bias=draw(flag),
+        n_token_types=draw(st.integers(0, 2)),
+        unused_positions=draw(st.integers(0, 2)),
+        embedding_normalization=draw(flag),
+        final_normalization=draw(flag),
+        pooler=draw(flag),
+        lm_head=draw(flag),
+        head_bias=draw(flag),
+        head_transform=draw(flag),
+        qk_normalization=draw(flag),
+        qk_normalization_shared=draw(flag),
+        norms_per_layer=draw(st.sampled_from([1, 2, 4])),
+    )
+
+
+@given(transformers())
+def test_the_operators_of_any_model_have_its_parameters(model: Transformer) -> None:
+    assert parameters_of_operators(model) == total_parameters(model)
+
+
+def parameters_of_operators(model: Transformer) -> float:
+    """Return the parameters of all operators on one rank, a tied head once."""
+    shape = make_shape(model)
+    parts = (*embedding_operators(model, shape, NUMERICS), *head_operators(model, shape, NUMERICS))
+    layer = sum(operator.parameters for operator in layer_operators(model, shape, NUMERICS))
+    shared = model.vocab_size * model.hidden_size if model.tied_embeddings and model.lm_head else 0
+    return model.n_layers * layer + sum(operator.parameters for operator in parts) - shared

@@ -1,0 +1,114 @@
+"""Scores, softmax and context: with s tokens, b sequences, a heads of width d, and h = a d."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.workload.attention import core_attention
+from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
+from clustersim.workload.shapes import Numerics
+from clustersim.workload.transformer import Transformer
+from tests.unit.strategy.factories import GPT, LLAMA, NUMERICS, gemms, make_shape, traffic_bytes
+
+B, S, A, D = 3, 32, 8, 64
+SCORES = B * A * S * S
+FLASH = replace(NUMERICS, attention="flash")
+DRY = replace(GPT, dropout=False)
+
+
+def attention(model: Transformer = GPT, numerics: Numerics = NUMERICS, **changes: int) -> Operator:
+    return core_attention(model, make_shape(model, batch=B, seq_length=S, **changes), numerics)
+
+
+@pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
+def test_attention_has_no_parameters_and_is_split_by_heads(numerics: Numerics) -> None:
+    operator = attention(numerics=numerics)
+
+    assert operator.parameters == 0
+    assert operator.split == "heads"
+    assert operator.backward_weight == ()
+
+
+@pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
+def test_the_model_s_work_is_four_s_squared_h_a_sequence_however_it_is_written(numerics: Numerics) -> None:
+    assert attention(numerics=numerics).forward_flops == B * 4 * S**2 * A * D
+
+
+def test_flash_attention_is_one_kernel_each_way() -> None:
+    operator = attention(LLAMA, FLASH)
+
+    assert operator.forward == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=False, element_bytes=2.0),)
+    assert operator.backward_input == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=True, element_bytes=2.0),)
+
+
+def test_flash_attention_keeps_projections_and_one_number_a_row() -> None:
+    operator = attention(numerics=FLASH)
+
+    assert operator.saved_bytes == 3 * 2 * B * S * A * D + 4 * B * S * A
+    assert operator.selective_bytes == 4 * B * S * A
+
+
+def test_keys_and_values_of_shared_heads_are_kept_once() -> None:
+    assert attention(LLAMA, FLASH).saved_bytes == 2 * B * S * (A + 2 * 4) * D + 4 * B * S * A
+
+
+def test_unfused_attention_keeps_probabilities_mask_and_what_is_left() -> None:
+    # Korthikanti et al., section 4.1: 5 a s^2 b bytes with dropout, of which 2 are the output of the softmax.
+    assert attention().selective_bytes == 5 * SCORES
+    assert attention(DRY).selective_bytes == 2 * SCORES
+
+
+def test_selective_recomputation_spares_the_projections() -> None:
+    operator = attention()
+
+    assert operator.selective
+    assert operator.saved_bytes - operator.selective_bytes == 6 * B * S * A * D
+
+
+def test_unfused_attention_multiplies_twice_forward_and_four_times_backward() -> None:
+    operator = attention()
+
+    assert gemms(operator.forward) == [Gemm(S, S, D, batch=B * A), Gemm(S, D, S, batch=B * A)]
+    assert sum(product.flops for product in gemms(operator.backward_input)) == 2 * operator.forward_flops
+
+
+def test_a_fused_softmax_reads_and_writes_the_scores_once() -> None:
+    (softmax,) = [kernel for kernel in attention(DRY).forward if isinstance(kernel, Stream)]
+
+    assert softmax == Stream(2 * 2 * SCORES, launches=1)
+
+
+def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
+    (softmax,) = [kernel for kernel in attention(DRY, replace(NUMERICS, kernels="eager")).forward if isinstance(kernel, Stream)]
+
+    assert softmax == Stream(6 * 2 * SCORES, launches=3)
+
+
+def test_backward_the_softmax_reads_one_array_more() -> None:
+    forward = [kernel.traffic_bytes for kernel in attention(DRY).forward if isinstance(kernel, Stream)]
+    backward = [kernel.traffic_bytes for kernel in attention(DRY).backward_input if isinstance(kernel, Stream)]
+
+    assert sum(backward) - sum(forward) == 2 * SCORES
+
+
+def test_dropout_reads_and_writes_the_probabilities_and_their_mask() -> None:
+    assert traffic_bytes(attention().forward) - traffic_bytes(attention(DRY).forward) == (2 + 2 + 1) * SCORES
+    assert traffic_bytes(attention().backward_input) - traffic_bytes(attention(DRY).backward_input) == (2 + 2 + 1) * SCORES
+
+
+@pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
+def test_half_the_heads_are_half_of_everything(numerics: Numerics) -> None:
+    whole, half = attention(numerics=numerics), attention(numerics=numerics, n_heads=4, n_kv_heads=4)
+
+    assert half.forward_flops == whole.forward_flops / 2
+    assert half.saved_bytes == whole.saved_bytes / 2
+    assert half.selective_bytes == whole.selective_bytes / 2
+    assert traffic_bytes(half.forward) == traffic_bytes(whole.forward) / 2
+
+
+def test_wider_numbers_widen_what_is_kept_but_not_the_mask() -> None:
+    wide = attention(numerics=replace(NUMERICS, element_bytes=4.0))
+
+    assert wide.selective_bytes == (4 + 4 + 1) * SCORES

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.workload.linear import LinearShape, linear
+from clustersim.workload.operators import Gemm, Operator, Stream
+from clustersim.workload.shapes import Numerics
+from tests.unit.strategy.factories import NUMERICS, gemms, traffic_bytes
+
+SHAPE = LinearShape(rows=96, inputs=5, outputs=7, bias=False, saved_rows=96)
+
+
+def layer(shape: LinearShape = SHAPE, numerics: Numerics = NUMERICS) -> Operator:
+    return linear("layer", "column", shape, numerics)
+
+
+def test_forward_is_rows_by_inputs_times_inputs_by_outputs() -> None:
+    (product,) = gemms(layer().forward)
+
+    assert (product.m, product.n, product.k) == (96, 7, 5)
+
+
+def test_the_gradient_of_the_input_has_the_shape_of_the_input() -> None:
+    (product,) = gemms(layer().backward_input)
+
+    assert (product.m, product.n, product.k) == (96, 5, 7)
+
+
+def test_the_gradient_of_the_weight_has_the_shape_of_the_weight() -> None:
+    (product,) = gemms(layer().backward_weight)
+
+    assert (product.m, product.n, product.k) == (5, 7, 96)
+
+
+def test_each_of_the_three_products_does_the_same_operations() -> None:
+    operator = layer()
+    products = gemms(operator.forward + operator.backward_input + operator.backward_weight)
+
+    assert [product.flops for product in products] == [2 * 96 * 5 * 7] * 3
+    assert operator.forward_flops == 2 * 96 * 5 * 7
+
+
+@pytest.mark.parametrize(("bias", "parameters"), [(False, 35), (True, 42)])
+def test_a_bias_is_one_parameter_for_each_output(bias: bool, parameters: int) -> None:
+    assert layer(replace(SHAPE, bias=bias)).parameters == parameters
+
+
+def test_the_gradient_of_a_bias_reads_the_gradient_once_more() -> None:
+    with_bias, without = layer(replace(SHAPE, bias=True)), layer()
+
+    assert traffic_bytes(with_bias.backward_weight) - traffic_bytes(without.backward_weight) == 2 * 96 * 7
+    assert with_bias.forward == without.forward
+
+
+def test_the_input_is_kept_as_far_as_this_rank_holds_it() -> None:
+    assert layer().saved_bytes == 2 * 96 * 5
+    assert layer(replace(SHAPE, saved_rows=12)).saved_bytes == 2 * 12 * 5
+
+
+def test_fused_accumulation_adds_into_the_buffer_within_the_product() -> None:
+    (product,) = layer().backward_weight
+
+    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=4.0, accumulates=True)
+
+
+def test_without_it_a_kernel_of_its_own_reads_the_gradient_and_reads_and_writes_the_buffer() -> None:
+    product, adding = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False)).backward_weight
+
+    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=2.0)
+    assert adding == Stream(5 * 7 * (2 + 4 + 4))
+
+
+def test_fused_accumulation_saves_writing_and_reading_the_gradient() -> None:
+    unfused = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False))
+
+    assert traffic_bytes(unfused.backward_weight) - traffic_bytes(layer().backward_weight) == 5 * 7 * (2 + 2)
+
+
+def test_fp8_narrows_the_operands_and_nothing_else() -> None:
+    narrow = layer(numerics=replace(NUMERICS, gemm_element_bytes=1.0))
+    products = gemms(narrow.forward + narrow.backward_input)
+
+    assert [(product.element_bytes, product.output_bytes) for product in products] == [(1.0, 2.0)] * 2
+    assert narrow.saved_bytes == layer().saved_bytes
+    assert narrow.forward_flops == layer().forward_flops
+
+
+def test_name_and_split_are_passed_on() -> None:
+    assert (layer().name, layer().split) == ("layer", "column")
+    assert not layer().selective
