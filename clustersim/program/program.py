@@ -1,0 +1,100 @@
+"""A Program: the narrow waist between what is trained and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from clustersim.program.tasks import Action, Lane, Task
+from clustersim.trace.timeline import RankClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Tasks of all rank classes, in an order in which they could have been written down."""
+
+    rank_classes: tuple[RankClass, ...]
+    tasks: tuple[Task, ...]
+
+
+Key = tuple[str | int, ...]
+"""Name by which tasks refer to each other before they have an index, such as ``("F", stage, micro_batch, chunk)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    action: Action
+    lanes: tuple[Lane, ...]
+    after: tuple[Key, ...]
+    micro_batch: int
+    chunk: int
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """Collects tasks; keeps every lane in order. A task may wait for one that is added later.
+
+    Examples
+    --------
+    >>> from clustersim.program.tasks import Compute
+    >>> builder, lane = ProgramBuilder(), Lane(rank_class=0, stream="compute")
+    >>> builder.add(("F",), Compute(name="F", phase="forward", blocks=()), [lane])
+    >>> builder.add(("B",), Compute(name="B", phase="backward", blocks=()), [lane])
+    >>> builder.build(()).tasks[1].after
+    (0,)
+    """
+
+    _drafts: dict[Key, _Draft] = field(default_factory=dict[Key, _Draft])
+    _last: dict[Lane, Key] = field(default_factory=dict[Lane, Key])
+
+    def add(self, key: Key, action: Action, lanes: Iterable[Lane], *, after: Iterable[Key] = (), label: tuple[int, int] = (-1, -1)) -> None:
+        """Append a task to the end of its lanes.
+
+        Parameters
+        ----------
+        key
+            Its name, unique in the program.
+        action
+            What is done.
+        lanes
+            Every lane that it occupies from start to end.
+        after
+            Names of further tasks that must have ended before it starts.
+        label
+            Micro-batch and chunk for the timeline; -1 where they mean nothing.
+        """
+        if key in self._drafts:
+            raise ValueError(f"two tasks are named {key}")
+        lanes = tuple(lanes)
+        before = dict.fromkeys(after)
+        before.update((self._last[lane], None) for lane in lanes if lane in self._last)
+        self._drafts[key] = _Draft(action=action, lanes=lanes, after=tuple(before), micro_batch=label[0], chunk=label[1])
+        self._last.update((lane, key) for lane in lanes)
+
+    def last(self, lane: Lane) -> tuple[Key, ...]:
+        """Return the name of the last task on a lane, as a tuple that is empty while the lane is."""
+        return (self._last[lane],) if lane in self._last else ()
+
+    def build(self, rank_classes: Iterable[RankClass]) -> Program:
+        """Return the finished program.
+
+        Raises
+        ------
+        ValueError
+            When a task waits for one that was never added.
+        """
+        index = {key: position for position, key in enumerate(self._drafts)}
+        missing = [(key, name) for key, draft in self._drafts.items() for name in draft.after if name not in index]
+        if missing:
+            raise ValueError(f"{missing[0][0]} waits for {missing[0][1]}, which is not in the program")
+        tasks = tuple(
+            Task(
+                action=draft.action,
+                lanes=draft.lanes,
+                after=tuple(index[name] for name in draft.after),
+                micro_batch=draft.micro_batch,
+                chunk=draft.chunk,
+            )
+            for draft in self._drafts.values()
+        )
+        return Program(rank_classes=tuple(rank_classes), tasks=tasks)

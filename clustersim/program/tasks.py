@@ -1,0 +1,122 @@
+"""The vocabulary of work: what every rank class does, in what order, after what. No durations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from clustersim.workload.operators import Kernel
+
+CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter"]
+Phase = Literal["forward", "backward", "recompute", "optimizer", "host"]
+
+COMPUTE_STREAM = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rank groups that do the same thing at the same time.
+
+    ``members`` holds every group of the orbit, one tuple of global ranks each, all of one size; they advance together.
+    """
+
+    name: str
+    dimension: str
+    members: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Ranks in one group."""
+        return len(self.members[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One collective operation on a tensor of ``bytes`` in full, as every group of the orbit performs it."""
+
+    op: CollectiveOp
+    group: Group
+    bytes: float
+    algorithm: str = "auto"
+    pieces: int = 1
+    """Separate calls that the bytes are spread over evenly, one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Kernels that run one after the other."""
+
+    name: str
+    phase: Phase
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlapped:
+    """A collective that runs beside work of the same rank; both must end before anything else goes on."""
+
+    collective: Collective
+    work: Work
+
+
+Item = Work | Collective | Overlapped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A stretch of work and collectives in order, repeated; such as one layer, times the layers of a stage."""
+
+    name: str
+    body: tuple[Item, ...]
+    repeat: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Work on the accelerator, with the collectives that interrupt it."""
+
+    name: str
+    phase: Phase
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communicate:
+    """A collective on a stream of its own, beside computation."""
+
+    name: str
+    collective: Collective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Point-to-point sends from the ranks of one class to those of another, pair by pair, all at once."""
+
+    name: str
+    dimension: str
+    pairs: tuple[tuple[int, int], ...]
+    bytes: float
+    """Of one pair."""
+
+
+Action = Compute | Communicate | Transfer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A stream of a rank class: its tasks run in the order in which they were added."""
+
+    rank_class: int
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One action on one lane, or on several at once when several rank classes take part."""
+
+    action: Action
+    lanes: tuple[Lane, ...]
+    after: tuple[int, ...]
+    """Indices of the tasks that must have ended, those before it on its lanes included."""
+    micro_batch: int = -1
+    chunk: int = -1

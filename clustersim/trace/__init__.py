@@ -1,0 +1,1 @@
+"""What happened: spans on (rank class, stream)."""

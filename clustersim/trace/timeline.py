@@ -1,0 +1,137 @@
+"""What happened: spans on (rank class, stream), kept as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pandas
+
+KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "communication")
+"""Kinds of span; ``communication`` spans carry their dimension in ``dimension``."""
+
+DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps")
+"""Parallel dimensions that communication is charged to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClass:
+    """Ranks that behave alike, replayed once."""
+
+    name: str
+    """Such as ``stage 2``."""
+    stage: int
+    representative_rank: int
+    n_ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanDetail:
+    """One repeated slice inside a span: ``n`` times ``duration_s``, for display.
+
+    A pass over 20 layers is one span; its detail is the ordered tuple of the slices that one repetition
+    consists of, so that a trace can be unfolded to single layers without having been replayed so.
+    """
+
+    name: str
+    kind: str
+    dimension: str
+    """Empty for compute."""
+    duration_s: float
+    bytes: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetailBlock:
+    """``repeat`` repetitions of ``slices`` in order."""
+
+    name: str
+    repeat: int
+    slices: tuple[SpanDetail, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One stretch of time on one stream of one rank class."""
+
+    rank_class: int
+    stream: str
+    """``compute``, ``send_forward``, ``recv_forward``, ``send_backward``, ``recv_backward``, ``dp``, ``dp_gather``."""
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    dimension: str = ""
+    """Parallel dimension for communication, empty otherwise."""
+    micro_batch: int = -1
+    chunk: int = -1
+    """Model chunk on this stage (interleaving); -1 where it means nothing."""
+    bytes: float = 0.0
+    flops: float = 0.0
+    compute_s: float = 0.0
+    """Part of the span spent computing (a pass may contain tensor-parallel communication)."""
+    recompute_s: float = 0.0
+    """Part of the span spent on activation recomputation."""
+    exposed_s: tuple[tuple[str, float], ...] = ()
+    """(dimension, seconds) of communication that runs inside the span and stops its computation."""
+    hidden_s: tuple[tuple[str, float], ...] = ()
+    """(dimension, seconds) of communication that runs inside the span beside its computation."""
+    detail: tuple[DetailBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """What a group of equal links carried during the step."""
+
+    tier: str
+    name: str
+    """One representative link of the group."""
+    n_links: int
+    bandwidth_bytes_per_s: float
+    bytes: float
+    """Bytes per link."""
+    busy_s: float
+    """Time with anything in flight."""
+    peak_utilisation: float
+    """Highest instantaneous rate over the data-sheet bandwidth, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """How the replay went."""
+
+    events: int
+    ranks: int
+    rank_classes: int
+    folded: bool
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One training step, replayed."""
+
+    rank_classes: tuple[RankClass, ...]
+    spans: tuple[Span, ...]
+    """Sorted by (rank class, stream, start)."""
+    step_time_s: float
+    links: tuple[LinkUse, ...] = ()
+    engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the spans as a tidy frame, one row per span.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``rank_class, stream, kind, name, micro_batch, start_s, end_s, bytes, flops, dimension, chunk``;
+            times in seconds from the start of the step.
+        """
+        import pandas
+
+        columns = ("rank_class", "stream", "kind", "name", "micro_batch", "start_s", "end_s", "bytes", "flops", "dimension", "chunk")
+        names = [rank_class.name for rank_class in self.rank_classes]
+        rows = [(names[span.rank_class], *(getattr(span, column) for column in columns[1:])) for span in self.spans]
+        return pandas.DataFrame(rows, columns=list(columns))
