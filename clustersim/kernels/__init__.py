@@ -1,0 +1,1 @@
+"""How long operators take on an accelerator."""

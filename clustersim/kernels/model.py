@@ -1,0 +1,85 @@
+"""How long work takes on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from clustersim.hardware.calibration import AttentionCalibration, Calibration
+from clustersim.hardware.models import Accelerator
+from clustersim.kernels.gemm import gemm_compute_s
+from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Stream
+
+
+def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
+    """Return the share of the dense peak that fused attention reaches on the work it really does.
+
+    ``f * d / (d + d0) * s / (s + s0)``: a rate for long sequences, less for narrow heads and for short sequences, whose
+    blocks on the diagonal of a causal mask are computed in full.
+    """
+    rate = calibration.backward_fraction if kernel.backward else calibration.forward_fraction
+    half = calibration.causal_half_length if kernel.causal else calibration.half_length
+    length = kernel.key_length / (kernel.key_length + half)
+    return rate * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
+
+
+@dataclass(slots=True)
+class KernelModel:
+    """Times of kernels on one accelerator at one precision; remembers shapes it has seen.
+
+    Parameters
+    ----------
+    precision
+        Of the matrix products: a key of ``accelerator.peak_flops_per_s``.
+    attention_precision
+        Of fused attention, which stays at 16 bits when the products run in fp8.
+    """
+
+    accelerator: Accelerator
+    calibration: Calibration
+    precision: str
+    attention_precision: str
+    _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
+
+    def kernel_s(self, kernel: Kernel) -> float:
+        """Return the time of one kernel on an otherwise idle accelerator, in seconds.
+
+        The larger of its compute time and its memory time, plus what every launch costs.
+        """
+        time_s = self._times_s.get(kernel)
+        if time_s is None:
+            time_s = self._times_s[kernel] = self._kernel_s(kernel)
+        return time_s
+
+    def work_s(self, kernels: Iterable[Kernel]) -> float:
+        """Return the time of kernels in order: what the accelerator needs, or the host to issue them if that is longer."""
+        device_s, n_launches = 0.0, 0
+        for kernel in kernels:
+            device_s += self.kernel_s(kernel)
+            n_launches += kernel.launches if isinstance(kernel, Stream) else 1
+        return max(device_s, n_launches * self.calibration.launch.dispatch_s)
+
+    def _memory_s(self, traffic_bytes: float) -> float:
+        return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)
+
+    def _kernel_s(self, kernel: Kernel) -> float:
+        launch_s = self.calibration.launch.kernel_s
+        match kernel:
+            case Stream():
+                return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
+            case FlashAttention():
+                done = 0.5 if kernel.causal else 1.0
+                rate = self.accelerator.peak_flops_per_s[self.attention_precision] * attention_fraction(kernel, self.calibration.attention)
+                return max(kernel.flops * done / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
+            case Gemm():
+                return max(self._gemm_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
+
+    def _gemm_s(self, kernel: Gemm) -> float:
+        fractions = self.calibration.gemm.sustained_fraction
+        return gemm_compute_s(
+            kernel,
+            self.calibration.gemm,
+            peak_flops_per_s=self.accelerator.peak_flops_per_s[self.precision],
+            fraction=fractions.get(self.precision, fractions["default"]),
+            n_multiprocessors=self.accelerator.n_multiprocessors,
+        )

@@ -1,0 +1,166 @@
+"""The shipped constants against the measurements that they were fitted to: a changed constant shows here."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from statistics import mean, median
+
+import pytest
+
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.catalog import load_accelerator
+from clustersim.kernels.model import KernelModel
+from clustersim.workload.operators import FlashAttention, Gemm
+
+MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"
+A100, H100, B200 = "a100-sxm4-80g", "h100-sxm5-80g", "b200-sxm"
+TOKENS, HIDDEN = 16384, 2048
+"""Of every bar of the attention charts."""
+
+Row = dict[str, str]
+
+
+def rows(name: str) -> list[Row]:
+    with (MEASUREMENTS / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def model(accelerator: str, precision: str = "bf16") -> KernelModel:
+    card = load_accelerator(accelerator)
+    return KernelModel(accelerator=card, calibration=calibration_for(card), precision=precision, attention_precision="bf16")
+
+
+def product(row: Row) -> Gemm:
+    return Gemm(
+        int(row["m"]),
+        int(row["n"]),
+        int(row["k"]),
+        element_bytes=1.0 if row["dtype"] == "fp8" else 2.0,
+        output_bytes=4.0 if row["result_dtype"] == "fp32" else 2.0,
+        accumulates=row["layout"] == "NT",
+    )
+
+
+def product_errors(accelerator: str, *, call_s: float | None = None, fp8: bool = False) -> list[float]:
+    """Return the relative errors of predicted times; ``call_s`` takes the place of the launch cost."""
+    card = model(accelerator, "fp8" if fp8 else "bf16")
+    launch_s = card.calibration.launch.kernel_s
+    errors: list[float] = []
+    for row in rows("gemm.csv"):
+        if row["accelerator"] == accelerator and (row["dtype"] == "fp8") is fp8:
+            gemm = product(row)
+            predicted_s = card.kernel_s(gemm) - launch_s + (launch_s if call_s is None else call_s)
+            errors.append(predicted_s * float(row["flops_per_s"]) / gemm.flops - 1.0)
+    return errors
+
+
+def attention_errors(accelerator: str) -> list[float]:
+    """Return the relative errors of predicted rates."""
+    card = model(accelerator)
+    errors: list[float] = []
+    for row in rows("attention.csv"):
+        if row["accelerator"] == accelerator:
+            length, width, causal = int(row["sequence_length"]), int(row["head_dim"]), row["causal"] == "true"
+            passes = [
+                FlashAttention(TOKENS // length, HIDDEN // width, HIDDEN // width, length, length, width, causal, backward)
+                for backward in ((False, True) if row["pass"] == "forward+backward" else (False,))
+            ]
+            flops = sum(kernel.flops for kernel in passes) * (0.5 if causal else 1.0)
+            errors.append(flops / sum(card.kernel_s(kernel) for kernel in passes) / float(row["flops_per_s"]) - 1.0)
+    return errors
+
+
+def stated(accelerator: str, covers: str) -> list[tuple[float, ...]]:
+    """Return the mean errors, and medians where they stand, that the note of a calibration states, in per cent."""
+    sources = calibration_for(load_accelerator(accelerator)).sources
+    notes = [source.note for source in sources if any(cover.startswith(covers) for cover in source.covers)]
+    found = re.findall(r"mean error ([\d.]+) %(?:, median ([\d.]+) %)?", " ".join(notes))
+    return [tuple(float(number) for number in numbers if number) for numbers in found]
+
+
+def in_percent(errors: list[float]) -> tuple[float, float]:
+    sizes = [100.0 * abs(error) for error in errors]
+    return mean(sizes), median(sizes)
+
+
+# Stated errors are printed with one digit behind the point: half a unit of it.
+PRINTED = 0.05 + 1e-9
+
+
+@pytest.mark.parametrize(("accelerator", "call_s"), [(A100, 6.3e-6), (H100, 6.5e-6)])
+def test_products_were_fitted_as_the_calibration_states(accelerator: str, call_s: float) -> None:
+    fitted, shipped = stated(accelerator, "gemm")
+
+    assert in_percent(product_errors(accelerator, call_s=call_s)) == pytest.approx(fitted, abs=PRINTED)
+    assert in_percent(product_errors(accelerator)) == pytest.approx(shipped, abs=PRINTED)
+
+
+def test_products_of_the_b200_have_the_error_that_the_calibration_states() -> None:
+    (shipped,) = stated(B200, "gemm")
+
+    assert in_percent(product_errors(B200)) == pytest.approx(shipped, abs=PRINTED)
+
+
+@pytest.mark.parametrize(("accelerator", "bias"), [(A100, -0.018), (H100, -0.033), (B200, 0.047)])
+def test_products_are_off_to_neither_side_by_more_than_half_of_their_error(accelerator: str, bias: float) -> None:
+    errors = product_errors(accelerator)
+
+    assert mean(errors) == pytest.approx(bias, abs=0.0005)  # pinned: any constant moves it
+    assert abs(mean(errors)) < mean(map(abs, errors)) / 2
+
+
+@pytest.mark.parametrize("accelerator", [A100, H100])
+def test_fused_attention_has_the_error_that_the_calibration_states(accelerator: str) -> None:
+    (shipped,) = stated(accelerator, "attention")
+
+    assert in_percent(attention_errors(accelerator))[:1] == pytest.approx(shipped, abs=PRINTED)
+
+
+def test_no_bar_of_the_a100_chart_is_off_by_more_than_a_twentieth() -> None:
+    assert max(map(abs, attention_errors(A100))) < 0.05
+
+
+def test_large_squares_in_fp8_are_met_to_a_hundredth() -> None:
+    errors = product_errors(H100, fp8=True)
+
+    assert len(errors) == 2
+    assert max(map(abs, errors)) < 0.01
+
+
+def test_the_fitted_rows_are_as_many_as_the_calibrations_say() -> None:
+    products, bars = (Counter(row["source_id"] for row in rows(name)) for name in ("gemm.csv", "attention.csv"))
+
+    assert products == {
+        "vidur-a100": 283,
+        "azure-a100": 8,
+        "eleutherai-a100": 5,
+        "vidur-h100": 275,
+        "azure-h100": 2,
+        "simumax-b200": 514,
+    }
+    assert bars == {"flash-attention-2-a100": 23, "flash-attention-3-h100": 52}
+
+
+@pytest.mark.parametrize("name", ["gemm.csv", "attention.csv"])
+def test_every_measurement_has_a_source_and_every_source_measurements(name: str) -> None:
+    sources = read_document(MEASUREMENTS / "sources.yaml").data
+    both = rows("gemm.csv") + rows("attention.csv")
+
+    assert {row["source_id"] for row in rows(name)} <= set(sources)
+    assert {row["source_id"] for row in both} == set(sources)
+    for source in sources.values():
+        assert isinstance(source, dict)
+        assert set(source) == {"title", "url"}
+        assert str(source["url"]).startswith("https://")
+
+
+@pytest.mark.parametrize("name", ["gemm.csv", "attention.csv"])
+def test_no_measurement_beats_the_data_sheet(name: str) -> None:
+    for row in rows(name):
+        peaks = load_accelerator(row["accelerator"]).peak_flops_per_s
+
+        assert 0.0 < float(row["flops_per_s"]) < peaks[row["dtype"]]

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustersim.hardware.calibration import AttentionCalibration, Calibration, LaunchCalibration
+from clustersim.kernels.model import KernelModel, attention_fraction
+from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Stream
+from tests.unit.engine.factories import make_calibration
+from tests.unit.topology.factories import make_node
+
+PEAK = 1e15
+MEMORY = 3e12
+LAUNCH = LaunchCalibration(kernel_s=2e-6, dispatch_s=5e-6, step_s=0.0)
+FREE = LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0)
+RATES = AttentionCalibration(forward_fraction=0.8, backward_fraction=0.6, half_length=200.0, causal_half_length=500.0, half_head_dim=32.0)
+
+
+def model(launch: LaunchCalibration = FREE, *, precision: str = "bf16", attention: AttentionCalibration | None = None) -> KernelModel:
+    card = replace(make_node().accelerator, peak_flops_per_s={"bf16": PEAK, "fp8": 2 * PEAK})
+    calibration = make_calibration(launch=launch)
+    if attention is not None:
+        calibration = replace(calibration, attention=attention)
+    return KernelModel(accelerator=card, calibration=calibration, precision=precision, attention_precision="bf16")
+
+
+def with_calibration(of: KernelModel, calibration: Calibration) -> KernelModel:
+    return KernelModel(
+        accelerator=of.accelerator, calibration=calibration, precision=of.precision, attention_precision=of.attention_precision
+    )
+
+
+def attention(length: int = 1000, *, head_dim: int = 96, causal: bool = False, backward: bool = False) -> FlashAttention:
+    return FlashAttention(
+        batch=2,
+        n_heads=16,
+        n_kv_heads=16,
+        query_length=length,
+        key_length=length,
+        head_dim=head_dim,
+        causal=causal,
+        backward=backward,
+    )
+
+
+def test_a_stream_takes_bytes_over_bandwidth() -> None:
+    assert model().kernel_s(Stream(6e12)) == pytest.approx(2.0, rel=1e-12)
+
+
+def test_streams_reach_a_share_of_the_bandwidth() -> None:
+    ideal = model()
+    worn = with_calibration(ideal, replace(ideal.calibration, memory_fraction=0.75))
+
+    assert worn.kernel_s(Stream(6e12)) == pytest.approx(2.0 / 0.75, rel=1e-12)
+
+
+def test_every_launch_of_a_stream_costs_its_gap() -> None:
+    assert model(LAUNCH).kernel_s(Stream(3e6, launches=4)) == pytest.approx(1e-6 + 4 * 2e-6, rel=1e-12)
+
+
+def test_a_deep_product_is_bound_by_compute() -> None:
+    gemm = Gemm(12800, 12800, 8192)
+
+    assert gemm.traffic_bytes / MEMORY < gemm.flops / PEAK
+    assert model().kernel_s(gemm) == pytest.approx(gemm.flops / PEAK, rel=1e-12)
+
+
+def test_a_thin_product_is_bound_by_memory() -> None:
+    gemm = Gemm(1, 12800, 12800)
+
+    assert model().kernel_s(gemm) == pytest.approx(gemm.traffic_bytes / MEMORY, rel=1e-12)
+
+
+def test_a_product_is_launched_once() -> None:
+    gemm = Gemm(12800, 12800, 8192)
+
+    assert model(LAUNCH).kernel_s(gemm) - model().kernel_s(gemm) == pytest.approx(2e-6, rel=1e-6)  # the difference of two times
+
+
+def test_a_narrower_precision_has_its_own_peak() -> None:
+    gemm = Gemm(12800, 12800, 8192, element_bytes=1.0)
+
+    assert model(precision="fp8").kernel_s(gemm) == pytest.approx(gemm.flops / (2 * PEAK), rel=1e-12)
+
+
+def test_a_precision_that_was_measured_has_its_own_share() -> None:
+    ideal = model(precision="fp8")
+    shares = replace(ideal.calibration.gemm, sustained_fraction={"default": 1.0, "fp8": 0.5})
+    measured = with_calibration(ideal, replace(ideal.calibration, gemm=shares))
+    gemm = Gemm(12800, 12800, 8192)
+
+    assert measured.kernel_s(gemm) == pytest.approx(2 * ideal.kernel_s(gemm), rel=1e-12)
+
+
+def test_attention_takes_its_flops_over_its_rate() -> None:
+    kernel = attention()
+
+    # 4 b h s^2 d: two products of s x s x d for every head.
+    assert kernel.flops == 4 * 2 * 16 * 1000 * 1000 * 96
+    assert model().kernel_s(kernel) == pytest.approx(kernel.flops / PEAK, rel=1e-12)
+
+
+def test_a_causal_mask_halves_the_work() -> None:
+    long_s = model().kernel_s(attention(8192))
+
+    assert model().kernel_s(attention(8192, causal=True)) == pytest.approx(long_s / 2, rel=1e-12)
+
+
+def test_the_backward_pass_has_five_products_instead_of_two() -> None:
+    assert model().kernel_s(attention(backward=True)) == pytest.approx(2.5 * model().kernel_s(attention()), rel=1e-12)
+
+
+def test_attention_stays_at_sixteen_bits_under_fp8() -> None:
+    assert model(precision="fp8").kernel_s(attention()) == model().kernel_s(attention())
+
+
+def test_attention_over_one_key_is_bound_by_memory() -> None:
+    kernel = attention(1)
+
+    assert model().kernel_s(kernel) == pytest.approx(kernel.traffic_bytes / MEMORY, rel=1e-12)
+
+
+def test_attention_is_launched_once() -> None:
+    assert model(LAUNCH).kernel_s(attention()) == pytest.approx(model().kernel_s(attention()) + 2e-6, rel=1e-12)
+
+
+def test_the_rate_of_attention_is_halved_at_the_half_length() -> None:
+    kernel = attention(200, head_dim=96)
+
+    assert attention_fraction(kernel, RATES) == pytest.approx(0.8 * 0.5 * 96 / (96 + 32), rel=1e-12)
+
+
+def test_a_causal_mask_needs_longer_sequences() -> None:
+    assert attention_fraction(attention(500, causal=True), RATES) == pytest.approx(0.8 * 0.5 * 96 / 128, rel=1e-12)
+
+
+def test_narrow_heads_halve_the_rate() -> None:
+    long = attention(10**9, head_dim=32)
+
+    assert attention_fraction(long, RATES) == pytest.approx(0.8 * 0.5, rel=1e-6)  # the sequence is long, not endless
+
+
+def test_the_backward_rate_is_another() -> None:
+    forward, backward = (attention_fraction(attention(backward=way), RATES) for way in (False, True))
+
+    assert backward / forward == pytest.approx(0.6 / 0.8, rel=1e-12)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1024), st.booleans(), st.booleans())
+def test_attention_never_beats_its_limit(length: int, head_dim: int, causal: bool, backward: bool) -> None:
+    fraction = attention_fraction(attention(length, head_dim=head_dim, causal=causal, backward=backward), RATES)
+
+    assert 0.0 < fraction < (0.6 if backward else 0.8)
+
+
+def test_work_is_the_sum_of_its_kernels() -> None:
+    kernels: tuple[Kernel, ...] = (Stream(3e9), Gemm(12800, 12800, 8192), attention(8192), Stream(6e9))
+    card = model()
+
+    assert card.work_s(kernels) == pytest.approx(sum(card.kernel_s(kernel) for kernel in kernels), rel=1e-12)
+
+
+def test_work_of_many_small_kernels_waits_for_the_host() -> None:
+    tiny = [Stream(3.0)] * 100
+
+    assert model(LAUNCH).work_s(tiny) == pytest.approx(100 * 5e-6, rel=1e-12)
+
+
+def test_all_launches_of_a_stream_are_issued() -> None:
+    assert model(LAUNCH).work_s([Stream(3.0, launches=40), Gemm(128, 128, 128)]) == pytest.approx(41 * 5e-6, rel=1e-12)
+
+
+def test_the_host_runs_ahead_of_large_kernels() -> None:
+    large = [Stream(3e9)] * 100
+
+    assert model(LAUNCH).work_s(large) == pytest.approx(100 * (1e-3 + 2e-6), rel=1e-12)
+
+
+def test_a_large_kernel_lets_the_host_catch_up() -> None:
+    # 20 launches take the host 100 us; the accelerator is busy for a millisecond.
+    mixed = [Stream(3.0)] * 19 + [Stream(3e9)]
+
+    assert model(LAUNCH).work_s(mixed) == pytest.approx(1e-3 + 20 * 2e-6, rel=1e-6)  # the small ones take a picosecond each
+
+
+def test_no_work_takes_no_time() -> None:
+    assert model(LAUNCH).work_s([]) == 0.0
+
+
+def test_a_shape_is_remembered() -> None:
+    card = model()
+    before_s = card.kernel_s(Gemm(128, 128, 128))
+
+    card.precision = "a precision that the card does not know"
+
+    assert card.kernel_s(Gemm(128, 128, 128)) == before_s
+
+
+def test_shapes_that_differ_in_anything_are_told_apart() -> None:
+    card = model()
+
+    assert card.kernel_s(Gemm(1, 12800, 12800)) < card.kernel_s(Gemm(1, 12800, 12800, element_bytes=4.0))
+    assert card.kernel_s(attention()) < card.kernel_s(attention(backward=True))
