@@ -1,0 +1,1 @@
+"""Collective operations: what each link must carry, and the latency steps on the way."""

@@ -1,0 +1,1 @@
+"""Links shared among what is in flight."""
