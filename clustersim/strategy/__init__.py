@@ -1,0 +1,1 @@
+"""Place ranks, split tensors, schedule micro-batches, count memory; lower all that to a Program."""

@@ -1,0 +1,174 @@
+"""Forward and backward passes of a model chunk as blocks of work and tensor-parallel collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clustersim.program.tasks import Block, Collective, CollectiveOp, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import FP32_BYTES, ModelChunk, local_shape, numerics
+from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.layer import attention_operators, mlp_operators
+from clustersim.workload.operators import Operator
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
+
+LOSS_REDUCTIONS = 3
+"""All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
+
+
+def _forward(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
+    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
+
+
+def _backward(name: str, operators: Sequence[Operator]) -> Work:
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
+    return Work(name=name, phase="backward", kernels=kernels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPasses:
+    """The passes of chunks: what a layer and the two ends of the model do, and how tensor parallelism cuts in.
+
+    As in Megatron-LM, attention and MLP are each a column-split layer followed by a row-split one. Without sequence
+    parallelism the row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input
+    backward. With it, activations are gathered before and scattered after the pair, and the other way round backward.
+    The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them.
+    """
+
+    plan: Plan
+    group: Group
+    """Tensor-parallel groups of the stage."""
+
+    def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
+        """Return the forward pass of a whole chunk."""
+        blocks = [Block(name="layer", body=self.layer_forward(), repeat=chunk.n_layers)]
+        if chunk.first:
+            blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
+        if chunk.last:
+            blocks.append(Block(name="head", body=self.head_forward()))
+        return tuple(blocks)
+
+    def backward(self, chunk: ModelChunk) -> tuple[Block, ...]:
+        """Return the backward pass of a whole chunk, last layer first."""
+        return self.backward_slice(chunk, 0, chunk.n_layers)
+
+    def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
+        """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
+        blocks = [Block(name="layer", body=self.layer_backward(), repeat=stop - start)]
+        if chunk.last and stop == chunk.n_layers:
+            blocks.insert(0, Block(name="head", body=self.head_backward()))
+        if chunk.first and start == 0:
+            blocks.append(Block(name="embedding", body=self.embedding_backward()))
+        return tuple(blocks)
+
+    def layer_forward(self, phase: Phase = "forward") -> tuple[Item, ...]:
+        """Return one layer forward."""
+        halves = self._halves()
+        return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
+
+    def layer_backward(self) -> tuple[Item, ...]:
+        """Return one layer backward, with what is recomputed before it."""
+        recompute = self.plan.strategy.recompute
+        again = self.layer_forward("recompute") if recompute == "full" else ()
+        halves = tuple(
+            item
+            for name, operators in reversed(self._halves())
+            for item in self._half_backward(name, operators, selective=recompute == "selective")
+        )
+        return again + halves
+
+    def embedding_forward(self) -> tuple[Item, ...]:
+        """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
+        work = _forward("embedding", embedding_operators(*self._shapes()))
+        return (work, *self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
+
+    def embedding_backward(self) -> tuple[Item, ...]:
+        """Return the gradient's way into the embedding table."""
+        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        return (*gather, _backward("embedding", embedding_operators(*self._shapes())))
+
+    def head_forward(self) -> tuple[Item, ...]:
+        """Return final normalisation, logits and loss."""
+        operators = head_operators(*self._shapes())
+        if self.plan.strategy.tp == 1 or not operators:
+            return (_forward("head", operators),)
+        norm = operators[: len(operators) - 2] if self.plan.model.lm_head else operators
+        if not self.plan.model.lm_head:
+            return (_forward("final_norm", norm),)
+        gather, reductions = self._collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
+        return (_forward("final_norm", norm), *gather, _forward("logits", operators[len(norm) :]), *reductions)
+
+    def head_backward(self) -> tuple[Item, ...]:
+        """Return the gradients of loss, logits and final normalisation."""
+        operators = head_operators(*self._shapes())
+        if self.plan.strategy.tp == 1 or not self.plan.model.lm_head:
+            return (_backward("head", operators),)
+        *norm, logits, loss = operators
+        return (*self._column_backward(logits, [loss]), _backward("final_norm", norm))
+
+    @property
+    def _sequence_parallel(self) -> bool:
+        return self.plan.strategy.sequence_parallel
+
+    def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
+        return self.plan.model, local_shape(self.plan), numerics(self.plan)
+
+    def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
+        shapes = self._shapes()
+        return (("attention", attention_operators(*shapes)), ("mlp", mlp_operators(*shapes)))
+
+    def _collective(self, op: CollectiveOp) -> tuple[Collective, ...]:
+        if self.plan.strategy.tp == 1:
+            return ()
+        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
+        size_bytes = rows * self.plan.model.hidden_size * numerics(self.plan).element_bytes
+        return (Collective(op=op, group=self.group, bytes=size_bytes),)
+
+    def _small_reductions(self) -> tuple[Collective, ...]:
+        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
+        return (Collective(op="all_reduce", group=self.group, bytes=LOSS_REDUCTIONS * rows * FP32_BYTES, pieces=LOSS_REDUCTIONS),)
+
+    def _half_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+        if self.plan.strategy.tp == 1:
+            return (_forward(name, operators, phase),)
+        norm, *inner, residual = operators
+        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
+        return (
+            _forward(f"{name} norm", [norm], phase),
+            *gather,
+            _forward(name, inner, phase),
+            *close,
+            _forward(f"{name} residual", [residual], phase),
+        )
+
+    def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
+        dropped = [operator for operator in operators if operator.selective] if selective else []
+        again = (_forward(f"{name} again", dropped, "recompute"),) if dropped else ()
+        if self.plan.strategy.tp == 1:
+            return (*again, _backward(name, operators))
+        norm, column, *inner, residual = operators
+        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        return (
+            _backward(f"{name} residual", [residual]),
+            *gather,
+            *again,
+            *self._column_backward(column, inner),
+            _backward(f"{name} norm", [norm]),
+        )
+
+    def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
+        overlap = self.plan.strategy.overlap_tp
+        before = _backward(column.name, inner)
+        input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
+        weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
+        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
+        regather = self._collective("all_gather") if self._sequence_parallel else ()
+        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
+        if not overlap:
+            return (before, *regather, input_gradient, *close, weight_gradient)
+        first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
+        return (before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))

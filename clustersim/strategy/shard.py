@@ -1,0 +1,83 @@
+"""What tensor, sequence and pipeline parallelism leave to one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.strategy.plan import Plan
+from clustersim.workload.shapes import LocalShape, Numerics
+
+ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
+"""Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
+
+GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
+
+FP32_BYTES: Final = 4.0
+
+
+def numerics(plan: Plan) -> Numerics:
+    """Return the bytes of each kind of number."""
+    training = plan.training
+    element_bytes = ELEMENT_BYTES[training.precision]
+    return Numerics(
+        element_bytes=element_bytes,
+        gemm_element_bytes=GEMM_BYTES[training.precision],
+        gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
+        fused_gradient_accumulation=training.fused_gradient_accumulation,
+        kernels=training.kernels,
+        attention=training.attention,
+    )
+
+
+def padded_vocabulary(vocab_size: int, tp: int) -> int:
+    """Return the vocabulary that Megatron pads to: a multiple of ``128 tp``; unpadded without tensor parallelism."""
+    return vocab_size if tp == 1 else ceil(vocab_size / (128 * tp)) * 128 * tp
+
+
+def local_shape(plan: Plan) -> LocalShape:
+    """Return one rank's share of a micro-batch and of a layer.
+
+    Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
+    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism.
+    """
+    model, training, tp = plan.model, plan.training, plan.strategy.tp
+    rows = training.micro_batch_size * training.seq_length
+    return LocalShape(
+        batch=training.micro_batch_size,
+        seq_length=training.seq_length,
+        sequence_rows=rows // tp if plan.strategy.sequence_parallel else rows,
+        n_heads=model.n_heads // tp,
+        n_kv_heads=max(model.n_kv_heads // tp, 1),
+        intermediate_size=model.intermediate_size // tp,
+        vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChunk:
+    """Consecutive layers on one stage, with the ends of the model that it holds."""
+
+    stage: int
+    chunk: int
+    n_layers: int
+    first: bool
+    """Holds the embedding."""
+    last: bool
+    """Holds logits and loss."""
+
+
+def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
+    """Return the chunks of every stage: layers are dealt out evenly, chunk by chunk around the stages."""
+    p, v = plan.strategy.pp, plan.strategy.virtual_stages
+    n_layers = plan.model.n_layers // (p * v)
+    return tuple(
+        tuple(
+            ModelChunk(stage=stage, chunk=chunk, n_layers=n_layers, first=stage == chunk == 0, last=(stage, chunk) == (p - 1, v - 1))
+            for chunk in range(v)
+        )
+        for stage in range(p)
+    )

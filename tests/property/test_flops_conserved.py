@@ -1,0 +1,89 @@
+"""However a model is divided, its work is done once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from clustersim.program.tasks import Compute
+from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
+from clustersim.strategy.lower import lower
+from clustersim.strategy.plan import Plan, Recompute
+from clustersim.workload.operators import FlashAttention
+from clustersim.workload.transformer import Transformer
+from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan
+
+N_RANKS = 64
+POWERS = [1, 2, 4, 8, 16, 32, 64]
+
+# 64 layers and heads so that every degree divides them, and a vocabulary of 128 * 64 rows that no degree pads.
+BIG_GPT = replace(GPT, n_layers=64, n_heads=64, n_kv_heads=64, head_dim=8)
+BIG_LLAMA = replace(LLAMA, n_layers=64, n_heads=64, n_kv_heads=8, head_dim=16)
+
+LAYOUTS = [
+    (dp, tp, N_RANKS // (dp * tp), v)
+    for dp in POWERS
+    for tp in POWERS
+    if N_RANKS % (dp * tp) == 0
+    for v in (1, 2, 4)
+    if v == 1 or (N_RANKS // (dp * tp) > 1 and 64 % (N_RANKS // (dp * tp) * v) == 0)
+]
+
+
+def laid_out(model: Transformer, dp: int, tp: int, pp: int, v: int, **changes: object) -> Plan:
+    schedule = "interleaved_1f1b" if v > 1 else "1f1b"
+    return make_plan(model, dp=dp, tp=tp, pp=pp, virtual_stages=v, schedule=schedule, global_batch_size=N_RANKS, **changes)
+
+
+def test_there_are_layouts_of_every_kind() -> None:
+    assert len(LAYOUTS) > 50
+    assert {layout[3] for layout in LAYOUTS} == {1, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("model", "dp", "tp", "pp", "v"),
+    # Ranks beyond the key and value heads repeat their projection; that is another test.
+    [(model, *layout) for model in (BIG_GPT, BIG_LLAMA) for layout in LAYOUTS if model.n_kv_heads % layout[1] == 0],
+)
+def test_the_work_of_all_ranks_is_the_work_of_the_model(model: Transformer, dp: int, tp: int, pp: int, v: int) -> None:
+    plan = laid_out(model, dp, tp, pp, v)
+
+    all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp * tp
+
+    # Sums of products of powers of two and small numbers; the order of adding may still differ.
+    assert isclose(all_ranks, model_flops(plan), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("tp", [16, 32, 64])
+def test_ranks_beyond_the_key_heads_repeat_no_more_than_their_projection(tp: int) -> None:
+    plan = laid_out(BIG_LLAMA, N_RANKS // tp, tp, 1, 1)
+    repeated = 2 * (tp - 8) * BIG_LLAMA.head_dim * BIG_LLAMA.hidden_size
+
+    extra = stage_model_flops(plan, 0) * N_RANKS - model_flops(plan)
+
+    assert isclose(extra, 3 * N_RANKS * 64 * 2 * 256 * repeated, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize(("dp", "tp", "pp", "v"), [(1, 1, 64, 1), (4, 4, 4, 2), (8, 8, 1, 1), (2, 2, 16, 4), (64, 1, 1, 1)])
+def test_the_program_s_products_are_what_hfu_counts(dp: int, tp: int, pp: int, v: int, recompute: Recompute) -> None:
+    plan = laid_out(BIG_LLAMA, dp, tp, pp, v, recompute=recompute, attention="flash", sequence_parallel=tp > 1)
+
+    flops = sum(
+        kernel.flops * (4 / 5 if isinstance(kernel, FlashAttention) and kernel.backward else 1)
+        for task in lower(plan).tasks
+        if isinstance(task.action, Compute)
+        for kernel in kernels_of(task.action.blocks)
+    )
+
+    assert isclose(flops * dp * tp, hardware_flops(plan), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_sharded_passes_do_the_same_work(zero_stage: int) -> None:
+    plan = laid_out(BIG_LLAMA, 8, 8, 1, 1, zero_stage=zero_stage)
+    flops = sum(kernel.flops for task in lower(plan).tasks if isinstance(task.action, Compute) for kernel in kernels_of(task.action.blocks))
+
+    assert isclose(flops * N_RANKS, model_flops(plan), rel_tol=1e-9)

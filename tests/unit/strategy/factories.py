@@ -1,0 +1,171 @@
+"""Plans for tests: a small GPT, and any field of training, strategy or gradients changed by its name."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from clustersim.program.program import Program
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.strategy.lower import lower
+from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
+from clustersim.workload.operators import Gemm, Kernel
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
+
+GPT = Transformer(
+    name="gpt",
+    n_layers=16,
+    hidden_size=512,
+    n_heads=8,
+    n_kv_heads=8,
+    head_dim=64,
+    intermediate_size=2048,
+    vocab_size=8192,
+    max_positions=256,
+    tied_embeddings=True,
+    gated_mlp=False,
+    normalization="layernorm",
+    position="learned",
+    linear_bias=True,
+    qkv_bias=True,
+    mlp_bias=True,
+    causal=True,
+    dropout=True,
+)
+"""GPT-2's kind of model: four times as wide in the MLP, with biases, dropout and a tied head."""
+
+LLAMA = replace(
+    GPT,
+    name="llama",
+    n_kv_heads=4,
+    intermediate_size=1536,
+    tied_embeddings=False,
+    gated_mlp=True,
+    normalization="rmsnorm",
+    position="rope",
+    linear_bias=False,
+    qkv_bias=False,
+    mlp_bias=False,
+    dropout=False,
+)
+"""Grouped key and value heads, a gated MLP, a head of its own."""
+
+BERT = replace(
+    GPT,
+    name="bert",
+    n_token_types=2,
+    embedding_normalization=True,
+    final_normalization=False,
+    pooler=True,
+    head_bias=True,
+    head_transform=True,
+    causal=False,
+)
+"""An encoder with every part that GPT lacks."""
+
+TRAINING = Training(
+    global_batch_size=16,
+    micro_batch_size=1,
+    seq_length=256,
+    precision="bf16",
+    optimizer="adam",
+    attention="unfused",
+    gradient_precision="fp32",
+    fused_gradient_accumulation=True,
+    kernels="fused",
+)
+
+STRATEGY = Strategy(
+    dp=1,
+    tp=1,
+    pp=1,
+    cp=1,
+    ep=1,
+    sequence_parallel=False,
+    schedule="1f1b",
+    virtual_stages=1,
+    zero_stage=0,
+    recompute="none",
+    data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
+    overlap_p2p=False,
+    overlap_tp=True,
+    placement=("tp", "cp", "ep", "dp", "pp"),
+)
+
+NUMERICS = Numerics(
+    element_bytes=2.0, gemm_element_bytes=2.0, gradient_bytes=4.0, fused_gradient_accumulation=True, kernels="fused", attention="unfused"
+)
+
+
+def make_plan(model: Transformer = GPT, /, **changes: object) -> Plan:
+    """Return a plan for one rank, changed in the named fields of its training, strategy or data parallelism."""
+    of_training = {field.name: changes.pop(field.name) for field in fields(Training) if field.name in changes}
+    of_gradients = {field.name: changes.pop(field.name) for field in fields(DataParallel) if field.name in changes}
+    gradients = replace(STRATEGY.data_parallel, **of_gradients)
+    return Plan(
+        model=model,
+        training=replace(TRAINING, **of_training),
+        strategy=replace(STRATEGY, data_parallel=gradients, **changes),
+    )
+
+
+def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32, **changes: int) -> LocalShape:
+    """Return the shape of a whole layer on one rank, changed in the named fields."""
+    whole = LocalShape(
+        batch=batch,
+        seq_length=seq_length,
+        sequence_rows=batch * seq_length,
+        n_heads=model.n_heads,
+        n_kv_heads=model.n_kv_heads,
+        intermediate_size=model.intermediate_size,
+        vocab_size=model.vocab_size,
+    )
+    return replace(whole, **changes)
+
+
+def gemms(kernels: tuple[Kernel, ...]) -> list[Gemm]:
+    """Return the matrix products among kernels."""
+    return [kernel for kernel in kernels if isinstance(kernel, Gemm)]
+
+
+def traffic_bytes(kernels: tuple[Kernel, ...]) -> float:
+    """Return what kernels read and write together."""
+    return sum(kernel.traffic_bytes for kernel in kernels)
+
+
+def collectives_of(items: tuple[Item, ...]) -> list[Collective]:
+    """Return the collectives among items, those beside work too."""
+    inside = [item.collective if isinstance(item, Overlapped) else item for item in items]
+    return [item for item in inside if isinstance(item, Collective)]
+
+
+def works_of(items: tuple[Item, ...]) -> list[Work]:
+    """Return the work among items, that beside collectives too."""
+    inside = [item.work if isinstance(item, Overlapped) else item for item in items]
+    return [item for item in inside if isinstance(item, Work)]
+
+
+def kernels_of(blocks: tuple[Block, ...]) -> list[Kernel]:
+    """Return every kernel of blocks as often as it runs, in order."""
+    return [kernel for block in blocks for _ in range(block.repeat) for work in works_of(block.body) for kernel in work.kernels]
+
+
+def tasks_of(plan: Plan, name: str | None = None, *, stream: str | None = None, rank_class: int | None = None) -> list[Task]:
+    """Return the tasks of a lowered plan, by the name of their action, the stream and the rank class."""
+    return chosen(lower(plan), name, stream=stream, rank_class=rank_class)
+
+
+def chosen(program: Program, name: str | None = None, *, stream: str | None = None, rank_class: int | None = None) -> list[Task]:
+    """Return the tasks of a program by the name of their action, the stream and the rank class."""
+    return [
+        task
+        for task in program.tasks
+        if (name is None or task.action.name == name)
+        and (stream is None or any(lane.stream == stream for lane in task.lanes))
+        and (rank_class is None or any(lane.rank_class == rank_class for lane in task.lanes))
+    ]
+
+
+def computes(program: Program, rank_class: int) -> list[Task]:
+    """Return what a rank class computes, in order."""
+    return [task for task in chosen(program, stream="compute", rank_class=rank_class) if isinstance(task.action, Compute)]

@@ -1,0 +1,247 @@
+"""What tensor parallelism inserts into the passes of a layer and of the two ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Work
+from clustersim.strategy.flops import hardware_flops, model_flops
+from clustersim.strategy.passes import ChunkPasses
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.layer import layer_operators
+from clustersim.workload.operators import FlashAttention, Kernel
+from clustersim.workload.transformer import Transformer
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, kernels_of, make_plan, works_of
+
+ACTIVATION_BYTES = 2.0 * 256 * 512
+WHOLE = ModelChunk(stage=0, chunk=0, n_layers=16, first=True, last=True)
+MIDDLE = replace(WHOLE, first=False, last=False)
+
+
+def passes(model: Transformer = GPT, **changes: object) -> ChunkPasses:
+    plan = make_plan(model, **changes)
+    members = (tuple(range(plan.strategy.tp)),)
+    return ChunkPasses(plan=plan, group=Group(name="tp of stage 0", dimension="tp", members=members))
+
+
+def operations(items: tuple[Item, ...]) -> list[str]:
+    return [collective.op for collective in collectives_of(items)]
+
+
+def multiset(kernels: list[Kernel] | tuple[Kernel, ...]) -> list[str]:
+    return sorted(map(repr, kernels))
+
+
+def names(items: tuple[Item, ...]) -> list[str]:
+    """Return work by its name, a collective by its operation, and what runs side by side joined by +."""
+    out: list[str] = []
+    for item in items:
+        match item:
+            case Work():
+                out.append(item.name)
+            case Collective():
+                out.append(item.op)
+            case Overlapped():
+                out.append(f"{item.collective.op} + {item.work.name}")
+    return out
+
+
+def test_without_tensor_parallelism_a_layer_is_two_stretches_of_work() -> None:
+    assert names(passes().layer_forward()) == ["attention", "mlp"]
+    assert names(passes().layer_backward()) == ["mlp", "attention"]
+
+
+def test_tensor_parallelism_reduces_twice_forward_and_twice_backward() -> None:
+    divided = passes(tp=4)
+
+    assert operations(divided.layer_forward()) == ["all_reduce"] * 2
+    assert operations(divided.layer_backward()) == ["all_reduce"] * 2
+
+
+def test_sequence_parallelism_gathers_before_and_scatters_after_each_pair() -> None:
+    assert operations(passes(tp=4, sequence_parallel=True).layer_forward()) == ["all_gather", "reduce_scatter"] * 2
+
+
+def test_sequence_parallelism_gathers_saved_inputs_again_in_the_backward_pass() -> None:
+    # Of each pair: the gradient of the output, the input for the weight gradient, and the input gradient scattered.
+    assert operations(passes(tp=4, sequence_parallel=True).layer_backward()) == ["all_gather", "all_gather", "reduce_scatter"] * 2
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_every_collective_of_a_layer_is_one_activation(sequence_parallel: bool) -> None:
+    divided = passes(tp=4, sequence_parallel=sequence_parallel, micro_batch_size=3)
+
+    for collective in collectives_of(divided.layer_forward() + divided.layer_backward()):
+        assert collective.bytes == 3 * ACTIVATION_BYTES
+        assert collective.group is divided.group
+
+
+def test_sequence_parallelism_moves_as_much_forward_and_a_quarter_more_in_all() -> None:
+    volume = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+    plain, divided = passes(tp=4), passes(tp=4, sequence_parallel=True)
+
+    forward = [sum(volume[op] for op in operations(each.layer_forward())) for each in (plain, divided)]
+    backward = [sum(volume[op] for op in operations(each.layer_backward())) for each in (plain, divided)]
+
+    assert forward == [4, 4]
+    assert backward == [4, 6]
+
+
+def test_the_collectives_of_the_forward_pass_stand_around_the_split_pair() -> None:
+    assert names(passes(tp=4, sequence_parallel=True).layer_forward())[:5] == [
+        *("attention norm", "all_gather", "attention", "reduce_scatter", "attention residual")
+    ]
+
+
+def test_the_input_gradient_is_reduced_beside_the_weight_gradient() -> None:
+    assert names(passes(tp=4).layer_backward())[:5] == [
+        *("mlp residual", "mlp_up", "mlp_up input gradient", "all_reduce + mlp_up weight gradient", "mlp norm")
+    ]
+
+
+def test_under_sequence_parallelism_the_input_is_gathered_beside_its_gradient() -> None:
+    assert names(passes(tp=4, sequence_parallel=True).layer_backward())[:6] == [
+        *("mlp residual", "all_gather", "mlp_up", "all_gather + mlp_up input gradient"),
+        *("reduce_scatter + mlp_up weight gradient", "mlp norm"),
+    ]
+
+
+def test_without_overlap_nothing_runs_side_by_side() -> None:
+    items = passes(tp=4, sequence_parallel=True, overlap_tp=False).layer_backward()
+
+    assert not [item for item in items if isinstance(item, Overlapped)]
+    assert operations(items) == operations(passes(tp=4, sequence_parallel=True).layer_backward())
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": False}])
+@pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
+def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, changes: dict[str, object]) -> None:
+    layer = passes(model, **changes)
+    operators = layer_operators(model, local_shape(layer.plan), numerics(layer.plan))
+
+    forward = [kernel for work in works_of(layer.layer_forward()) for kernel in work.kernels]
+    backward = [kernel for work in works_of(layer.layer_backward()) for kernel in work.kernels]
+
+    assert forward == [kernel for operator in operators for kernel in operator.forward]
+    assert multiset(backward) == multiset(
+        [each for operator in operators for each in (*operator.backward_input, *operator.backward_weight)]
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}])
+@pytest.mark.parametrize("model", [GPT, LLAMA, BERT, replace(BERT, lm_head=False)], ids=["gpt", "llama", "bert", "bare"])
+def test_the_ends_run_every_kernel_of_their_operators_once(model: Transformer, changes: dict[str, object]) -> None:
+    ends = passes(model, **changes)
+    shapes = model, local_shape(ends.plan), numerics(ends.plan)
+
+    for operators, forward, backward in (
+        (embedding_operators(*shapes), ends.embedding_forward(), ends.embedding_backward()),
+        (head_operators(*shapes), ends.head_forward(), ends.head_backward()),
+    ):
+        gradients = [each for operator in operators for each in (*operator.backward_input, *operator.backward_weight)]
+        assert [kernel for work in works_of(forward) for kernel in work.kernels] == [each for one in operators for each in one.forward]
+        assert multiset([kernel for work in works_of(backward) for kernel in work.kernels]) == multiset(gradients)
+
+
+def test_a_chunk_repeats_its_layers_between_the_ends_it_holds() -> None:
+    def shown(blocks: tuple[Block, ...]) -> list[tuple[str, int]]:
+        return [(block.name, block.repeat) for block in blocks]
+
+    assert shown(passes().forward(WHOLE)) == [("embedding", 1), ("layer", 16), ("head", 1)]
+    assert shown(passes().backward(WHOLE)) == [("head", 1), ("layer", 16), ("embedding", 1)]
+    assert shown(passes().forward(MIDDLE)) == shown(passes().backward(MIDDLE)) == [("layer", 16)]
+
+
+def test_slices_of_the_backward_pass_make_the_whole_last_layers_first() -> None:
+    late, early = passes().backward_slice(WHOLE, 10, 16), passes().backward_slice(WHOLE, 0, 10)
+
+    assert [block.name for block in late] == ["head", "layer"]
+    assert [block.name for block in early] == ["layer", "embedding"]
+    assert kernels_of(late + early) == kernels_of(passes().backward(WHOLE))
+
+
+def test_full_recomputation_runs_the_layer_forward_again_collectives_included() -> None:
+    again = passes(tp=4, recompute="full")
+    items = again.layer_backward()
+
+    n_again = len(works_of(again.layer_forward()))
+
+    assert operations(items) == ["all_reduce"] * 4
+    assert {work.phase for work in works_of(items)[:n_again]} == {"recompute"}
+    assert {work.phase for work in works_of(items)[n_again:]} == {"backward"}
+
+
+def test_selective_recomputation_runs_attention_again_right_before_its_gradient() -> None:
+    items = passes(recompute="selective").layer_backward()
+
+    assert [(work.name, work.phase) for work in works_of(items)] == [
+        ("mlp", "backward"),
+        ("attention again", "recompute"),
+        ("attention", "backward"),
+    ]
+
+
+def test_selective_recomputation_adds_no_collective() -> None:
+    changes = {"tp": 4, "sequence_parallel": True}
+
+    assert operations(passes(recompute="selective", **changes).layer_backward()) == operations(passes(**changes).layer_backward())
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("attention", ["unfused", "flash"])
+def test_the_products_of_a_step_are_what_hfu_counts(recompute: str, attention: str) -> None:
+    whole = passes(recompute=recompute, attention=attention)
+    flops = whole.plan.n_micro_batches * sum(work_flops(kernel) for kernel in step_kernels(whole))
+
+    assert isclose(flops, hardware_flops(whole.plan), rel_tol=1e-12)
+
+
+def step_kernels(whole: ChunkPasses) -> list[Kernel]:
+    return kernels_of(whole.forward(WHOLE) + whole.backward(WHOLE))
+
+
+def work_flops(kernel: Kernel) -> float:
+    """Return the FLOPs of a kernel; the backward pass of fused attention counts without what it repeats inside itself."""
+    return kernel.flops * (4 / 5 if isinstance(kernel, FlashAttention) and kernel.backward else 1)
+
+
+def test_the_work_of_all_ranks_of_tensor_parallelism_is_the_model_s() -> None:
+    divided = passes(tp=4, sequence_parallel=True)
+    flops = 4 * divided.plan.n_micro_batches * sum(kernel.flops for kernel in step_kernels(divided))
+
+    assert isclose(flops, model_flops(divided.plan), rel_tol=1e-12)
+
+
+def test_parts_of_the_embedding_are_summed_or_scattered() -> None:
+    assert names(passes(tp=4).embedding_forward()) == ["embedding", "all_reduce"]
+    assert names(passes(tp=4, sequence_parallel=True).embedding_forward()) == ["embedding", "reduce_scatter"]
+    assert names(passes(tp=4, sequence_parallel=True).embedding_backward()) == ["all_gather", "embedding"]
+    assert names(passes(tp=4).embedding_backward()) == ["embedding"]
+
+
+def test_the_loss_over_a_divided_vocabulary_reduces_three_numbers_a_token() -> None:
+    (reduction,) = collectives_of(passes(tp=4).head_forward())
+
+    assert (reduction.op, reduction.bytes, reduction.pieces) == ("all_reduce", 3 * 256 * 4.0, 3)
+
+
+def test_the_head_gathers_its_input_and_returns_its_gradient_like_a_column_split_layer() -> None:
+    head = passes(tp=4, sequence_parallel=True)
+
+    assert names(head.head_forward()) == ["final_norm", "all_gather", "logits", "all_reduce"]
+    assert names(head.head_backward()) == [
+        *("logits", "all_gather + logits input gradient", "reduce_scatter + logits weight gradient", "final_norm")
+    ]
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
+def test_one_rank_alone_communicates_with_nobody(model: Transformer) -> None:
+    alone: Plan = make_plan(model, recompute="full")
+    whole = ChunkPasses(plan=alone, group=Group(name="tp", dimension="tp", members=((0,),)))
+
+    assert [each for block in (*whole.forward(WHOLE), *whole.backward(WHOLE)) for each in collectives_of(block.body)] == []
