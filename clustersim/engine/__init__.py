@@ -1,0 +1,1 @@
+"""Replay a Program in simulated time."""

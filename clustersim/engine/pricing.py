@@ -1,0 +1,133 @@
+"""What a pass costs while nothing else uses its links: its time, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from clustersim.engine.traffic import Traffic
+from clustersim.kernels.model import KernelModel
+from clustersim.network.fluid import FluidNetwork
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
+from clustersim.trace.timeline import DetailBlock, SpanDetail
+
+
+@dataclass(slots=True, kw_only=True)
+class Price:
+    """Time of a pass by what it is spent on, in seconds."""
+
+    duration_s: float = 0.0
+    compute_s: float = 0.0
+    recompute_s: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    exposed_s: dict[str, float] = field(default_factory=dict[str, float])
+    hidden_s: dict[str, float] = field(default_factory=dict[str, float])
+    flights: dict[tuple[int, float], float] = field(default_factory=dict[tuple[int, float], float])
+    """Seconds in flight for each (kind, rate), for the account of the links."""
+    detail: tuple[DetailBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """One item of a block: computation, and communication that it cannot or can hide behind it."""
+
+    compute_s: float
+    communication_s: float
+    flight_s: float = 0.0
+    """Part of the communication that has bytes moving."""
+
+    @property
+    def duration_s(self) -> float:
+        """The longer of the two: what one item of work and communication takes."""
+        return max(self.compute_s, self.communication_s)
+
+
+@dataclass(slots=True)
+class Pricing:
+    """Prices of passes, each computed once."""
+
+    kernels: KernelModel
+    traffic: Traffic
+    network: FluidNetwork
+    step_host_s: float
+    _prices: dict[int, Price] = field(default_factory=dict[int, Price])
+    _kept: list[Compute] = field(default_factory=list[Compute])
+
+    def price(self, action: Compute) -> Price:
+        """Return what a pass costs on idle links."""
+        price = self._prices.get(id(action))
+        if price is None:
+            self._kept.append(action)
+            price = self._prices[id(action)] = self._price(action)
+        return price
+
+    def quote(self, item: Item) -> Quote:
+        """Return the times of one item."""
+        match item:
+            case Work():
+                return Quote(compute_s=self.kernels.work_s(item.kernels), communication_s=0.0)
+            case Collective():
+                total_s, flight_s = self._collective_s(item)
+                return Quote(compute_s=0.0, communication_s=total_s, flight_s=flight_s)
+            case Overlapped():
+                total_s, flight_s = self._collective_s(item.collective)
+                return Quote(compute_s=self.kernels.work_s(item.work.kernels), communication_s=total_s, flight_s=flight_s)
+
+    def _collective_s(self, collective: Collective) -> tuple[float, float]:
+        demand = self.traffic.demand(collective)
+        if demand.bytes_per_flow == 0.0:
+            return demand.latency_s, 0.0
+        kind = self.traffic.kind(collective)
+        flight_s = demand.bytes_per_flow / self.network.rates((kind,))[kind]
+        return demand.latency_s + flight_s, flight_s
+
+    def _price(self, action: Compute) -> Price:
+        price = Price()
+        if action.phase == "host":
+            price.duration_s = self.step_host_s
+            return price
+        price.detail = tuple(self._add_block(price, block) for block in action.blocks)
+        return price
+
+    def _add_block(self, price: Price, block: Block) -> DetailBlock:
+        slices: list[SpanDetail] = []
+        for item in block.body:
+            quote = self.quote(item)
+            price.duration_s += block.repeat * quote.duration_s
+            price.compute_s += block.repeat * quote.compute_s
+            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped) else None
+            collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
+            if work is not None:
+                flops = sum(kernel.flops for kernel in work.kernels)
+                price.flops += block.repeat * flops
+                if work.phase == "recompute":
+                    price.recompute_s += block.repeat * quote.compute_s
+                slices.append(SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=quote.compute_s, flops=flops))
+            if collective is not None:
+                self._add_collective(price, collective, quote, repeat=block.repeat)
+                slices.append(_exposed_slice(collective, quote))
+        return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
+
+    def _add_collective(self, price: Price, collective: Collective, quote: Quote, *, repeat: int) -> None:
+        dimension = collective.group.dimension
+        exposed_s = max(0.0, quote.communication_s - quote.compute_s)
+        price.bytes += repeat * collective.bytes
+        price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
+        hidden_s = quote.communication_s - exposed_s
+        price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * hidden_s
+        kind = self.traffic.kind(collective)
+        if quote.flight_s > 0.0:
+            key = (kind, self.network.rates((kind,))[kind])
+            price.flights[key] = price.flights.get(key, 0.0) + repeat * quote.flight_s
+
+
+def _exposed_slice(collective: Collective, quote: Quote) -> SpanDetail:
+    exposed_s = max(0.0, quote.communication_s - quote.compute_s)
+    name = collective.op.replace("_", "-")
+    return SpanDetail(name=name, kind="communication", dimension=collective.group.dimension, duration_s=exposed_s, bytes=collective.bytes)
+
+
+def exposed_pairs(exposed_s: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Return the dimensions with exposed communication, in a fixed order."""
+    return tuple((dimension, seconds) for dimension, seconds in sorted(exposed_s.items()) if seconds > 0.0)

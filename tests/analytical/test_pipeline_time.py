@@ -1,0 +1,221 @@
+"""Pipeline schedules against the step times of the papers, through a whole replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clustersim.engine.simulate import replay
+from clustersim.program.program import Program, ProgramBuilder
+from clustersim.strategy.mesh import Mesh
+from clustersim.strategy.pipeline import Pipeline
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.shard import ModelChunk
+from clustersim.trace.timeline import RankClass, Timeline
+from tests.unit.engine.factories import IDEAL_NETWORK, compute, make_machine, work
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S
+
+ROUND_OFF = 1e-12
+"""Times are sums of at most a few hundred equal terms."""
+
+SECONDS = st.floats(1e-6, 10.0)
+BOTH_WAYS = pytest.mark.parametrize("overlap", [True, False])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipe:
+    """A pipeline whose stages all take the same time for a pass through one chunk."""
+
+    schedule: str
+    n_stages: int
+    n_micro_batches: int
+    n_chunks: int = 1
+    forward_s: float = 1.0
+    backward_s: float = 2.0
+    send_s: float = 0.0
+    overlap: bool = True
+
+    @property
+    def both_s(self) -> float:
+        return self.forward_s + self.backward_s
+
+    def program(self) -> Program:
+        p, v = self.n_stages, self.n_chunks
+        chunks = tuple(
+            tuple(
+                ModelChunk(stage=stage, chunk=chunk, n_layers=1, first=stage == chunk == 0, last=(stage, chunk) == (p - 1, v - 1))
+                for chunk in range(v)
+            )
+            for stage in range(p)
+        )
+        builder = ProgramBuilder()
+        pipeline = Pipeline(
+            builder=builder,
+            mesh=Mesh(ranks=np.arange(p, dtype=np.int64).reshape(p, 1, 1, 1)),
+            chunks=chunks,
+            pair_bytes=self.send_s * SCALE_UP_BYTES_PER_S,
+            overlap=self.overlap,
+        )
+        forward, backward = compute(work(self.forward_s)), compute(work(self.backward_s, phase="backward"), phase="backward", name="B")
+        for stage, order in enumerate(SCHEDULES[self.schedule](p, self.n_micro_batches, v)):
+            for step in order:
+                pipeline.add_pass(stage, step, [backward if step.backward else forward])
+        classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage, n_ranks=1) for stage in range(p))
+        return builder.build(classes)
+
+    def timeline(self) -> Timeline:
+        timeline, _ = replay(self.program(), make_machine(network=IDEAL_NETWORK))
+        return timeline
+
+    def step_s(self) -> float:
+        return self.timeline().step_time_s
+
+
+def busy_s(timeline: Timeline, stage: int) -> float:
+    return sum(span.end_s - span.start_s for span in timeline.spans if span.rank_class == stage and span.stream == "compute")
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 17])
+def test_a_step_is_the_closed_form_of_gpipe_and_1f1b(schedule: str, p: int, m: int, overlap: bool) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, overlap=overlap)
+
+    assert pipe.step_s() == pytest.approx((m + p - 1) * pipe.both_s, rel=ROUND_OFF)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    schedule=st.sampled_from(["gpipe", "1f1b"]),
+    p=st.integers(1, 8),
+    m=st.integers(1, 12),
+    forward_s=SECONDS,
+    backward_s=SECONDS,
+    overlap=st.booleans(),
+)
+def test_a_step_is_the_closed_form_for_any_times(schedule: str, p: int, m: int, forward_s: float, backward_s: float, overlap: bool) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, forward_s=forward_s, backward_s=backward_s, overlap=overlap)
+
+    assert pipe.step_s() == pytest.approx((m + p - 1) * pipe.both_s, rel=ROUND_OFF)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1), (2, 4), (3, 2), (4, 1), (4, 3), (8, 1), (8, 2)])
+@pytest.mark.parametrize("v", [2, 3, 4])
+def test_chunks_divide_the_bubble(p: int, rounds: int, v: int, overlap: bool) -> None:
+    m = rounds * p
+    pipe = Pipe(schedule="interleaved_1f1b", n_stages=p, n_micro_batches=m, n_chunks=v, overlap=overlap)
+
+    step_s = pipe.step_s()
+
+    ideal_s = m * v * pipe.both_s
+    assert step_s == pytest.approx(ideal_s + (p - 1) * pipe.both_s, rel=ROUND_OFF)
+    assert (step_s - ideal_s) / ideal_s == pytest.approx((p - 1) / (m * v), rel=1e-9)  # a difference of near numbers
+
+
+@settings(deadline=None, max_examples=25)
+@given(p=st.integers(2, 6), rounds=st.integers(1, 3), v=st.integers(2, 4), forward_s=SECONDS, backward_s=SECONDS)
+def test_the_interleaved_bubble_holds_for_any_times(p: int, rounds: int, v: int, forward_s: float, backward_s: float) -> None:
+    m = rounds * p
+    pipe = Pipe(schedule="interleaved_1f1b", n_stages=p, n_micro_batches=m, n_chunks=v, forward_s=forward_s, backward_s=backward_s)
+
+    assert pipe.step_s() == pytest.approx((m * v + p - 1) * pipe.both_s, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (4, 4), (8, 3)])
+def test_interleaving_beats_1f1b_by_the_promised_factor(p: int, v: int) -> None:
+    """The same model in v chunks of a v-th of the layers: the bubble is a v-th of what it was."""
+    m = 2 * p
+    plain = Pipe(schedule="1f1b", n_stages=p, n_micro_batches=m, forward_s=1.0 * v, backward_s=2.0 * v)
+    chunked = Pipe(schedule="interleaved_1f1b", n_stages=p, n_micro_batches=m, n_chunks=v)
+
+    ideal_s = m * v * 3.0
+    assert (chunked.step_s() - ideal_s) * v == pytest.approx(plain.step_s() - ideal_s, rel=1e-9)  # differences of near numbers
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("p", [1, 2, 4, 8])
+@pytest.mark.parametrize("m", [1, 5])
+def test_layers_one_after_the_other_use_one_stage_at_a_time(p: int, m: int, overlap: bool) -> None:
+    pipe = Pipe(schedule="naive", n_stages=p, n_micro_batches=m, overlap=overlap)
+
+    timeline = pipe.timeline()
+
+    for stage in range(p):
+        assert busy_s(timeline, stage) / timeline.step_time_s == pytest.approx(1 / p, rel=ROUND_OFF)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (4, 8), (8, 3)])
+def test_utilisation_is_the_share_of_micro_batches_in_the_slots(schedule: str, p: int, m: int, overlap: bool) -> None:
+    timeline = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, overlap=overlap).timeline()
+
+    for stage in range(p):
+        assert busy_s(timeline, stage) / timeline.step_time_s == pytest.approx(m / (m + p - 1), rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "naive"])
+@BOTH_WAYS
+@pytest.mark.parametrize("p", [2, 5, 8])
+def test_one_micro_batch_crosses_every_wire_twice(schedule: str, p: int, overlap: bool) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=1, send_s=0.25, overlap=overlap)
+
+    assert pipe.step_s() == pytest.approx(p * pipe.both_s + 2 * (p - 1) * 0.25, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 4), (4, 3), (8, 8)])
+def test_sends_beside_computation_only_lengthen_fill_and_drain(p: int, m: int) -> None:
+    pipe = Pipe(schedule="gpipe", n_stages=p, n_micro_batches=m, send_s=0.5, overlap=True)
+
+    assert pipe.step_s() == pytest.approx((m + p - 1) * pipe.both_s + 2 * (p - 1) * 0.5, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 4), (4, 3), (8, 8)])
+def test_sends_that_a_stage_waits_for_lengthen_every_slot(p: int, m: int) -> None:
+    pipe = Pipe(schedule="gpipe", n_stages=p, n_micro_batches=m, send_s=0.5, overlap=False)
+
+    # All slots but the last of each direction are followed by a send.
+    assert pipe.step_s() == pytest.approx((m + p - 2) * (pipe.both_s + 2 * 0.5) + pipe.both_s, rel=ROUND_OFF)
+
+
+def test_sends_longer_than_a_pass_set_the_pace() -> None:
+    pipe = Pipe(schedule="gpipe", n_stages=2, n_micro_batches=6, forward_s=1.0, backward_s=2.0, send_s=5.0)
+
+    # One wire each way: six sends in a row, with a pass before the first and after the last.
+    assert pipe.step_s() == pytest.approx((1.0 + 6 * 5.0 + 1.0) + (2.0 + 6 * 5.0 + 2.0), rel=ROUND_OFF)
+
+
+@BOTH_WAYS
+def test_one_micro_batch_at_a_time_waits_for_every_send(overlap: bool) -> None:
+    pipe = Pipe(schedule="naive", n_stages=4, n_micro_batches=8, send_s=0.1, overlap=overlap)
+
+    assert pipe.step_s() == pytest.approx(8 * (4 * pipe.both_s + 2 * 3 * 0.1), rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "naive"])
+def test_waiting_for_sends_ends_later(schedule: str) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=2 if "interleaved" in schedule else 1, send_s=0.1)
+
+    assert replace(pipe, overlap=False).step_s() > pipe.step_s()
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
+@BOTH_WAYS
+def test_every_stage_works_through_all_of_its_passes(schedule: str, overlap: bool) -> None:
+    v = 2 if "interleaved" in schedule else 1
+    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=v, overlap=overlap)
+
+    timeline = pipe.timeline()
+
+    for stage in range(4):
+        passes = [
+            (span.name, span.micro_batch, span.chunk) for span in timeline.spans if (span.rank_class, span.stream) == (stage, "compute")
+        ]
+        assert sorted(passes) == [(name, m, chunk) for name in "BF" for m in range(8) for chunk in range(v)]
+        assert busy_s(timeline, stage) == pytest.approx(8 * v * pipe.both_s, rel=ROUND_OFF)

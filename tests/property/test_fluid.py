@@ -1,0 +1,170 @@
+"""Flows that come and go on shared links, through the clock: nothing is lost, nothing is gained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from clustersim.engine.replay import Clock
+from clustersim.network.fluid import FluidNetwork, link_cells
+from clustersim.network.maxmin import max_min_rates
+from clustersim.topology.cluster import FloatArray
+from clustersim.topology.load import Footprint
+
+ROUND_OFF = 1e-9
+"""Every start and end rounds the bytes left and the time once; there are at most a few dozen."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    at_s: float
+    kind: int
+    size_bytes: float
+
+
+@dataclass(frozen=True)
+class Story:
+    flows: FloatArray
+    """Shape (n_links, n_kinds)."""
+    capacity: FloatArray
+    arrivals: tuple[Arrival, ...]
+
+    def network(self) -> FluidNetwork:
+        kinds = [Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]) for column in self.flows.T]
+        return FluidNetwork(cells=link_cells(kinds, self.capacity, np.zeros(len(self.capacity))))
+
+
+TIMES = st.one_of(st.sampled_from([0.0, 1.0, 1.0, 2.0]), st.floats(0.0, 20.0))
+SIZES = st.one_of(st.sampled_from([0.0, 4.0, 8.0]), st.floats(1e-3, 1e4))
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    n_links, n_kinds = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    coefficients = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=n_kinds, max_size=n_kinds)
+    flows = np.array(draw(st.lists(coefficients, min_size=n_links, max_size=n_links)))
+    flows[0, ~flows.any(axis=0)] = 1.0
+    capacity = draw(st.lists(st.sampled_from([1.0, 4.0, 10.0, 33.0]), min_size=n_links, max_size=n_links))
+    arrivals = draw(st.lists(st.builds(Arrival, at_s=TIMES, kind=st.integers(0, n_kinds - 1), size_bytes=SIZES), max_size=8))
+    return Story(flows=flows, capacity=np.array(capacity), arrivals=tuple(arrivals))
+
+
+def play(story: Story) -> tuple[dict[int, float], Clock]:
+    """Return when each arrival landed, and the clock after the last."""
+    clock, landed_s = Clock(network=story.network()), dict[int, float]()
+
+    def fly(index: int, arrival: Arrival) -> None:
+        clock.fly(
+            arrival.kind,
+            latency_s=arrival.at_s,
+            size_bytes=arrival.size_bytes,
+            landed=lambda: landed_s.update({index: clock.now_s}),
+        )
+
+    for index, arrival in enumerate(story.arrivals):
+        fly(index, arrival)
+    clock.environment.run()
+    return landed_s, clock
+
+
+def step_by_step(story: Story) -> dict[int, float]:
+    """Return the same from a loop over time that knows neither kinds nor events: rates of all flows, anew at every change."""
+    waiting = sorted((arrival.at_s, index) for index, arrival in enumerate(story.arrivals))
+    left: dict[int, float] = {}
+    landed_s: dict[int, float] = {}
+    now_s = 0.0
+    while waiting or left:
+        flying = list(left)
+        columns = story.flows[:, [story.arrivals[index].kind for index in flying]]
+        rates = dict(zip(flying, max_min_rates(columns, story.capacity).tolist(), strict=True))
+        ends = {index: now_s + left[index] / rates[index] for index in flying}
+        next_s = min([*ends.values(), *(at_s for at_s, _ in waiting[:1])])
+        left = {index: bytes_left - rates[index] * (next_s - now_s) for index, bytes_left in left.items()}
+        now_s = next_s
+        done = [index for index in left if left[index] <= 1e-9 * story.arrivals[index].size_bytes or ends[index] <= now_s * (1 + 1e-12)]
+        for index in done:
+            landed_s[index] = now_s
+            del left[index]
+        while waiting and waiting[0][0] <= now_s:
+            _, index = waiting.pop(0)
+            left[index] = story.arrivals[index].size_bytes
+    return landed_s
+
+
+@settings(deadline=None)
+@given(stories())
+def test_every_flow_lands_once(story: Story) -> None:
+    landed_s, clock = play(story)
+
+    assert sorted(landed_s) == list(range(len(story.arrivals)))
+    assert clock.network.next_end_s() == float("inf")
+
+
+@settings(deadline=None)
+@given(stories())
+def test_every_link_carries_the_bytes_of_the_flows_that_cross_it_and_no_other(story: Story) -> None:
+    _, clock = play(story)
+
+    cells, carried = clock.network.cells, np.zeros(len(clock.network.cells.first_link))
+    for kinds, seconds in clock.network.occupancy().items():
+        for kind in kinds:
+            carried += cells.flows[:, kind] * clock.network.rates(kinds)[kind] * seconds
+    sent = sum((cells.flows[:, arrival.kind] * arrival.size_bytes for arrival in story.arrivals), start=np.zeros_like(carried))
+    np.testing.assert_allclose(carried, sent, rtol=ROUND_OFF, atol=1e-12)
+
+
+@settings(deadline=None)
+@given(stories())
+def test_no_flow_is_faster_than_alone(story: Story) -> None:
+    landed_s, clock = play(story)
+
+    for index, arrival in enumerate(story.arrivals):
+        alone_s = arrival.size_bytes / clock.network.rates((arrival.kind,))[arrival.kind]
+        assert landed_s[index] >= (arrival.at_s + alone_s) * (1.0 - ROUND_OFF)
+
+
+@settings(deadline=None)
+@given(stories())
+@example(Story(flows=np.ones((1, 1)), capacity=np.ones(1), arrivals=(Arrival(0.0, 0, 4.0), Arrival(1.0, 0, 4.0), Arrival(1.0, 0, 4.0))))
+def test_the_clock_agrees_with_a_loop_over_time(story: Story) -> None:
+    landed_s, _ = play(story)
+
+    assert landed_s == pytest.approx(step_by_step(story), rel=1e-7, abs=1e-9)  # the loop drops the last billionth of a flow
+
+
+@settings(deadline=None)
+@given(stories())
+def test_a_full_link_works_without_a_break(story: Story) -> None:
+    """A single link is busy for bytes over bandwidth, whatever the order and the shares."""
+    sizes = [arrival.size_bytes for arrival in story.arrivals]
+    together = Story(flows=np.ones((1, 1)), capacity=np.array([4.0]), arrivals=tuple(Arrival(0.0, 0, size) for size in sizes))
+
+    landed_s, _ = play(together)
+
+    assert max(landed_s.values(), default=0.0) == pytest.approx(sum(sizes) / 4.0, rel=ROUND_OFF)
+
+
+@settings(deadline=None)
+@given(stories())
+def test_the_same_story_ends_in_the_same_bits(story: Story) -> None:
+    first, first_clock = play(story)
+    second, second_clock = play(story)
+
+    assert first == second
+    assert first_clock.n_events == second_clock.n_events
+
+
+@settings(deadline=None)
+@given(stories(), st.floats(1.0, 8.0))
+def test_more_bytes_never_end_sooner_on_one_link(story: Story, factor: float) -> None:
+    one_link = Story(flows=np.ones((1, story.flows.shape[1])), capacity=np.array([4.0]), arrivals=story.arrivals)
+    more = tuple(Arrival(a.at_s, a.kind, a.size_bytes * factor) for a in story.arrivals)
+
+    landed_s, _ = play(one_link)
+    later_s, _ = play(Story(flows=one_link.flows, capacity=one_link.capacity, arrivals=more))
+
+    assert all(later_s[index] >= landed_s[index] * (1.0 - ROUND_OFF) for index in landed_s)

@@ -1,0 +1,173 @@
+"""A machine whose every constant can be chosen, and the smallest programs that run on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from clustersim.engine.pricing import Pricing
+from clustersim.engine.replay import Clock
+from clustersim.engine.simulate import Machine, replay
+from clustersim.engine.traffic import Traffic
+from clustersim.hardware.calibration import AttentionCalibration, Calibration, GemmCalibration, LaunchCalibration, NetworkCalibration
+from clustersim.hardware.models import Fabric, Node, Switch
+from clustersim.kernels.model import KernelModel
+from clustersim.network.fluid import FluidNetwork
+from clustersim.program.program import Program
+from clustersim.program.tasks import (
+    COMPUTE_STREAM,
+    Action,
+    Block,
+    Collective,
+    CollectiveOp,
+    Communicate,
+    Compute,
+    Group,
+    Item,
+    Lane,
+    Overlapped,
+    Phase,
+    Task,
+    Transfer,
+    Work,
+)
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import TIERS
+from clustersim.trace.timeline import RankClass, Timeline
+from clustersim.workload.operators import Stream
+from tests.unit.topology.factories import make_node
+
+MEMORY_BYTES_PER_S = 3e12
+"""Of the accelerator that ``make_node`` builds."""
+
+IDEAL_NETWORK = NetworkCalibration(
+    efficiency=dict.fromkeys(TIERS, 1.0),
+    base_s=0.0,
+    intra_hop_s=0.0,
+    inter_hop_s=0.0,
+    intra_ramp_s_per_sqrt_byte=0.0,
+    inter_ramp_s_per_sqrt_byte=0.0,
+)
+"""Nothing but bytes over bandwidth."""
+
+LATENT_NETWORK = NetworkCalibration(
+    efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7), strict=True)),
+    base_s=11e-6,
+    intra_hop_s=1.3e-6,
+    inter_hop_s=5e-6,
+    intra_ramp_s_per_sqrt_byte=7e-9,
+    inter_ramp_s_per_sqrt_byte=23e-9,
+)
+"""No two constants alike, so that a mistake shows."""
+
+
+def instant(node: Node) -> Node:
+    """Return the same node, and the fabric that it comes with, without any latency on the wires."""
+
+    def switch(of: Switch) -> Switch:
+        return replace(of, latency_s=0.0)
+
+    fabric: Fabric = replace(node.fabric, leaf=switch(node.fabric.leaf), spine=switch(node.fabric.spine), cable_latency_s=0.0)
+    return replace(node, scale_up=replace(node.scale_up, latency_s=0.0), nic=replace(node.nic, latency_s=0.0), fabric=fabric)
+
+
+def make_calibration(network: NetworkCalibration = IDEAL_NETWORK, launch: LaunchCalibration | None = None) -> Calibration:
+    return Calibration(
+        name="ideal",
+        generation="test",
+        gemm=GemmCalibration(sustained_fraction={"default": 1.0}, depth_overhead=0.0, tiles=((128, 128, 1.0),)),
+        attention=AttentionCalibration(
+            forward_fraction=1.0, backward_fraction=1.0, half_length=0.0, causal_half_length=0.0, half_head_dim=0.0
+        ),
+        memory_fraction=1.0,
+        launch=launch or LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0),
+        network=network,
+        accelerators=(),
+        sources=(),
+    )
+
+
+def make_machine(
+    node: Node | None = None, n_nodes: int = 1, *, network: NetworkCalibration = IDEAL_NETWORK, launch: LaunchCalibration | None = None
+) -> Machine:
+    node = node or instant(make_node())
+    calibration = make_calibration(network, launch)
+    kernels = KernelModel(accelerator=node.accelerator, calibration=calibration, precision="bf16", attention_precision="bf16")
+    return Machine(cluster=build_cluster(node, n_nodes), kernels=kernels, calibration=calibration)
+
+
+def group_of(*members: tuple[int, ...], name: str = "group", dimension: str = "dp") -> Group:
+    return Group(name=name, dimension=dimension, members=members)
+
+
+def collective(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, pieces: int = 1) -> Collective:
+    return Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
+
+
+def communicate(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, name: str = "reduce") -> Communicate:
+    return Communicate(name=name, collective=collective(group, size_bytes, op))
+
+
+def transfer(*pairs: tuple[int, int], size_bytes: float, name: str = "send") -> Transfer:
+    return Transfer(name=name, dimension="pp", pairs=pairs, bytes=size_bytes)
+
+
+def work(seconds: float, *, phase: Phase = "forward", name: str = "work") -> Work:
+    """Return work that takes so long on an ideal machine."""
+    return Work(name=name, phase=phase, kernels=(Stream(seconds * MEMORY_BYTES_PER_S),))
+
+
+def overlapped(collective: Collective, seconds: float) -> Overlapped:
+    return Overlapped(collective=collective, work=work(seconds))
+
+
+def compute(*body: Item, repeat: int = 1, phase: Phase = "forward", name: str = "F") -> Compute:
+    return Compute(name=name, phase=phase, blocks=(Block(name="layer", body=body, repeat=repeat),))
+
+
+def task(action: Action, *after: int, rank_class: int = 0, stream: str | None = None) -> Task:
+    stream = stream or (COMPUTE_STREAM if isinstance(action, Compute) else "dp")
+    return Task(action=action, lanes=(Lane(rank_class=rank_class, stream=stream),), after=after)
+
+
+def program(*tasks: Task, n_classes: int = 1, n_ranks: int = 8) -> Program:
+    """Return a program as it is written down; each class stands for its share of the ranks."""
+    share = n_ranks // n_classes
+    classes = tuple(
+        RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage * share, n_ranks=share) for stage in range(n_classes)
+    )
+    return Program(rank_classes=classes, tasks=tasks)
+
+
+def solo_s(action: Action, machine: Machine) -> float:
+    """Return how long one action takes when it is the whole program."""
+    timeline, _ = replay(program(task(action)), machine)
+    return timeline.step_time_s
+
+
+def timeline_of(machine: Machine, *tasks: Task, n_classes: int = 1) -> Timeline:
+    timeline, _ = replay(program(*tasks, n_classes=n_classes, n_ranks=machine.cluster.n_ranks), machine)
+    return timeline
+
+
+def without_wall_time(timeline: Timeline) -> Timeline:
+    return replace(timeline, engine=replace(timeline.engine, wall_s=0.0))
+
+
+def laid_out(machine: Machine, of: Program) -> tuple[Traffic, FluidNetwork, Pricing, Clock]:
+    """Return the parts of a replay that is about to start."""
+    traffic = Traffic(cluster=machine.cluster, calibration=machine.calibration.network)
+    traffic.register(of)
+    network = traffic.network()
+    pricing = Pricing(kernels=machine.kernels, traffic=traffic, network=network, step_host_s=machine.calibration.launch.step_s)
+    return traffic, network, pricing, Clock(network=network)
+
+
+def bytes_by_link(timeline: Timeline, tier: str) -> dict[str, float]:
+    """Return what one link of each cell of a tier carried, by the name of its first link."""
+    return {link.name: link.bytes for link in timeline.links if link.tier == tier}
+
+
+def total_bytes(timeline: Timeline, tier: str) -> float:
+    return float(np.sum([link.bytes * link.n_links for link in timeline.links if link.tier == tier]))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from clustersim.engine.expanded import Stepper
+from clustersim.engine.pricing import Price
+from clustersim.engine.simulate import Machine
+from clustersim.program.tasks import Block, Compute, Item
+from tests.unit.engine.factories import (
+    LATENT_NETWORK,
+    collective,
+    compute,
+    group_of,
+    laid_out,
+    make_machine,
+    overlapped,
+    program,
+    task,
+    transfer,
+    work,
+)
+
+TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
+CP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="cp", dimension="cp")
+ROUND_OFF = 1e-12
+"""Sums of a handful of times against the same sums in another order."""
+
+
+def stepped(action: Compute, machine: Machine) -> tuple[float, Stepper, Price]:
+    """Return how long a pass takes item by item on idle links, the stepper, and the price of the same pass."""
+    traffic, _, pricing, clock = laid_out(machine, program(task(action)))
+    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, after=clock.after, fly=clock.fly), list[float]()
+
+    stepper.run(lambda: clock.now_s, lambda: ends_s.append(clock.now_s))
+    clock.environment.run()
+
+    (end_s,) = ends_s
+    return end_s, stepper, pricing.price(action)
+
+
+MIXED: list[Item] = [
+    work(3e-4),
+    collective(TP, 4e7),
+    overlapped(collective(TP, 2e7), 1e-3),
+    overlapped(collective(CP, 5e8), 1e-5),
+    collective(CP, 1e6, "all_gather", pieces=3),
+    work(1e-5),
+]
+
+
+@pytest.mark.parametrize("body", [[item] for item in MIXED] + [MIXED])
+@pytest.mark.parametrize("repeat", [1, 5])
+def test_on_idle_links_a_pass_takes_its_price(body: list[Item], repeat: int) -> None:
+    end_s, stepper, price = stepped(compute(*body, repeat=repeat), make_machine(network=LATENT_NETWORK))
+
+    assert end_s > 0.0
+    assert end_s == pytest.approx(price.duration_s, rel=ROUND_OFF)
+    assert stepper.exposed_s == pytest.approx(price.exposed_s, rel=1e-9, abs=1e-15)  # differences
+    assert stepper.hidden_s == pytest.approx(price.hidden_s, rel=1e-9, abs=1e-15)
+
+
+def test_blocks_follow_each_other() -> None:
+    blocks = tuple(Block(name=str(number), body=(work(seconds),), repeat=number) for number, seconds in ((1, 2.0), (3, 0.5)))
+
+    end_s, _, _ = stepped(Compute(name="F", phase="forward", blocks=blocks), make_machine())
+
+    assert end_s == pytest.approx(3.5, rel=ROUND_OFF)
+
+
+def test_a_pass_without_items_ends_at_once() -> None:
+    end_s, stepper, _ = stepped(compute(), make_machine())
+
+    assert end_s == 0.0
+    assert (stepper.exposed_s, stepper.hidden_s) == ({}, {})
+
+
+def test_a_collective_stops_the_work_behind_it() -> None:
+    end_s, stepper, _ = stepped(compute(work(1.0), collective(TP, 420e9 * 4 / 6), work(1.0)), make_machine())
+
+    # Four members: 2 * 3/4 * S / B = 1 s.
+    assert end_s == pytest.approx(3.0, rel=ROUND_OFF)
+    assert stepper.exposed_s == {"tp": pytest.approx(1.0, rel=ROUND_OFF)}
+    assert stepper.hidden_s == {"tp": 0.0}
+
+
+@pytest.mark.parametrize(("work_s", "exposed_s"), [(0.25, 0.75), (1.0, 0.0), (4.0, 0.0)])
+def test_what_is_longer_than_the_work_beside_it_is_exposed(work_s: float, exposed_s: float) -> None:
+    end_s, stepper, _ = stepped(compute(overlapped(collective(TP, 420e9 * 4 / 6), work_s)), make_machine())
+
+    assert end_s == pytest.approx(max(1.0, work_s), rel=ROUND_OFF)
+    assert stepper.exposed_s["tp"] == pytest.approx(exposed_s, abs=1e-9)
+    assert stepper.hidden_s["tp"] == pytest.approx(1.0 - exposed_s, abs=1e-9)
+
+
+def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> None:
+    machine, action = make_machine(), compute(overlapped(collective(TP, 420e9 * 4 / 6), 1.0))
+    other = transfer((0, 4), size_bytes=420e9 / 2)
+    traffic, _, pricing, clock = laid_out(machine, program(task(action), task(other, stream="send")))
+    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, after=clock.after, fly=clock.fly), list[float]()
+
+    stepper.run(lambda: clock.now_s, lambda: ends_s.append(clock.now_s))
+    clock.fly(traffic.kind(other), latency_s=0.0, size_bytes=other.bytes, landed=lambda: None)
+    clock.environment.run()
+
+    # Four rings and the transfer are five flows on the way up of rank 0. A ring edge carries 105 GB/4 at 84 GB/s.
+    assert ends_s == [pytest.approx(420e9 / 4 / 84e9, rel=ROUND_OFF)]
+    assert stepper.exposed_s["tp"] == pytest.approx(0.25, rel=1e-9)
+    assert stepper.hidden_s["tp"] == pytest.approx(1.0, rel=ROUND_OFF)
+
+
+def test_items_come_one_after_the_other() -> None:
+    machine, action = make_machine(), compute(work(1.0), collective(TP, 420e9 * 4 / 6), work(0.5), repeat=2)
+    traffic, _, pricing, clock = laid_out(machine, program(task(action)))
+    asked: list[float] = []
+
+    def after(delay_s: float, then: Callable[[], None]) -> None:
+        asked.append(clock.now_s)
+        clock.after(delay_s, then)
+
+    stepper = Stepper(action=action, pricing=pricing, traffic=traffic, after=after, fly=clock.fly)
+    stepper.run(lambda: clock.now_s, lambda: None)
+    clock.environment.run()
+
+    assert asked == pytest.approx([0.0, 2.0, 2.5, 4.5], rel=ROUND_OFF)
+
+
+def test_thousands_of_items_do_not_pile_up_on_the_stack() -> None:
+    end_s, _, price = stepped(compute(collective(group_of((0,), name="alone"), 1.0), work(1e-6), repeat=5000), make_machine())
+
+    assert end_s == pytest.approx(5e-3, rel=1e-9)  # five thousand additions
+    assert end_s == pytest.approx(price.duration_s, rel=1e-9)

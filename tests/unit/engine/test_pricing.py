@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
+from clustersim.hardware.calibration import LaunchCalibration
+from clustersim.program.tasks import Block, Compute, Work
+from clustersim.trace.timeline import SpanDetail
+from clustersim.workload.operators import Gemm
+from tests.unit.engine.factories import (
+    LATENT_NETWORK,
+    collective,
+    compute,
+    group_of,
+    laid_out,
+    make_machine,
+    overlapped,
+    program,
+    task,
+    work,
+)
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S
+
+TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
+CP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="cp", dimension="cp")
+ONE_SECOND = SCALE_UP_BYTES_PER_S * 4 / 6
+"""Bytes whose all-reduce among four takes a second: 2 * 3/4 * S / B."""
+
+
+def pricing_of(*actions: Compute, step_s: float = 0.0) -> Pricing:
+    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=step_s))
+    _, _, pricing, _ = laid_out(machine, program(*(task(action) for action in actions)))
+    return pricing
+
+
+def price_of(action: Compute, *, step_s: float = 0.0) -> Price:
+    return pricing_of(action, step_s=step_s).price(action)
+
+
+def test_work_takes_the_time_of_its_kernels() -> None:
+    price = price_of(compute(work(2.0)))
+
+    assert (price.duration_s, price.compute_s, price.bytes) == (2.0, 2.0, 0.0)
+
+
+def test_a_block_counts_as_often_as_it_is_repeated() -> None:
+    once, often = (price_of(compute(work(0.5), collective(TP, ONE_SECOND), repeat=repeat)) for repeat in (1, 20))
+
+    assert often.duration_s == pytest.approx(20 * once.duration_s, rel=1e-12)
+    assert often.compute_s == pytest.approx(10.0, rel=1e-12)
+    assert often.exposed_s == {"tp": pytest.approx(20.0, rel=1e-12)}
+    assert often.bytes == pytest.approx(20 * ONE_SECOND, rel=1e-12)
+
+
+def test_blocks_add_up() -> None:
+    blocks = (Block(name="a", body=(work(1.0),)), Block(name="b", body=(work(2.0),), repeat=3))
+
+    assert price_of(Compute(name="F", phase="forward", blocks=blocks)).duration_s == pytest.approx(7.0, rel=1e-12)
+
+
+def test_a_collective_between_work_is_exposed_in_full() -> None:
+    price = price_of(compute(work(2.0), collective(TP, ONE_SECOND)))
+
+    assert price.duration_s == pytest.approx(3.0, rel=1e-12)
+    assert price.compute_s == pytest.approx(2.0, rel=1e-12)
+    assert price.exposed_s == {"tp": pytest.approx(1.0, rel=1e-12)}
+    assert price.hidden_s == {"tp": 0.0}
+
+
+@pytest.mark.parametrize(("work_s", "exposed_s"), [(0.25, 0.75), (1.0, 0.0), (4.0, 0.0)])
+def test_a_collective_beside_work_is_exposed_where_it_sticks_out(work_s: float, exposed_s: float) -> None:
+    price = price_of(compute(overlapped(collective(TP, ONE_SECOND), work_s)))
+
+    assert price.duration_s == pytest.approx(max(work_s, 1.0), rel=1e-12)
+    assert price.exposed_s["tp"] == pytest.approx(exposed_s, abs=1e-12)
+    assert price.hidden_s["tp"] == pytest.approx(1.0 - exposed_s, abs=1e-12)
+
+
+def test_time_is_computation_and_exposed_communication() -> None:
+    price = price_of(compute(work(0.3), collective(CP, 1e9), overlapped(collective(TP, ONE_SECOND), 0.7), repeat=4))
+
+    assert price.duration_s == pytest.approx(price.compute_s + sum(price.exposed_s.values()), rel=1e-12)
+
+
+def test_dimensions_are_kept_apart() -> None:
+    price = price_of(compute(collective(TP, ONE_SECOND), collective(CP, SCALE_UP_BYTES_PER_S)))
+
+    # Two members: 2 * 1/2 * S / B.
+    assert price.exposed_s == {"tp": pytest.approx(1.0, rel=1e-12), "cp": pytest.approx(1.0, rel=1e-12)}
+
+
+def test_recomputed_work_is_counted_on_its_own() -> None:
+    price = price_of(compute(work(1.0, phase="recompute"), work(2.0, phase="backward"), repeat=3, phase="backward"))
+
+    assert price.recompute_s == pytest.approx(3.0, rel=1e-12)
+    assert price.compute_s == pytest.approx(9.0, rel=1e-12)
+
+
+def test_flops_are_those_of_the_kernels() -> None:
+    gemms = Work(name="mlp", phase="forward", kernels=(Gemm(128, 256, 512), Gemm(64, 64, 64, batch=3)))
+
+    price = price_of(compute(gemms, overlapped(collective(TP, 1.0), 0.0), repeat=2))
+
+    assert price.flops == 2 * (2 * 128 * 256 * 512 + 3 * 2 * 64**3)
+
+
+def test_the_host_takes_the_time_of_a_step() -> None:
+    price = price_of(Compute(name="host", phase="host", blocks=()), step_s=0.25)
+
+    assert (price.duration_s, price.compute_s, price.detail) == (0.25, 0.0, ())
+
+
+def test_a_pass_is_priced_once() -> None:
+    action = compute(work(1.0))
+    pricing = pricing_of(action)
+
+    assert pricing.price(action) is pricing.price(action)
+
+
+def test_equal_passes_are_priced_alike() -> None:
+    pricing = pricing_of(compute(collective(TP, 1e9)))
+
+    assert pricing.price(compute(collective(TP, 1e9))).duration_s == pricing.price(compute(collective(TP, 1e9))).duration_s
+
+
+def test_flights_hold_the_seconds_with_bytes_on_the_links() -> None:
+    machine = make_machine(network=LATENT_NETWORK)
+    action = compute(collective(TP, 1e9), overlapped(collective(TP, 1e9), 5.0), repeat=3)
+    traffic, network, pricing, _ = laid_out(machine, program(task(action)))
+
+    flights = pricing.price(action).flights
+
+    rate = network.rates((0,))[0]
+    assert rate == pytest.approx(0.8 * SCALE_UP_BYTES_PER_S / 4, rel=1e-12)
+    assert flights == {(traffic.kind(collective(TP, 1.0)), rate): pytest.approx(6 * 2 * 0.75 * 1e9 / 4 / rate, rel=1e-12)}
+
+
+def test_latency_is_paid_but_moves_nothing() -> None:
+    machine = make_machine(network=LATENT_NETWORK)
+    action = compute(collective(TP, 1e6))
+    traffic, _, pricing, _ = laid_out(machine, program(task(action)))
+
+    quote = pricing.quote(collective(TP, 1e6))
+
+    assert quote.communication_s - quote.flight_s == pytest.approx(traffic.demand(collective(TP, 1e6)).latency_s, rel=1e-9)  # a difference
+    assert pricing.price(action).duration_s == pytest.approx(quote.communication_s, rel=1e-12)
+
+
+def test_a_group_of_one_costs_nothing() -> None:
+    alone = group_of((0,), (1,), name="alone", dimension="tp")
+    price = price_of(compute(work(1.0), collective(alone, 1e12)))
+
+    assert price.duration_s == 1.0
+    assert price.flights == {}
+
+
+def test_an_item_takes_the_longer_of_its_two_parts() -> None:
+    assert Quote(compute_s=2.0, communication_s=3.0).duration_s == 3.0
+    assert Quote(compute_s=2.0, communication_s=1.0).duration_s == 2.0
+
+
+def test_the_detail_of_a_pass_is_one_repetition_in_order() -> None:
+    price = price_of(compute(work(2.0, name="attention"), collective(TP, ONE_SECOND), repeat=7))
+
+    (block,) = price.detail
+    assert (block.name, block.repeat) == ("layer", 7)
+    assert [(part.name, part.kind, part.dimension, part.duration_s) for part in block.slices] == [
+        ("attention", "forward", "", 2.0),
+        ("all-reduce", "communication", "tp", pytest.approx(1.0, rel=1e-12)),
+    ]
+
+
+def test_the_slices_of_a_pass_fill_its_time() -> None:
+    price = price_of(compute(work(0.3), collective(CP, 1e9), overlapped(collective(TP, ONE_SECOND), 0.7), repeat=4))
+
+    assert sum(block.repeat * part.duration_s for block in price.detail for part in block.slices) == pytest.approx(
+        price.duration_s, rel=1e-12
+    )
+
+
+def test_a_hidden_collective_shows_what_sticks_out_of_the_work() -> None:
+    price = price_of(compute(overlapped(collective(TP, ONE_SECOND), 0.75)))
+
+    (block,) = price.detail
+    (_, collective_slice) = block.slices
+    assert collective_slice == replace(
+        SpanDetail(name="all-reduce", kind="communication", dimension="tp", duration_s=0.0, bytes=ONE_SECOND),
+        duration_s=collective_slice.duration_s,
+    )
+    assert collective_slice.duration_s == pytest.approx(0.25, rel=1e-9)  # a difference
+
+
+def test_exposed_dimensions_come_in_a_fixed_order_and_without_zeros() -> None:
+    assert exposed_pairs({"tp": 1.0, "ep": 0.0, "cp": 2.0}) == (("cp", 2.0), ("tp", 1.0))
