@@ -1,0 +1,111 @@
+"""One sentence on what bounds the step time and what would help first, from a small table of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.report.metrics import Metrics
+from clustersim.report.shares import Share, step_shares
+
+SMALLEST_LOSS_FRACTION: Final = 0.05
+"""A loss below this share of the step is not worth the first effort; better kernels are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRule:
+    """What a loss is called in a sentence, and what would lessen it."""
+
+    name: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeRule:
+    """A remedy for computation itself, where its condition holds."""
+
+    holds: Callable[[Metrics], bool]
+    remedy: Callable[[Metrics], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """What the step time is bound by."""
+
+    part: str
+    """Key of the largest share, such as ``compute`` or ``tp``."""
+    fraction: float
+    """Of the step time."""
+    loss: str
+    """Key of the largest share that is not computation; empty where none reaches :data:`SMALLEST_LOSS_FRACTION`."""
+    sentence: str
+
+
+LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
+    {
+        "tp": LossRule(name="tensor-parallel communication", remedy="A smaller tp, or faster links inside its group,"),
+        "cp": LossRule(name="context-parallel communication", remedy="A smaller cp, or faster links inside its group,"),
+        "ep": LossRule(name="expert-parallel communication", remedy="A smaller ep, or faster links inside its group,"),
+        "pp": LossRule(name="pipeline communication", remedy="Sends that overlap computation, or fewer virtual stages,"),
+        "dp": LossRule(name="data-parallel communication", remedy="Overlap with the backward pass, or more micro-batches per step,"),
+        "ps": LossRule(name="parameter-server communication", remedy="More parameter servers"),
+        "bubble": LossRule(name="the pipeline bubble", remedy="More micro-batches per step, or virtual stages,"),
+        "stall": LossRule(name="waiting for slower ranks or links", remedy="Repairing or leaving out the straggler"),
+        "optimizer": LossRule(name="the optimizer", remedy="More samples per step, or sharding its state over dp (zero_stage: 1),"),
+        "host": LossRule(name="the host", remedy="Larger micro-batches, so that it launches fewer kernels,"),
+    }
+)
+"""What helps against each share of the step that is not computation."""
+
+COMPUTE_RULES: Final = (
+    ComputeRule(
+        holds=lambda metrics: metrics.hfu > 1.05 * metrics.mfu,
+        remedy=lambda metrics: f"Less recomputation ({100 * (1 - metrics.mfu / metrics.hfu):.0f} % of all FLOPs), where memory allows,",
+    ),
+    ComputeRule(
+        holds=lambda metrics: _kernel_efficiency(metrics) < 0.5,
+        remedy=lambda metrics: f"A larger micro-batch (kernels reach {100 * _kernel_efficiency(metrics):.0f} % of the peak)",
+    ),
+    ComputeRule(holds=lambda _: True, remedy=lambda _: "A lower precision, or a faster accelerator,"),
+)
+"""What helps where computation itself is what is left; the first that holds is taken."""
+
+
+def find_bottleneck(metrics: Metrics) -> Bottleneck:
+    """Return what bounds the step time, and in a sentence what would help first."""
+    shares = step_shares(metrics)
+    if not shares:
+        return Bottleneck(part="", fraction=0.0, loss="", sentence="The step takes no time.")
+    largest = max(shares, key=_size)
+    losses = [share for share in shares if share.key in LOSS_RULES and share.fraction >= SMALLEST_LOSS_FRACTION]
+    loss = max(losses, key=_size, default=None)
+    opening = f"Step time is bound by {_name(largest)}: {largest.percent:.1f} % of it."
+    if loss is not None and loss is not largest:
+        opening += f" The largest loss is {_name(loss)}: {loss.percent:.1f} %."
+    return Bottleneck(
+        part=largest.key,
+        fraction=largest.fraction,
+        loss="" if loss is None else loss.key,
+        sentence=f"{opening} {_remedy(metrics, loss)} would help first.",
+    )
+
+
+def _remedy(metrics: Metrics, loss: Share | None) -> str:
+    if loss is not None:
+        return LOSS_RULES[loss.key].remedy
+    return next(rule.remedy(metrics) for rule in COMPUTE_RULES if rule.holds(metrics))
+
+
+def _size(share: Share) -> float:
+    return share.fraction
+
+
+def _name(share: Share) -> str:
+    return LOSS_RULES[share.key].name if share.key in LOSS_RULES else "computation"
+
+
+def _kernel_efficiency(metrics: Metrics) -> float:
+    """Return the share of the peak that is reached while computing."""
+    return metrics.hfu * metrics.step_time_s / metrics.breakdown_s.compute

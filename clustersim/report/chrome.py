@@ -1,0 +1,215 @@
+"""A timeline as Chrome trace events, which Perfetto and chrome://tracing open.
+
+One process for each rank class, one thread for each stream. Every time is a whole number of nanoseconds, so that slices that
+touch do touch and nested ones do nest; the format wants microseconds, written with three decimals.
+
+References
+----------
+.. [1] Google, *Trace Event Format*, complete (X), metadata (M) and flow (s, f) events.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
+from clustersim.trace.timeline import RankClass, Span, Timeline
+
+LARGEST_TRACE: Final = 200_000
+"""Events up to which every pass is unfolded into its layers; Perfetto stays quick well beyond it, browsers do not."""
+
+_STREAMS: Final = ("compute", "tp", "cp", "ep", "recv_forward", "send_forward", "recv_backward", "send_backward", "dp", "ps")
+"""Order of the threads of a process; other streams follow by name."""
+
+_BATCH: Final = 10_000
+_GZIP_LEVEL: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One thread of the trace: spans that do not overlap, in order."""
+
+    process: int
+    thread: int
+    name: str
+    spans: list[Span]
+    where: str
+    """Its place in an event."""
+
+
+def write_trace(timeline: Timeline, path: Path) -> None:
+    """Write the timeline as Chrome trace JSON, compressed if the name ends in ``.gz``.
+
+    Passes are unfolded into layers, and layers into computation and collectives, while the trace stays below
+    :data:`LARGEST_TRACE` events; otherwise only the passes of the first and last micro-batch are, and ``otherData`` says so.
+    """
+    with path.open("wb") as raw:
+        if path.suffix == ".gz":
+            # No name and no time in the header: the same timeline gives the same bytes.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:
+                packed.writelines(trace_chunks(timeline))
+        else:
+            raw.writelines(trace_chunks(timeline))
+
+
+def trace_chunks(timeline: Timeline) -> Iterator[bytes]:
+    """Yield the trace as pieces of UTF-8 text, one event a line."""
+    lanes = _lanes_of(timeline)
+    details, chosen = _spans_to_unfold(timeline)
+    other = {"details": details, "step_time_s": timeline.step_time_s, "time": "whole nanoseconds from the start of the step"}
+    yield f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": ['.encode()
+    between = "\n"
+    events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes))
+    while batch := list(islice(events, _BATCH)):
+        yield (between + ",\n".join(batch)).encode()
+        between = ",\n"
+    yield b"\n]}\n"
+
+
+def _slices(lanes: Sequence[_Lane], chosen: frozenset[int] | None) -> Iterator[str]:
+    for lane in lanes:
+        for span in lane.spans:
+            yield _span_event(span, lane)
+            if span.detail and (chosen is None or span.micro_batch in chosen):
+                for piece in unfolded(span):
+                    yield _slice_event(piece, lane)
+
+
+def _spans_to_unfold(timeline: Timeline) -> tuple[str, frozenset[int] | None]:
+    """Return a sentence on what is unfolded, and the micro-batches whose passes are (None for all)."""
+    n_events = len(timeline.spans) + sum(n_slices(span) for span in timeline.spans)
+    if n_events <= LARGEST_TRACE:
+        return "every pass is unfolded into its layers", None
+    last = max((span.micro_batch for span in timeline.spans), default=0)
+    chosen = frozenset({0, last})
+    n_kept = len(timeline.spans) + sum(n_slices(span) for span in timeline.spans if span.micro_batch in chosen)
+    if n_kept <= LARGEST_TRACE:
+        return f"only passes of micro-batches 0 and {last} are unfolded into layers: all would be {n_events} events", chosen
+    return f"no pass is unfolded into layers: even two micro-batches would be {n_kept} events", frozenset()
+
+
+def _metadata(rank_classes: Sequence[RankClass], lanes: Sequence[_Lane]) -> Iterator[str]:
+    # Viewers take process 0 for the idle task, hence the count from one.
+    for pid, rank_class in enumerate(rank_classes, start=1):
+        ranks = f"{rank_class.n_ranks} rank{'' if rank_class.n_ranks == 1 else 's'}"
+        yield _meta("process_name", pid, 0, {"name": f"{rank_class.name} ({ranks})"})
+        yield _meta("process_sort_index", pid, 0, {"sort_index": pid})
+        yield _meta("process_labels", pid, 0, {"labels": f"rank {rank_class.representative_rank} and its like"})
+    for lane in lanes:
+        yield _meta("thread_name", lane.process, lane.thread, {"name": lane.name})
+        yield _meta("thread_sort_index", lane.process, lane.thread, {"sort_index": lane.thread})
+
+
+def _meta(name: str, pid: int, tid: int, args: dict[str, str | int]) -> str:
+    return json.dumps({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
+
+
+def _span_event(span: Span, lane: _Lane) -> str:
+    start_ns = to_ns(span.start_s)
+    args = _numbers(span.bytes, span.flops)
+    if span.exposed_s:
+        args += "".join(f', "exposed_{dimension}_s": {float(seconds)!r}' for dimension, seconds in span.exposed_s)
+    head = _head(span.name, category_of(span.kind, span.dimension), span.micro_batch)
+    place = f', "micro_batch": {span.micro_batch}, "chunk": {span.chunk}' if span.micro_batch >= 0 else ""
+    return f'{head}{lane.where}{_us(start_ns)}, "dur": {_us(to_ns(span.end_s) - start_ns)}, "args": {{{(place + args)[2:]}}}}}'
+
+
+def _slice_event(piece: Slice, lane: _Lane) -> str:
+    args = _numbers(piece.bytes, piece.flops)[2:]
+    length = _us(piece.end_ns - piece.start_ns)
+    return f'{_head(piece.name, piece.category, -1)}{lane.where}{_us(piece.start_ns)}, "dur": {length}, "args": {{{args}}}}}'
+
+
+def _numbers(size_bytes: float, flops: float) -> str:
+    sizes = f', "bytes": {float(size_bytes)!r}' if size_bytes else ""
+    return f'{sizes}, "flops": {float(flops)!r}' if flops else sizes
+
+
+@lru_cache(maxsize=65536)
+def _head(name: str, category: str, micro_batch: int) -> str:
+    """Return the opening of an event; the micro-batch stands in the name too, since that is what a viewer writes on a slice."""
+    shown = name if micro_batch < 0 else f"{name} mb {micro_batch}"
+    return f'{{"ph": "X", "name": {json.dumps(shown)}, "cat": {json.dumps(category)}, '
+
+
+def _flows(lanes: Sequence[_Lane]) -> Iterator[str]:
+    """Yield an arrow from every send to the receive it feeds."""
+    for number, (send, send_lane, receive, receive_lane) in enumerate(_pairs(lanes), start=1):
+        start_ns = to_ns(send.start_s)
+        arrow = f'"name": "transfer", "cat": {json.dumps(send.dimension)}, "id": {number}'
+        yield f'{{"ph": "s", {arrow}, {send_lane.where}{_us(start_ns)}}}'
+        yield f'{{"ph": "f", "bp": "e", {arrow}, {receive_lane.where}{_us(max(start_ns, to_ns(receive.start_s)))}}}'
+
+
+def _pairs(lanes: Sequence[_Lane]) -> Iterator[tuple[Span, _Lane, Span, _Lane]]:
+    """Yield sends with their receives: same micro-batch, together in time, the earliest end first.
+
+    A micro-batch is in one place at a time, so that order within it is enough to tell its transfers apart.
+    """
+    sends: list[tuple[Span, _Lane]] = []
+    receives: defaultdict[tuple[str, int], list[tuple[Span, _Lane]]] = defaultdict(list)
+    for lane in lanes:
+        for span in lane.spans:
+            if "send" in span.stream:
+                sends.append((span, lane))
+            elif "recv" in span.stream:
+                receives[span.dimension, span.micro_batch].append((span, lane))
+    for bucket in receives.values():
+        bucket.sort(key=_by_end)
+    for send, send_lane in sorted(sends, key=_by_end):
+        bucket = receives[send.dimension, send.micro_batch]
+        for index, (receive, lane) in enumerate(bucket):
+            together = receive.start_s <= send.end_s and receive.end_s >= send.end_s - 1e-9
+            if together:
+                del bucket[index]
+                yield send, send_lane, receive, lane
+                break
+
+
+def _by_end(item: tuple[Span, _Lane]) -> tuple[float, float, int]:
+    span, _ = item
+    return span.end_s, span.start_s, span.rank_class
+
+
+def _lanes_of(timeline: Timeline) -> list[_Lane]:
+    """Return the threads of the trace; a stream whose spans overlap is spread over several, since slices may not cross."""
+    streams: defaultdict[tuple[int, int, str], list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        place = _STREAMS.index(span.stream) if span.stream in _STREAMS else len(_STREAMS)
+        streams[span.rank_class, place, span.stream].append(span)
+    lanes: list[_Lane] = []
+    n_threads: defaultdict[int, int] = defaultdict(int)
+    for rank_class, place, stream in sorted(streams):
+        for index, spans in enumerate(_apart(streams[rank_class, place, stream])):
+            n_threads[rank_class] += 1
+            name = stream if index == 0 else f"{stream} {index + 1}"
+            process, thread = rank_class + 1, n_threads[rank_class]
+            lanes.append(_Lane(process, thread, name, spans, f'"pid": {process}, "tid": {thread}, "ts": '))
+    return lanes
+
+
+def _apart(spans: Sequence[Span]) -> list[list[Span]]:
+    """Return the spans in as few lists as needed so that none overlaps another in its list."""
+    lists: list[list[Span]] = []
+    ends_s: list[float] = []
+    for span in sorted(spans, key=lambda span: (span.start_s, span.end_s)):
+        free = next((index for index, end_s in enumerate(ends_s) if end_s <= span.start_s), None)
+        if free is None:
+            lists.append([span])
+            ends_s.append(span.end_s)
+        else:
+            lists[free].append(span)
+            ends_s[free] = span.end_s
+    return lists
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"

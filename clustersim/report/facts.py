@@ -1,0 +1,133 @@
+"""The lines that the terminal report and the Markdown summary share, as plain cells of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.report.metrics import Metrics, StageMemory, TierUse
+from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
+
+N_STAGES_SHOWN: Final = 12
+"""Stages listed one by one; of more, those that need most."""
+
+N_LINKS_SHOWN: Final = 5
+
+MEMORY_PARTS: Final = ("parameters", "gradients", "optimizer", "activations", "buffers")
+
+TIER_LABELS: Final = MappingProxyType(
+    {
+        "nvlink": "NVLink",
+        "pcie": "PCIe",
+        "socket": "socket to socket",
+        "nic": "NIC to leaf",
+        "leaf": "leaf to spine",
+        "spine": "spine to core",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """Use of one tier, and its busiest link."""
+
+    tier: str
+    mean: str
+    peak: str
+    size: str
+    busiest: str
+
+
+def layout_line(metrics: Metrics, timeline: Timeline) -> str:
+    """Return how the ranks are divided, such as ``512 GPUs: dp 16, tp 8, pp 4``."""
+    parallelism = metrics.parallelism
+    degrees = {"dp": parallelism.dp, "tp": parallelism.tp, "pp": parallelism.pp, "cp": parallelism.cp, "ep": parallelism.ep}
+    division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
+    classes = len(timeline.rank_classes)
+    replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
+    return f"{gpus_text(metrics)}: {division}{replayed}"
+
+
+def gpus_text(metrics: Metrics) -> str:
+    """Return ``1 GPU`` or ``512 GPUs``."""
+    return f"{metrics.gpus:,} GPU{'' if metrics.gpus == 1 else 's'}"
+
+
+def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:
+    """Return (name, value) of the figures that people compare."""
+    return (
+        ("step time", format_quantity(metrics.step_time_s, "s", 4)),
+        ("tokens/s", rate_text(metrics.tokens_per_s)),
+        ("tokens/s/GPU", rate_text(metrics.tokens_per_s_per_gpu)),
+        ("MFU", percent_text(metrics.mfu)),
+        ("HFU", percent_text(metrics.hfu)),
+        ("TFLOP/s per GPU", f"{metrics.tflops_per_gpu:,.1f}"),
+    )
+
+
+def memory_verdict(metrics: Metrics) -> str:
+    """Return whether the plan fits, and by how much."""
+    memory = metrics.memory
+    margin = format_quantity(abs(memory.capacity_bytes - memory.peak_bytes), "B")
+    capacity = format_quantity(memory.capacity_bytes, "B")
+    return f"fits in {capacity}, {margin} to spare" if memory.fits else f"does not fit in {capacity}, by {margin}"
+
+
+def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:
+    """Return the stages to list, and a line on those left out (empty if none is)."""
+    stages = metrics.memory.by_stage
+    if len(stages) <= N_STAGES_SHOWN:
+        return stages, ""
+    by_need = sorted(stages, key=lambda stage: (-stage.peak_bytes, stage.stage))
+    kept = sorted(by_need[:N_STAGES_SHOWN], key=lambda stage: stage.stage)
+    largest = format_quantity(by_need[N_STAGES_SHOWN].peak_bytes, "B")
+    return tuple(kept), f"and {len(stages) - N_STAGES_SHOWN} more stages with at most {largest} each"
+
+
+def memory_parts(stage: StageMemory) -> dict[str, float]:
+    """Return bytes by what they hold, in the order of :data:`MEMORY_PARTS`."""
+    sizes = (stage.parameters_bytes, stage.gradients_bytes, stage.optimizer_bytes, stage.activations_bytes, stage.buffers_bytes)
+    return dict(zip(MEMORY_PARTS, sizes, strict=True))
+
+
+def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[LinkRow, ...]:
+    """Return the busiest tiers, the one nearest to saturation first."""
+    used = [tier for tier in metrics.links if tier.bytes > 0]
+    tiers = sorted(used, key=lambda tier: (-tier.peak_utilisation, -tier.mean_utilisation, tier.tier))
+    return tuple(_link_row(tier, timeline) for tier in tiers[:N_LINKS_SHOWN])
+
+
+def percent_text(fraction: float) -> str:
+    """Return a share as people write it.
+
+    Examples
+    --------
+    >>> percent_text(0.4213)
+    '42.1 %'
+    """
+    return f"{100 * fraction:.1f} %"
+
+
+def rate_text(value: float) -> str:
+    """Return a rate with four significant digits at least.
+
+    Examples
+    --------
+    >>> rate_text(1417249.3), rate_text(12.3456)
+    ('1,417,249', '12.35')
+    """
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _link_row(tier: TierUse, timeline: Timeline) -> LinkRow:
+    links = [link for link in timeline.links if link.tier == tier.tier]
+    busiest = max(links, key=lambda link: (link.peak_utilisation, link.bytes), default=None)
+    return LinkRow(
+        tier=TIER_LABELS.get(tier.tier, tier.tier),
+        mean=percent_text(tier.mean_utilisation),
+        peak=percent_text(tier.peak_utilisation),
+        size=format_quantity(tier.bytes, "B"),
+        busiest="" if busiest is None else busiest.name,
+    )

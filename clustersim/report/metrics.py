@@ -1,0 +1,124 @@
+"""The numbers a run ends with, in the order in which `run --json` prints them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """Something that was assumed, extrapolated or not calibrated."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """Degrees of parallelism."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByDimension:
+    """Seconds of communication for each parallel dimension."""
+
+    tp: float = 0.0
+    pp: float = 0.0
+    dp: float = 0.0
+    ep: float = 0.0
+    cp: float = 0.0
+    ps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Mean over ranks of what the step time went to; the parts sum to it."""
+
+    compute: float
+    exposed_communication: ByDimension
+    bubble: float
+    stall: float
+    optimizer: float
+    host: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Peak memory of one rank of a stage, by what it holds."""
+
+    stage: int
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    buffers_bytes: float
+    peak_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Whether it fits, and the stage that needs most."""
+
+    fits: bool
+    capacity_bytes: float
+    peak_bytes: float
+    by_stage: tuple[StageMemory, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierUse:
+    """Use of all links of one tier."""
+
+    tier: str
+    mean_utilisation: float
+    peak_utilisation: float
+    bytes: float
+    """All links together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
+
+    events: int
+    ranks: int
+    rank_classes: int
+    folded: bool
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """One training step in numbers; field names and order are those of `run --json`."""
+
+    schema_version: int
+    scenario: str
+    ranks: int
+    gpus: int
+    parallelism: Parallelism
+    step_time_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    model_flops_per_step: float
+    hardware_flops_per_step: float
+    tflops_per_gpu: float
+    mfu: float
+    hfu: float
+    breakdown_s: Breakdown
+    overlapped_communication_s: ByDimension
+    bubble_fraction: float
+    memory: Memory
+    links: tuple[TierUse, ...]
+    engine: EngineReport
+    flags: tuple[Flag, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document that `run --json` prints."""
+        return asdict(self)

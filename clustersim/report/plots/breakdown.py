@@ -1,0 +1,188 @@
+"""Where the step goes, as one bar, and beside it the communication that costs nothing because it is hidden."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.report import palette
+from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
+from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
+from clustersim.report.shares import PART_LABELS, Share, hidden_communication, percentages, step_shares
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.metrics import Metrics
+    from clustersim.trace.timeline import Timeline
+
+HEIGHT_PX: Final = 400
+
+_MARGINS: Final = Margins(left=40, right=40, top=80, bottom=62)
+_BAR: Final = (0.34, 0.78)
+_HIDDEN_BAR: Final = (0.06, 0.16)
+_CALLOUT: Final = 0.93
+_LETTER_PX: Final = 7.5
+_CALLOUT_LETTER_PX: Final = 6.9
+"""Mean widths of a letter, with some air."""
+_BETWEEN_PX: Final = 14.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One stretch of the bar."""
+
+    label: str
+    colour: str
+    idle: bool
+    start_s: float
+    end_s: float
+    percent: float
+
+    @property
+    def middle_s(self) -> float:
+        """Where its label belongs."""
+        return (self.start_s + self.end_s) / 2
+
+
+def step_breakdown(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
+    """Draw the parts of the step as one stacked bar with direct labels, and hidden communication as a thin bar below it."""
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    segments = segments_of(step_shares(metrics), timeline)
+    step_s = segments[-1].end_s if segments else 1.0
+    ax.set_xlim(0, step_s)
+    ax.set_ylim(0, 1)
+    _draw_bar(ax, segments)
+    _draw_hidden(ax, metrics, step_s)
+    unit, factor = ("s", 1.0) if step_s >= 2 else ("ms", 1e3)
+    ticks = [
+        float(value)
+        for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, step_s * factor)
+        if 0 <= value <= step_s * factor
+    ]
+    ax.set_xticks([value / factor for value in ticks], [f"{value:g}" for value in ticks])
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel(f"mean over ranks, {unit}", loc="right")
+    caption(
+        ax, _title(metrics), f"one step of {format_quantity(metrics.step_time_s, 's')}; what runs beside computation stands below the bar"
+    )
+    return ax
+
+
+def segments_of(shares: Sequence[Share], timeline: Timeline) -> list[Segment]:
+    """Return the stretches of the bar in order; computation is divided into forward, backward and recomputation.
+
+    Percentages are those of the text report, and those of the divided computation sum to its own.
+    """
+    segments: list[Segment] = []
+    at_s = 0.0
+    for share in shares:
+        pieces = _compute_pieces(timeline) if share.key == "compute" else {}
+        whole = sum(pieces.values()) or 1.0
+        parts = [(name, share.seconds * size / whole) for name, size in pieces.items()] or [(share.key, share.seconds)]
+        for (name, seconds), percent in zip(parts, percentages([size for _, size in parts], share.percent), strict=True):
+            colour = palette.KIND_COLOURS.get(name, share.colour)
+            label = PART_LABELS.get(name, "recomputation" if name == "recompute" else name)
+            segments.append(Segment(label, colour, share.is_idle, at_s, at_s + seconds, percent))
+            at_s += seconds
+    return segments
+
+
+def _compute_pieces(timeline: Timeline) -> dict[str, float]:
+    """Return rank-seconds of computation by kind of pass, as far as there are any."""
+    pieces = {"forward": 0.0, "backward": 0.0, "recompute": 0.0}
+    for span in timeline.spans:
+        if span.kind not in pieces:
+            continue
+        n_ranks = timeline.rank_classes[span.rank_class].n_ranks
+        repeated_s = min(span.recompute_s, span.compute_s)
+        pieces[span.kind] += n_ranks * (span.compute_s - repeated_s)
+        pieces["recompute"] += n_ranks * repeated_s
+    return {name: size for name, size in pieces.items() if size > 0.0}
+
+
+def _draw_bar(ax: Axes, segments: Sequence[Segment]) -> None:
+    px_per_s = size_px(ax)[0] / (segments[-1].end_s if segments else 1.0)
+    outside: list[Segment] = []
+    for segment in segments:
+        add_boxes(ax, np.array([[segment.start_s, segment.end_s, *_BAR]]), segment.colour, edge_px=1.5, hatched=segment.idle)
+        name = _fitting(segment.label, (segment.end_s - segment.start_s) * px_per_s)
+        if not name:
+            # A label that says 0.0 % would point at nothing that can be seen.
+            outside += [segment] if segment.percent > 0.0 else []
+            continue
+        box = {"facecolor": segment.colour, "edgecolor": "none", "pad": 2.0} if segment.idle else None
+        colour = palette.text_colour(segment.colour)
+        text = f"{name}\n{segment.percent:.1f} %"
+        ax.text(segment.middle_s, sum(_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=10.5, linespacing=1.4, bbox=box)
+    labels = [f"{segment.label} {segment.percent:.1f} %" for segment in outside]
+    places = spread(
+        [segment.middle_s * px_per_s for segment in outside], [len(label) * _CALLOUT_LETTER_PX for label in labels], size_px(ax)[0]
+    )
+    for segment, label, place in zip(outside, labels, places, strict=True):
+        ax.annotate(
+            label,
+            (segment.middle_s, _BAR[1]),
+            xytext=(place / px_per_s, _CALLOUT),
+            textcoords="data",
+            ha="center",
+            va="bottom",
+            fontsize=9.5,
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "linewidth": 0.7, "shrinkA": 0.0, "shrinkB": 0.0},
+        )
+
+
+def _fitting(label: str, room_px: float) -> str:
+    """Return the label on one line or with a line for each word, whichever fits; empty if neither does."""
+    forms = (label, label.replace(" ", "\n"))
+    return next((form for form in forms if max(map(len, form.split("\n"))) * _LETTER_PX + 6 <= room_px), "")
+
+
+def spread(wanted_px: Sequence[float], widths_px: Sequence[float], room_px: float) -> list[float]:
+    """Return centres for labels in a row, near those wanted, without overlap and within the room as far as it suffices."""
+    places: list[float] = []
+    left_px = 0.0
+    for wanted, width in zip(wanted_px, widths_px, strict=True):
+        places.append(max(wanted, left_px + width / 2))
+        left_px = places[-1] + width / 2 + _BETWEEN_PX
+    right_px = room_px
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], right_px - widths_px[index] / 2)
+        right_px = places[index] - widths_px[index] / 2 - _BETWEEN_PX
+    return places
+
+
+def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
+    at_s = 0.0
+    hidden = hidden_communication(metrics)
+    for _, seconds in hidden:
+        add_boxes(ax, np.array([[at_s, min(at_s + seconds, step_s), *_HIDDEN_BAR]]), palette.HIDDEN, edge_px=1.0)
+        at_s = min(at_s + seconds, step_s)
+    listed = ", ".join(f"{dimension.upper()} {format_quantity(seconds, 's')}" for dimension, seconds in hidden)
+    text = f"communication hidden behind computation: {listed}" if hidden else "no communication is hidden behind computation"
+    if at_s < 0.5 * step_s:
+        ax.annotate(
+            text, (at_s, sum(_HIDDEN_BAR) / 2), xytext=(6 if hidden else 0, 0), textcoords="offset points", va="center", fontsize=9.5
+        )
+    else:
+        ax.annotate(text, (0, _HIDDEN_BAR[1]), xytext=(0, 2), textcoords="offset points", va="bottom", fontsize=9.5)
+
+
+def _title(metrics: Metrics) -> str:
+    found = find_bottleneck(metrics)
+    fractions = {share.key: share for share in step_shares(metrics)}
+    computing = fractions["compute"].fraction if "compute" in fractions else 0.0
+    opening = f"{metrics.scenario}, {gpus_text(metrics)}: {percent_text(computing)} of the step computes"
+    if not found.loss:
+        return opening
+    return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({fractions[found.loss].percent:.1f} %)"

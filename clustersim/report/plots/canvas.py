@@ -1,0 +1,154 @@
+"""One look for all pictures, drawn without pyplot and without global state."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
+from numpy.typing import NDArray
+
+from clustersim.report.palette import IDLE, IDLE_HATCH, IDLE_HATCH_COLOUR
+
+FloatArray = NDArray[np.float64]
+
+WIDTH_PX: Final = 1500
+DPI: Final = 100
+INK: Final = "#1A1A1A"
+FAINT_INK: Final = "#5A5A5A"
+
+_TITLE_POINTS: Final = 14.0
+_TITLE_LETTERS: Final = 118
+"""Letters of a title that fit at full size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margins:
+    """Pixels around the axes."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+@contextmanager
+def style() -> Generator[None]:
+    """Draw inside with the project's look, whatever a user's matplotlibrc says."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        # A scenario may be named in a script that the font lacks; a box in its place is enough.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        mpl.rcdefaults()
+        mpl.rc("font", family="DejaVu Sans", size=10.0)
+        mpl.rc("axes", edgecolor=FAINT_INK, labelcolor=INK)
+        mpl.rc("axes.spines", top=False, right=False)
+        mpl.rc("xtick", color=FAINT_INK)
+        mpl.rc("ytick", color=FAINT_INK)
+        mpl.rc("text", color=INK, parse_math=False)
+        mpl.rc("hatch", linewidth=0.6)
+        yield
+
+
+def new_axes(height_px: int, margins: Margins) -> Axes:
+    """Return axes on a figure of their own, ``WIDTH_PX`` wide."""
+    figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure.add_axes(
+        (
+            margins.left / WIDTH_PX,
+            margins.bottom / height_px,
+            1 - (margins.left + margins.right) / WIDTH_PX,
+            1 - (margins.top + margins.bottom) / height_px,
+        )
+    )
+
+
+def save(ax: Axes, path: Path) -> None:
+    """Write the figure of ``ax`` as PNG, without versions or times in it."""
+    figure = ax.get_figure(root=True)
+    if figure is not None:
+        figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
+    """Write the finding above the axes, and below it what is drawn; ``lift_points`` leaves room for labels under both."""
+    size = _TITLE_POINTS * min(1.0, _TITLE_LETTERS / max(len(title), 1))
+    ax.set_title(title, loc="left", fontsize=size, fontweight="bold", pad=30 + lift_points)
+    place = (0, 11 + lift_points)
+    ax.annotate(subtitle, (0, 1), xytext=place, xycoords="axes fraction", textcoords="offset points", color=FAINT_INK, fontsize=10)
+
+
+def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
+    """Write what the colours mean, in one line so many pixels below the axes; the idle grey is hatched as in the picture."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        return
+    handles = [
+        Patch(
+            facecolor=colour,
+            label=label,
+            hatch=IDLE_HATCH if colour == IDLE else None,
+            edgecolor=IDLE_HATCH_COLOUR if colour == IDLE else colour,
+        )
+        for label, colour in entries
+    ]
+    ax.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, -below_px / DPI, figure.dpi_scale_trans),
+        ncols=len(handles),
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=1.2,
+        handleheight=1.0,
+        columnspacing=1.6,
+        fontsize=9.5,
+    )
+
+
+def add_boxes(ax: Axes, boxes: FloatArray, colour: str, *, edge_px: float = 0.0, hatched: bool = False) -> None:
+    """Draw many boxes of one colour as one artist.
+
+    Parameters
+    ----------
+    boxes : ndarray of shape (n, 4)
+        Left, right, lower and upper edge of each, in data coordinates.
+    edge_px
+        Width of a white edge.
+    """
+    if len(boxes) == 0:
+        return
+    left, right, lower, upper = boxes.T
+    corners = np.stack([np.stack([left, left, right, right], axis=1), np.stack([lower, upper, upper, lower], axis=1)], axis=2)
+    ax.add_collection(
+        PolyCollection(
+            list(corners),
+            facecolors=colour,
+            edgecolors=IDLE_HATCH_COLOUR if hatched else "white",
+            linewidths=0.0 if hatched else edge_px * 72 / DPI,
+            hatch=IDLE_HATCH if hatched else None,
+        ),
+        autolim=False,
+    )
+
+
+def size_px(ax: Axes) -> tuple[float, float]:
+    """Return width and height of the axes in pixels."""
+    box = ax.get_window_extent()
+    return float(box.width), float(box.height)

@@ -1,0 +1,306 @@
+"""The pipeline of one step: what every rank class does, when, and what communication runs beside it."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.report import palette
+from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.layout import IntArray, TimeScale, busy_intervals, joined, short_pass_s, split_by, time_scale, whole_step
+from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.metrics import Metrics
+
+ROW_PX: Final = 66
+SMALLEST_ROW_PX: Final = 15
+TALLEST_PX: Final = 960
+N_LABELS_SHOWN: Final = 32
+LARGEST_LETTERS: Final = 3000
+"""Letters in one picture; more would take longer to draw than all cells."""
+
+_MARGINS: Final = Margins(left=118, right=40, top=74, bottom=84)
+_CELL_TOP: Final = 0.06
+_CELL_BOTTOM: Final = 0.66
+_LANES_TOP: Final = 0.70
+_LANES_BOTTOM: Final = 0.97
+_LETTER_PX_PER_POINT: Final = 0.88
+_SMALL_LETTER_POINTS: Final = 7.5
+_LARGE_LETTER_POINTS: Final = 10.0
+_ROOMY_CELL_PX: Final = 40.0
+_LEAST_LETTER_ROW_PX: Final = 11.0
+_LEAST_BREAK_ROW_PX: Final = 20.0
+_LEAST_LANE_PX: Final = 1.0
+_LIGHTER_AT_MOST: Final = 0.4
+
+_KIND_LABELS: Final = {
+    "forward": "F forward",
+    "backward": "B backward",
+    "weight": "W weight gradient",
+    "recompute": "recomputation",
+    "optimizer": "O optimizer",
+    "host": "H host",
+    "exposed": "communication, exposed",
+    "hidden": "communication, hidden",
+    "idle": "idle",
+}
+
+Stretch = tuple[int, float, float, float, float]
+"""Row, start and end in seconds, upper and lower edge within a row of height 1."""
+
+Letter = tuple[float, float, str, str]
+"""Place, text and colour of what stands in a cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """Axes, scale and rows."""
+
+    ax: Axes
+    scale: TimeScale
+    px_per_s: float
+    row_px: float
+    lanes: tuple[str, ...]
+    """Dimensions that have a lane of their own below the cells."""
+    cell_bottom: float
+    """Lower edge of cells in a row of height 1."""
+    n_chunks: int
+    letter_points: float
+
+    def cell(self, span: Span, end_s: float | None = None) -> Stretch:
+        """Return the whole height of a cell, from the start of a span to its end or ``end_s``."""
+        return span.rank_class, span.start_s, span.end_s if end_s is None else min(end_s, span.end_s), _CELL_TOP, self.cell_bottom
+
+    def boxes(self, stretches: Sequence[Stretch]) -> tuple[FloatArray, IntArray]:
+        """Return the drawn parts of stretches as boxes on the axes, and which stretch each belongs to."""
+        table = np.array(stretches, dtype=np.float64).reshape(-1, 5)
+        left, right, which = self.scale.clipped(table[:, 1], table[:, 2])
+        row, upper, lower = table[which, 0], table[which, 3], table[which, 4]
+        return np.stack([left, right, row + lower, row + upper], axis=1), which
+
+    def draw(self, stretches: Sequence[Stretch], colour: str) -> None:
+        """Draw stretches in one colour, without edges."""
+        add_boxes(self.ax, self.boxes(stretches)[0], colour)
+
+
+def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
+    """Draw passes, optimizer and host of every rank class over the step, and communication in thin lanes below them.
+
+    Where passes would be too narrow to tell apart, only the beginning and the end of the step are drawn, and the subtitle
+    says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion.
+    """
+    n_rows = max(len(timeline.rank_classes), 1)
+    if ax is None:
+        body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
+        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS)
+    chart = _chart(ax, timeline, n_rows)
+    ax.set_xlim(0, chart.scale.width_s or 1.0)
+    ax.set_ylim(n_rows, 0)
+    idle = [(row, 0.0, timeline.step_time_s, _CELL_TOP, chart.cell_bottom) for row in range(n_rows)]
+    add_boxes(ax, chart.boxes(idle)[0], palette.IDLE, hatched=True)
+    cells = joined([span for span in timeline.spans if span.kind != "communication"])
+    shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
+    _draw_time_axis(chart)
+    _draw_row_labels(chart, timeline)
+    caption(ax, _title(metrics), _subtitle(chart, metrics))
+    key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
+    return ax
+
+
+def _chart(ax: Axes, timeline: Timeline, n_rows: int) -> _Chart:
+    width_px, height_px = size_px(ax)
+    row_px = height_px / n_rows
+    # Rows without letters show the shape of the whole step; a break would take that from them and give nothing.
+    scale = time_scale(timeline, width_px) if row_px >= _LEAST_BREAK_ROW_PX else whole_step(timeline)
+    found = {span.dimension for span in timeline.spans if span.kind == "communication"}
+    lanes = tuple(dimension for dimension in DIMENSIONS if dimension in found)
+    if lanes and (_LANES_BOTTOM - _LANES_TOP) * row_px / len(lanes) < _LEAST_LANE_PX:
+        lanes = ()
+    px_per_s = width_px / (scale.width_s or 1.0)
+    roomy = short_pass_s(timeline) * px_per_s >= _ROOMY_CELL_PX
+    return _Chart(
+        ax=ax,
+        scale=scale,
+        px_per_s=px_per_s,
+        row_px=row_px,
+        lanes=lanes,
+        cell_bottom=_CELL_BOTTOM if lanes else 1 - _CELL_TOP,
+        n_chunks=1 + max((span.chunk for span in timeline.spans), default=0),
+        letter_points=_LARGE_LETTER_POINTS if roomy else _SMALL_LETTER_POINTS,
+    )
+
+
+def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
+    """Draw what computes, and yield the kinds that were drawn."""
+    groups: dict[str, dict[int, list[Span]]] = {}
+    for span in cells:
+        groups.setdefault(span.kind, {}).setdefault(max(span.chunk, 0), []).append(span)
+    letters: list[Letter] = []
+    for kind, chunks in groups.items():
+        drawn: list[tuple[Span, FloatArray, str]] = []
+        for chunk, spans in chunks.items():
+            colour = _lighter(palette.KIND_COLOURS[kind], chunk / max(chart.n_chunks - 1, 1))
+            boxes, _ = chart.boxes([chart.cell(span) for span in spans])
+            add_boxes(chart.ax, boxes, colour, edge_px=_edge_px(boxes, chart.px_per_s))
+            free, which = chart.boxes([_free(chart, span) for span in spans])
+            drawn += [(spans[index], box, palette.text_colour(colour)) for index, box in zip(which.tolist(), free, strict=True)]
+        letters += _letters(chart, drawn)
+        yield kind
+    recomputed = [span for span in cells if span.recompute_s > 0 and span.kind != "recompute"]
+    boxes, _ = chart.boxes([chart.cell(span, span.start_s + span.recompute_s) for span in recomputed])
+    add_boxes(chart.ax, boxes, palette.RECOMPUTE, edge_px=_edge_px(boxes, chart.px_per_s))
+    stopped = [span for span in cells if span.exposed_s and span.end_s > span.start_s]
+    chart.draw([_strip(chart, span) for span in stopped], palette.EXPOSED)
+    if chart.row_px * (chart.cell_bottom - _CELL_TOP) >= _LEAST_LETTER_ROW_PX and len(letters) <= LARGEST_LETTERS:
+        for x, y, text, colour in letters:
+            chart.ax.text(x, y, text, color=colour, fontsize=chart.letter_points, ha="center", va="center_baseline", clip_on=True)
+    yield from (kind for kind, spans in (("recompute", recomputed), ("exposed", stopped)) if spans)
+
+
+def _waits(timeline: Timeline, cells: Sequence[Span]) -> tuple[str, ...]:
+    """Return ``idle`` if any rank class computes for less than the step, as far as an eye can see."""
+    busy_s = sum(span.end_s - span.start_s for span in cells)
+    return ("idle",) if busy_s < (1 - 1e-3) * timeline.step_time_s * len(timeline.rank_classes) else ()
+
+
+def _edge_px(boxes: FloatArray, px_per_s: float) -> float:
+    """Return the width of white edges: none around narrow boxes, of which they would leave little."""
+    return 0.8 if len(boxes) and float(np.median(boxes[:, 1] - boxes[:, 0])) * px_per_s >= 4 else 0.0
+
+
+def _free(chart: _Chart, span: Span) -> Stretch:
+    """Return the part of a cell that is left for a letter: beside recomputation and, if there is room, above the strip."""
+    row, start_s, end_s, upper, lower = chart.cell(span)
+    above = _strip(chart, span)[3] if span.end_s > span.start_s else lower
+    roomy = (above - upper) * chart.row_px >= _LEAST_LETTER_ROW_PX
+    return row, min(start_s + (0.0 if span.kind == "recompute" else span.recompute_s), end_s), end_s, upper, above if roomy else lower
+
+
+def _strip(chart: _Chart, span: Span) -> Stretch:
+    """Return a strip along the lower edge of a cell whose share of the cell is that of its exposed communication."""
+    share = min(sum(seconds for _, seconds in span.exposed_s) / (span.end_s - span.start_s), 1.0)
+    return span.rank_class, span.start_s, span.end_s, chart.cell_bottom - share * (chart.cell_bottom - _CELL_TOP), chart.cell_bottom
+
+
+def _letters(chart: _Chart, drawn: Sequence[tuple[Span, FloatArray, str]]) -> list[Letter]:
+    """Return the letters of boxes of one kind, all in one form: ``F12``, ``12`` or ``F``, whichever fits most of them."""
+    if not drawn:
+        return []
+    rooms = [(float(box[1] - box[0]) * chart.px_per_s - 3) / (_LETTER_PX_PER_POINT * chart.letter_points) for _, box, _ in drawn]
+    letter = palette.KIND_LETTERS.get(drawn[0][0].kind, "")
+    numbers = [str(span.micro_batch) if span.micro_batch >= 0 else "" for span, _, _ in drawn]
+    forms = ([letter + number for number in numbers], numbers, [letter] * len(drawn))
+    typical = float(np.median(rooms))
+    texts = next((form for form in forms if 0 < max(map(len, form)) <= typical), [""] * len(drawn))
+    return [
+        (float(box[0] + box[1]) / 2, float(box[2] + box[3]) / 2, text, colour)
+        for (_, box, colour), text, room in zip(drawn, texts, rooms, strict=True)
+        if 0 < len(text) <= room
+    ]
+
+
+def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Iterable[str]:
+    """Draw communication on streams of its own, hidden where its rank computes meanwhile; yield which of both there was."""
+    n_rows = len(timeline.rank_classes)
+    computing: list[list[Span]] = [[] for _ in range(n_rows)]
+    for span in cells:
+        computing[span.rank_class].append(span)
+    busy = [busy_intervals(spans) for spans in computing]
+    stretches: dict[str, list[Stretch]] = {"hidden": [], "exposed": []}
+    height = (_LANES_BOTTOM - _LANES_TOP) / max(len(chart.lanes), 1)
+    for span in timeline.spans:
+        if span.kind != "communication" or span.dimension not in chart.lanes:
+            continue
+        upper = _LANES_TOP + height * chart.lanes.index(span.dimension)
+        for kind, pieces in zip(stretches, split_by(span, busy[span.rank_class]), strict=True):
+            stretches[kind] += [(span.rank_class, start, end, upper, upper + 0.85 * height) for start, end in pieces]
+    for kind, found in stretches.items():
+        chart.draw(found, palette.KIND_COLOURS[kind])
+    return [kind for kind, found in stretches.items() if found]
+
+
+def _draw_time_axis(chart: _Chart) -> None:
+    """Label the axis with times of the step, on both sides of the break if there is one."""
+    ax, scale = chart.ax, chart.scale
+    unit, factor = ("s", 1.0) if scale.step_s >= 2 else ("ms", 1e3)
+    ticks: list[tuple[float, str]] = []
+    for start_s, end_s in scale.windows:
+        nice = MaxNLocator(nbins=max(2, round(10 * (end_s - start_s) / (scale.width_s or 1.0))), steps=[1, 2, 5, 10])
+        values = [value for value in nice.tick_values(start_s * factor, end_s * factor) if start_s <= value / factor <= end_s]
+        ticks += [(scale.position(float(value) / factor), f"{value:g}") for value in values]
+    ax.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+    ax.set_xlabel(f"time in the step, {unit}", loc="right")
+    ax.spines["bottom"].set_visible(False)
+    below = ax.get_ylim()[0]
+    for start_s, end_s in scale.windows:
+        left = scale.position(end_s) - (end_s - start_s)
+        ax.plot([left, scale.position(end_s)], [below, below], color=FAINT_INK, linewidth=1.0, clip_on=False)
+    if scale.is_broken:
+        middle = scale.first_end_s + scale.gap_s / 2
+        omitted = format_quantity(scale.last_start_s - scale.first_end_s, "s")
+        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9, color=FAINT_INK)
+
+
+def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
+    names = [rank_class.name for rank_class in timeline.rank_classes]
+    every = -(-len(names) // N_LABELS_SHOWN) if names else 1
+    middle = (_CELL_TOP + chart.cell_bottom) / 2
+    chart.ax.set_yticks([row + middle for row in range(0, len(names), every)], names[::every])
+    chart.ax.tick_params(axis="y", length=0)
+    chart.ax.spines["left"].set_visible(False)
+    height = (_LANES_BOTTOM - _LANES_TOP) / max(len(chart.lanes), 1)
+    if height * chart.row_px < 8.0:
+        return
+    for row in range(len(names)):
+        for place, dimension in enumerate(chart.lanes):
+            at = (1.0, row + _LANES_TOP + height * (place + 0.4))
+            chart.ax.annotate(
+                dimension.upper(),
+                at,
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=6,
+                va="center",
+                color=FAINT_INK,
+            )
+
+
+def _title(metrics: Metrics) -> str:
+    whole = f"{metrics.scenario}, {gpus_text(metrics)}"
+    if metrics.bubble_fraction >= 0.005:
+        return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble"
+    computing = metrics.breakdown_s.compute / (metrics.step_time_s or 1.0)
+    return f"{whole}: {percent_text(computing)} of the step computes"
+
+
+def _subtitle(chart: _Chart, metrics: Metrics) -> str:
+    parts = [f"one step of {format_quantity(metrics.step_time_s, 's')}"]
+    if chart.scale.is_broken:
+        first, last = (format_quantity(end - start, "s") for start, end in chart.scale.windows)
+        parts.append(f"only its first {first} and last {last} are drawn")
+    if not chart.ax.texts:
+        parts.append("passes are too small for letters")
+    if chart.n_chunks > 1:
+        parts.append("lighter cells are later model chunks")
+    if chart.lanes:
+        parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication")
+    return "; ".join(parts)
+
+
+def _lighter(colour: str, share: float) -> str:
+    """Return the colour mixed with white, at most by ``_LIGHTER_AT_MOST``."""
+    channels = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(value + (255 - value) * _LIGHTER_AT_MOST * share):02X}" for value in channels)

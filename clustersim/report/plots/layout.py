@@ -1,0 +1,182 @@
+"""Where things go in the pipeline picture: which part of the step is drawn, and what communication is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.trace.timeline import Span, Timeline
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+NARROW_CELL_PX: Final = 12.0
+"""Passes narrower than this have no room for the number of a micro-batch; the middle of the step is left out if that helps."""
+
+SMALLEST_CELL_PX: Final = 6.0
+"""Passes narrower than this cannot be told apart, also beside a break."""
+
+READABLE_CELL_PX: Final = 17.0
+"""Width of a pass beside a break, if filling and draining the pipeline leave room for it."""
+
+BREAK_PX: Final = 26.0
+
+_TOUCHING_S: Final = 1e-9
+
+_LEAST_OMITTED_FRACTION: Final = 0.15
+"""Leaving out less than this is not worth the break."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """The drawn part of the step: all of it, or its beginning and its end with a break between them."""
+
+    step_s: float
+    first_end_s: float
+    last_start_s: float
+    gap_s: float
+    """Width of the break, in seconds of the axis."""
+
+    @property
+    def is_broken(self) -> bool:
+        """True where the middle of the step is left out."""
+        return self.last_start_s > self.first_end_s
+
+    @property
+    def width_s(self) -> float:
+        """Length of the axis."""
+        return self.position(self.step_s)
+
+    @property
+    def windows(self) -> tuple[tuple[float, float], ...]:
+        """Start and end of each drawn part, in time of the step."""
+        if not self.is_broken:
+            return ((0.0, self.step_s),)
+        return ((0.0, self.first_end_s), (self.last_start_s, self.step_s))
+
+    def position(self, time_s: float) -> float:
+        """Return where on the axis an instant of a drawn part is."""
+        return time_s if not self.is_broken or time_s <= self.first_end_s else time_s - self.last_start_s + self.first_end_s + self.gap_s
+
+    def clipped(self, start_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return left and right edge on the axis of every stretch that is drawn, and which one it is.
+
+        A stretch that reaches over the break appears on both sides of it.
+        """
+        lefts: list[FloatArray] = []
+        rights: list[FloatArray] = []
+        which: list[IntArray] = []
+        for from_s, to_s in self.windows:
+            inside = np.flatnonzero((end_s > from_s) & (start_s < to_s))
+            shift_s = self.position(to_s) - to_s
+            lefts.append(np.maximum(start_s[inside], from_s) + shift_s)
+            rights.append(np.minimum(end_s[inside], to_s) + shift_s)
+            which.append(inside)
+        return np.concatenate(lefts), np.concatenate(rights), np.concatenate(which)
+
+
+def whole_step(timeline: Timeline) -> TimeScale:
+    """Return the scale that leaves nothing out."""
+    step_s = timeline.step_time_s
+    return TimeScale(step_s, step_s, step_s, 0.0)
+
+
+def passes_of(timeline: Timeline) -> list[Span]:
+    """Return the forward and backward passes, as whole cells."""
+    return joined([span for span in timeline.spans if span.kind in {"forward", "backward"} and span.end_s > span.start_s])
+
+
+def short_pass_s(timeline: Timeline) -> float:
+    """Return the duration below which one pass in ten lies; 0 without passes."""
+    durations = [span.end_s - span.start_s for span in passes_of(timeline)]
+    return float(np.quantile(np.array(durations), 0.1)) if durations else 0.0
+
+
+def time_scale(timeline: Timeline, width_px: float) -> TimeScale:
+    """Return the scale on which single passes can be told apart, if need be by leaving out the middle of the step.
+
+    Filling and draining the pipeline are never left out: they are what the picture is for. Where they alone are so long that
+    passes stay narrow, the whole step is drawn.
+    """
+    step_s = timeline.step_time_s
+    whole = whole_step(timeline)
+    short_s = short_pass_s(timeline)
+    if short_s <= 0.0 or short_s / step_s * width_px >= NARROW_CELL_PX:
+        return whole
+    filled_s, drained_s = _fill_and_drain(passes_of(timeline))
+    room_px = width_px - BREAK_PX
+    half_s = short_s / READABLE_CELL_PX * room_px / 2
+    first_s, last_s = max(half_s, filled_s + 2 * short_s), max(half_s, step_s - drained_s + 2 * short_s)
+    shown_s = first_s + last_s
+    if shown_s > (1 - _LEAST_OMITTED_FRACTION) * step_s or short_s / shown_s * room_px < SMALLEST_CELL_PX:
+        return whole
+    return TimeScale(step_s, first_s, step_s - last_s, shown_s * BREAK_PX / room_px)
+
+
+def _fill_and_drain(passes: Sequence[Span]) -> tuple[float, float]:
+    """Return when the last rank class begins its first pass, and when the first one has ended its last pass."""
+    begins_s: dict[int, float] = {}
+    ends_s: dict[int, float] = {}
+    for span in passes:
+        begins_s[span.rank_class] = min(span.start_s, begins_s.get(span.rank_class, span.start_s))
+        ends_s[span.rank_class] = max(span.end_s, ends_s.get(span.rank_class, span.end_s))
+    return max(begins_s.values()), min(ends_s.values())
+
+
+def joined(passes: Sequence[Span]) -> list[Span]:
+    """Return the spans with pieces of one pass put together: the same work on the same micro-batch, one right after the other.
+
+    Lowering cuts a backward pass where a bucket of gradients is ready; a reader looks for one cell.
+    """
+    whole: dict[tuple[int, str, str, int, int], list[Span]] = {}
+    for span in sorted(passes, key=lambda span: span.start_s):
+        same = whole.setdefault((span.rank_class, span.stream, span.kind, span.micro_batch, span.chunk), [])
+        if same and span.micro_batch >= 0 and abs(span.start_s - same[-1].end_s) <= _TOUCHING_S:
+            same[-1] = replace(
+                same[-1],
+                end_s=span.end_s,
+                compute_s=same[-1].compute_s + span.compute_s,
+                recompute_s=same[-1].recompute_s + span.recompute_s,
+                exposed_s=same[-1].exposed_s + span.exposed_s,
+            )
+        else:
+            same.append(span)
+    return [span for spans in whole.values() for span in spans]
+
+
+def busy_intervals(spans: Sequence[Span]) -> FloatArray:
+    """Return the union of spans as disjoint intervals.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
+        Starts and ends in seconds, sorted.
+    """
+    merged: list[list[float]] = []
+    for start_s, end_s in sorted((span.start_s, span.end_s) for span in spans):
+        if merged and start_s <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end_s)
+        else:
+            merged.append([start_s, end_s])
+    return np.array(merged, dtype=np.float64).reshape(-1, 2)
+
+
+def split_by(span: Span, busy: FloatArray) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return the stretches of a span inside and outside the busy intervals: hidden and exposed communication."""
+    first = int(np.searchsorted(busy[:, 1], span.start_s, side="right"))
+    last = int(np.searchsorted(busy[:, 0], span.end_s, side="left"))
+    inside: list[tuple[float, float]] = []
+    outside: list[tuple[float, float]] = []
+    at_s = span.start_s
+    for start_s, end_s in busy[first:last].tolist():
+        if start_s > at_s:
+            outside.append((at_s, start_s))
+        inside.append((max(start_s, span.start_s), min(end_s, span.end_s)))
+        at_s = min(end_s, span.end_s)
+    if at_s < span.end_s:
+        outside.append((at_s, span.end_s))
+    return inside, outside

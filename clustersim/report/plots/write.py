@@ -1,0 +1,24 @@
+"""Write every picture of a run into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clustersim.report.metrics import Metrics
+    from clustersim.trace.timeline import Timeline
+
+
+def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
+    """Write ``pipeline.png``, ``breakdown.png`` and ``memory.png`` into ``folder``, which must exist; equal runs give equal bytes."""
+    # matplotlib takes most of a second to import, and a run without plots must not wait for it.
+    from clustersim.report.plots.breakdown import step_breakdown
+    from clustersim.report.plots.canvas import save, style
+    from clustersim.report.plots.gantt import pipeline_gantt
+    from clustersim.report.plots.memory import memory_by_stage
+
+    with style():
+        save(pipeline_gantt(metrics, timeline), folder / "pipeline.png")
+        save(step_breakdown(metrics, timeline), folder / "breakdown.png")
+        save(memory_by_stage(metrics, timeline), folder / "memory.png")

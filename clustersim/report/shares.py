@@ -1,0 +1,127 @@
+"""The parts of a step as people name them, and percentages that sum to 100.0 as printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.report import palette
+from clustersim.report.metrics import ByDimension, Metrics
+
+PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "compute": "compute",
+        "tp": "exposed TP",
+        "cp": "exposed CP",
+        "ep": "exposed EP",
+        "pp": "exposed PP",
+        "dp": "exposed DP",
+        "ps": "exposed PS",
+        "bubble": "pipeline bubble",
+        "stall": "stall",
+        "optimizer": "optimizer",
+        "host": "host",
+    }
+)
+"""Every part of the step time, in the order in which it is shown; the two-letter ones are exposed communication."""
+
+COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp", "ps")
+
+IDLE_PARTS: Final = ("bubble", "stall")
+
+PART_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "compute": palette.FORWARD,
+        **dict.fromkeys(COMMUNICATION, palette.EXPOSED),
+        "bubble": palette.IDLE,
+        "stall": palette.STALL,
+        "optimizer": palette.OPTIMIZER,
+        "host": palette.HOST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One part of the step: mean over ranks."""
+
+    key: str
+    label: str
+    seconds: float
+    fraction: float
+    """Of the step time."""
+    percent: float
+    """Rounded to one decimal such that all shares sum to 100.0."""
+
+    @property
+    def colour(self) -> str:
+        """Colour of the part in bars and plots."""
+        return PART_COLOURS[self.key]
+
+    @property
+    def is_idle(self) -> bool:
+        """True where the accelerator waits; such parts are hatched."""
+        return self.key in IDLE_PARTS
+
+
+def percentages(values: Sequence[float], whole: float = 100.0) -> tuple[float, ...]:
+    """Return percentages with one decimal that sum to ``whole``: largest remainders are rounded up.
+
+    All zero if the values are; ties go to the earlier value.
+
+    Examples
+    --------
+    >>> percentages([1.0, 1.0, 1.0])
+    (33.4, 33.3, 33.3)
+    """
+    total = math.fsum(values)
+    if total <= 0.0:
+        return (0.0,) * len(values)
+    whole_tenths = round(10 * whole)
+    exact = [whole_tenths * value / total for value in values]
+    tenths = [math.floor(value) for value in exact]
+    by_remainder = sorted(range(len(values)), key=lambda index: tenths[index] - exact[index])
+    for index in by_remainder[: whole_tenths - sum(tenths)]:
+        tenths[index] += 1
+    return tuple(tenth / 10 for tenth in tenths)
+
+
+def step_shares(metrics: Metrics) -> tuple[Share, ...]:
+    """Return every part of the step that took time, in the order of :data:`PART_LABELS`."""
+    seconds = step_seconds(metrics)
+    total_s = math.fsum(seconds.values())
+    # What is below a ten-millionth of the step is round-off of a difference, not a part of it.
+    kept = [(key, value) for key, value in seconds.items() if value > 1e-7 * total_s]
+    percents = percentages([value for _, value in kept])
+    return tuple(
+        Share(key=key, label=PART_LABELS[key], seconds=value, fraction=value / total_s, percent=percent)
+        for (key, value), percent in zip(kept, percents, strict=True)
+    )
+
+
+def hidden_communication(metrics: Metrics) -> tuple[tuple[str, float], ...]:
+    """Return (dimension, seconds) of communication that ran beside computation, where there was any."""
+    seconds = by_dimension(metrics.overlapped_communication_s)
+    return tuple((dimension, value) for dimension, value in seconds.items() if value > 1e-7 * metrics.step_time_s)
+
+
+def step_seconds(metrics: Metrics) -> dict[str, float]:
+    """Return the seconds of every part of the step, also of those that took none, in the order of :data:`PART_LABELS`."""
+    breakdown = metrics.breakdown_s
+    known = {
+        "compute": breakdown.compute,
+        **by_dimension(breakdown.exposed_communication),
+        "bubble": breakdown.bubble,
+        "stall": breakdown.stall,
+        "optimizer": breakdown.optimizer,
+        "host": breakdown.host,
+    }
+    return {key: known[key] for key in PART_LABELS}
+
+
+def by_dimension(times: ByDimension) -> dict[str, float]:
+    """Return seconds for each dimension, in the order of :data:`COMMUNICATION`."""
+    return {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps}

@@ -1,0 +1,214 @@
+"""The result of a run as text: for a terminal of any width, and as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from clustersim.report import facts
+from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.metrics import Metrics
+from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
+from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from clustersim.trace.timeline import Timeline
+
+LARGEST_WIDTH: Final = 120
+"""Longer bars carry no more information."""
+
+SMALLEST_BAR: Final = 10
+
+_EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+_LABEL_WIDTH: Final = max(len(label) for label in PART_LABELS.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """A console and what it can show."""
+
+    console: Console
+    width: int
+    ascii_only: bool
+
+    def line(self, *cells: str | tuple[str, str]) -> None:
+        """Print one line of text, or of (text, style) pairs, and never break it."""
+        from rich.text import Text
+
+        line = Text.assemble(*[self._encodable(cell) for cell in cells])
+        line.rstrip()
+        self._print(line)
+
+    def paragraph(self, text: str, indent: str = "  ") -> None:
+        """Print text wrapped at the width, further lines indented."""
+        for part in textwrap.wrap(text, self.width - 1, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False):
+            self.line(part)
+
+    def heading(self, text: str) -> None:
+        """Print a heading after an empty line."""
+        self.line()
+        self.line((text, "bold"))
+
+    def bar(self, fraction: float, width: int, *, idle: bool = False) -> str:
+        """Return a bar padded to ``width``: hatched or in ASCII of whole characters, else of eighths; seen for any share above 0."""
+        clipped = min(max(fraction, 0.0), 1.0)
+        if self.ascii_only or idle:
+            mark = ("-" if self.ascii_only else "▒") if idle else "#"
+            return (mark * max(round(clipped * width), int(clipped > 0))).ljust(width)
+        eighths = max(round(clipped * width * 8), int(clipped > 0))
+        return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)
+
+    def _encodable(self, cell: str | tuple[str, str]) -> str | tuple[str, str]:
+        if not self.ascii_only:
+            return cell
+        if isinstance(cell, tuple):
+            return cell[0].encode("ascii", "replace").decode("ascii"), cell[1]
+        return cell.encode("ascii", "replace").decode("ascii")
+
+    def _print(self, line: Text) -> None:
+        self.console.print(line, highlight=False, no_wrap=True, overflow="ignore", crop=False)
+
+
+def terminal_report(metrics: Metrics, timeline: Timeline, console: Console) -> None:
+    """Print the result of a run: headline, breakdown, memory, links, what to do first, and what was assumed.
+
+    Reads well from 80 columns on; without colour and in an ASCII-only encoding nothing is lost.
+    """
+    page = _Page(console=console, width=min(console.width, LARGEST_WIDTH), ascii_only=console.options.ascii_only)
+    page.line((metrics.scenario, "bold"))
+    page.line("  ", facts.layout_line(metrics, timeline))
+    _print_headline(page, metrics)
+    _print_breakdown(page, metrics)
+    _print_memory(page, metrics)
+    _print_links(page, metrics, timeline)
+    page.heading("Bottleneck")
+    page.paragraph(find_bottleneck(metrics).sentence)
+    if metrics.flags:
+        page.heading("Assumed, extrapolated or not calibrated")
+    for flag in metrics.flags:
+        page.paragraph(f"{flag.code}: {flag.message}", indent="    ")
+
+
+def _print_headline(page: _Page, metrics: Metrics) -> None:
+    figures = facts.headline(metrics)
+    names = max(len(name) for name, _ in figures)
+    values = max(len(value) for _, value in figures)
+    page.line()
+    half = len(figures) // 2
+    for left, right in zip(figures[:half], figures[half:], strict=True):
+        page.line(
+            f"  {left[0]:<{names}}  ", (f"{left[1]:>{values}}", "bold"), f"      {right[0]:<{names}}  ", (f"{right[1]:>{values}}", "bold")
+        )
+
+
+def _print_breakdown(page: _Page, metrics: Metrics) -> None:
+    page.heading("Where the step goes (mean over ranks)")
+    rows = [(share, f"{share.percent:5.1f} %  {format_quantity(share.seconds, 's'):>8}") for share in step_shares(metrics)]
+    width = _bar_width(page, _LABEL_WIDTH, [figures for _, figures in rows])
+    largest = max((share.fraction for share, _ in rows), default=1.0)
+    for share, figures in rows:
+        # The idle grey of the plots cannot be seen on a white terminal; a hatched bar in the terminal's own colour can.
+        style = "" if share.is_idle else share.colour
+        bar = page.bar(share.fraction / largest, width, idle=share.is_idle)
+        page.line(f"  {share.label:<{_LABEL_WIDTH}}  ", (bar, style), f"  {figures}")
+    hidden = hidden_communication(metrics)
+    if hidden:
+        listed = ", ".join(f"{name.upper()} {format_quantity(seconds, 's')}" for name, seconds in hidden)
+        page.line(("  hidden behind computation, not in the sum: ", HIDDEN), listed)
+
+
+def _print_memory(page: _Page, metrics: Metrics) -> None:
+    page.heading("Memory of one GPU, by stage")
+    page.line("  ", (facts.memory_verdict(metrics), "bold" if metrics.memory.fits else f"bold {EXPOSED}"))
+    stages, rest = facts.shown_stages(metrics)
+    capacity = metrics.memory.capacity_bytes
+    label_width = len(f"stage {metrics.memory.by_stage[-1].stage}") if metrics.memory.by_stage else 0
+    figures = [_memory_figures(page, facts.memory_parts(stage), stage.peak_bytes, capacity) for stage in stages]
+    width = _bar_width(page, label_width, [text for text, _ in figures])
+    for stage, (text, style) in zip(stages, figures, strict=True):
+        bar = page.bar(stage.peak_bytes / capacity, width)
+        page.line(f"  {f'stage {stage.stage}':<{label_width}}  ", (bar, style or FORWARD), "|  ", (text, style))
+    if rest:
+        page.line(f"  {rest}")
+
+
+def _memory_figures(page: _Page, parts: dict[str, float], peak_bytes: float, capacity_bytes: float) -> tuple[str, str]:
+    """Return the figures beside a memory bar, and their style."""
+    over = peak_bytes > capacity_bytes
+    text = f"{format_quantity(peak_bytes, 'B'):>7}  {100 * peak_bytes / capacity_bytes:4.0f} %"
+    if page.width >= 110:
+        text += "  " + ", ".join(f"{name} {format_quantity(size, 'B', 2)}" for name, size in _largest(parts, 2))
+    return text, EXPOSED if over else ""
+
+
+def _largest(parts: dict[str, float], count: int) -> list[tuple[str, float]]:
+    return sorted(parts.items(), key=lambda part: -part[1])[:count]
+
+
+def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
+    rows = facts.link_rows(metrics, timeline)
+    if not rows:
+        return
+    page.heading("Busiest links")
+    cells = [("tier", "mean", "peak", "bytes", "busiest link"), *((row.tier, row.mean, row.peak, row.size, row.busiest) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(4)]
+    for tier, mean, peak, size, busiest in cells:
+        page.line(f"  {tier:<{widths[0]}}  {mean:>{widths[1]}}  {peak:>{widths[2]}}  {size:>{widths[3]}}  {busiest}")
+
+
+def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
+    """Return what is left for the bar beside its label and figures."""
+    taken = label_width + max((len(text) for text in figures), default=0) + 8
+    return max(page.width - taken, SMALLEST_BAR)
+
+
+def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
+    """Return the same content as :func:`terminal_report` as Markdown tables; equal runs give equal text."""
+    shares = [(share.label, f"{share.percent:.1f} %", format_quantity(share.seconds, "s")) for share in step_shares(metrics)]
+    hidden = [(f"{name.upper()}, hidden", "beside", format_quantity(seconds, "s")) for name, seconds in hidden_communication(metrics)]
+    stages = [
+        (f"{stage.stage}", *(format_quantity(size, "B") for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))
+        for stage in metrics.memory.by_stage
+    ]
+    links = [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline)]
+    blocks = [
+        f"# {_escaped(metrics.scenario)}",
+        f"{facts.layout_line(metrics, timeline)}.",
+        _table(("figure", "value"), facts.headline(metrics)),
+        find_bottleneck(metrics).sentence,
+        "## Where the step goes",
+        "Mean over ranks. Communication that is hidden behind computation stands beside the sum.",
+        _table(("part", "share", "time"), [*shares, *hidden]),
+        "## Memory of one GPU",
+        f"The plan {facts.memory_verdict(metrics)}.",
+        _table(("stage", *facts.MEMORY_PARTS, "peak"), stages),
+    ]
+    if links:
+        blocks += ["## Busiest links", _table(("tier", "mean", "peak", "bytes", "busiest link"), links)]
+    if metrics.flags:
+        flags = "\n".join(f"- `{flag.code}`: {_escaped(flag.message)}" for flag in metrics.flags)
+        blocks += ["## Assumed, extrapolated or not calibrated", flags]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, padded so that it reads well as plain text too; figures to the right."""
+    cells = [list(header), *([_escaped(cell) for cell in row] for row in rows)]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
+    lines = ["| " + " | ".join(_padded(row, widths)) + " |" for row in cells]
+    rule = "|" + "|".join("-" * (width + 1) + ("-" if column == 0 else ":") for column, width in enumerate(widths)) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

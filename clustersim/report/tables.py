@@ -1,0 +1,99 @@
+"""The result of a run as tidy CSV files: SI units in the headers, floats that read back exactly, the same bytes every time."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.report.metrics import Metrics
+from clustersim.report.shares import COMMUNICATION, by_dimension, step_seconds
+from clustersim.trace.timeline import Timeline
+
+Cell = str | int | float
+Row = tuple[Cell, ...]
+
+HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "breakdown.csv": ("part", "dimension", "in_step_time", "time_s", "share_fraction"),
+        "memory.csv": ("stage", "category", "size_bytes", "capacity_fraction"),
+        "links.csv": (
+            "tier",
+            "name",
+            "n_links",
+            "bandwidth_bytes_per_s",
+            "bytes_per_link",
+            "bytes_all_links",
+            "busy_s",
+            "mean_utilisation_fraction",
+            "peak_utilisation_fraction",
+        ),
+    }
+)
+"""Columns of each file. ``in_step_time`` is 0 for communication that is hidden behind computation, else 1."""
+
+
+def write_tables(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
+    """Write ``breakdown.csv``, ``memory.csv`` and ``links.csv`` into ``folder``, which must exist."""
+    rows = {"breakdown.csv": breakdown_rows(metrics), "memory.csv": memory_rows(metrics), "links.csv": link_use_rows(timeline)}
+    for name, header in HEADERS.items():
+        _write(folder / name, header, rows[name])
+
+
+def breakdown_rows(metrics: Metrics) -> list[Row]:
+    """Return one row for each part of the step, communication by dimension; all parts, also those of no length."""
+    step_s = metrics.step_time_s
+    parts = [
+        ("exposed_communication" if key in COMMUNICATION else key, key if key in COMMUNICATION else "", 1, seconds)
+        for key, seconds in step_seconds(metrics).items()
+    ]
+    hidden = [
+        ("overlapped_communication", dimension, 0, seconds)
+        for dimension, seconds in by_dimension(metrics.overlapped_communication_s).items()
+    ]
+    return [(*row, row[-1] / step_s if step_s > 0 else 0.0) for row in (*parts, *hidden)]
+
+
+def memory_rows(metrics: Metrics) -> list[Row]:
+    """Return one row for each stage and category of memory, and its peak."""
+    capacity = metrics.memory.capacity_bytes
+    return [
+        (stage.stage, category, size, size / capacity if capacity > 0 else 0.0)
+        for stage in metrics.memory.by_stage
+        for category, size in (
+            ("parameters", stage.parameters_bytes),
+            ("gradients", stage.gradients_bytes),
+            ("optimizer", stage.optimizer_bytes),
+            ("activations", stage.activations_bytes),
+            ("buffers", stage.buffers_bytes),
+            ("peak", stage.peak_bytes),
+        )
+    ]
+
+
+def link_use_rows(timeline: Timeline) -> list[Row]:
+    """Return one row for each group of equal links."""
+    return [
+        (
+            link.tier,
+            link.name,
+            link.n_links,
+            link.bandwidth_bytes_per_s,
+            link.bytes,
+            link.bytes * link.n_links,
+            link.busy_s,
+            link.bytes / link.bandwidth_bytes_per_s / timeline.step_time_s if timeline.step_time_s > 0 else 0.0,
+            link.peak_utilisation,
+        )
+        for link in timeline.links
+    ]
+
+
+def _write(path: Path, header: tuple[str, ...], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        # float() first: the text of a numpy scalar is not a number to a CSV reader.
+        writer.writerows(tuple(repr(float(cell)) if isinstance(cell, float) else cell for cell in row) for row in rows)

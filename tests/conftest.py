@@ -1,0 +1,34 @@
+"""What all tests share: golden files and their renewal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.reference` also under a bare `pytest`
+    sys.path.insert(0, str(TESTS.parent))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew; review the diff")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with ``tests/golden/<name>``, or write it there under ``--update-golden``."""
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if update:
+            path.write_text(text, encoding="utf-8", newline="\n")
+        assert path.exists(), f"there is no golden file {name}; run pytest --update-golden and review it"
+        assert text == path.read_text(encoding="utf-8"), f"{name} has changed; run pytest --update-golden if that is meant"
+
+    return compare

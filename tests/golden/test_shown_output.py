@@ -1,0 +1,44 @@
+"""What README and documentation show is what the commands print; ``pytest --update-golden`` writes it anew."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from clustersim.cli.app import main
+
+ROOT = Path(__file__).parents[2]
+SHOWN = re.compile(r"^<!-- output: (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
+CASES = [(page, match["command"]) for page in PAGES for match in SHOWN.finditer(page.read_text(encoding="utf-8"))]
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> str:
+    """Run a command as in a terminal without colours, 80 wide; an error is all that it prints to stderr."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    arguments = shlex.split(command)
+    main([*arguments, "--no-plots"] if arguments[0] == "run" else arguments)
+    output = capsys.readouterr()
+    return "".join(f"{line.rstrip()}\n" for line in (output.out or output.err).splitlines())
+
+
+@pytest.mark.parametrize(("page", "command"), CASES, ids=[f"{page.stem}: {command}" for page, command in CASES])
+def test_what_is_shown_is_what_is_printed(page: Path, command: str, printed: str, request: pytest.FixtureRequest) -> None:
+    text = page.read_text(encoding="utf-8")
+    shown = next(match for match in SHOWN.finditer(text) if match["command"] == command)
+
+    if request.config.getoption("--update-golden"):
+        page.write_text(f"{text[: shown.start('text')]}{printed}{text[shown.end('text') :]}", encoding="utf-8", newline="\n")
+        return
+
+    assert shown["text"] == printed
+
+
+def test_the_demo_is_shown_to_whoever_opens_the_readme() -> None:
+    assert (ROOT / "README.md", "run llama3-70b-h100-512") in CASES

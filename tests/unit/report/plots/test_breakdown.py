@@ -1,0 +1,149 @@
+"""The picture of where the step goes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from clustersim.report.metrics import ByDimension, Metrics
+from clustersim.report.palette import IDLE
+from clustersim.report.plots.breakdown import segments_of, spread, step_breakdown
+from clustersim.report.plots.canvas import style
+from clustersim.report.shares import step_shares
+from clustersim.trace.timeline import Timeline
+from tests.golden.reference import reference_metrics, reference_timeline
+
+TIMELINE = reference_timeline()
+METRICS = reference_metrics(TIMELINE)
+
+
+def drawn(metrics: Metrics = METRICS, timeline: Timeline = TIMELINE) -> Axes:
+    with style():
+        return step_breakdown(metrics, timeline)
+
+
+def test_segments_make_up_the_step() -> None:
+    segments = segments_of(step_shares(METRICS), TIMELINE)
+
+    assert segments[0].start_s == 0.0
+    assert segments[-1].end_s == pytest.approx(METRICS.step_time_s, rel=1e-9)
+    assert all(before.end_s == after.start_s for before, after in itertools.pairwise(segments))
+    assert round(math.fsum(segment.percent for segment in segments), 9) == 100.0
+
+
+def test_computation_is_divided_by_kind_of_pass() -> None:
+    sizes = {segment.label: segment.end_s - segment.start_s for segment in segments_of(step_shares(METRICS), TIMELINE)}
+
+    # Eight micro-batches of 8.4 ms forward, 14.8 ms backward and 2 ms recomputation.
+    assert sizes["forward"] == pytest.approx(8 * 8.4e-3, rel=1e-9)
+    assert sizes["backward"] == pytest.approx(8 * 14.8e-3, rel=1e-9)
+    assert sizes["recomputation"] == pytest.approx(8 * 2e-3, rel=1e-9)
+
+
+def test_percentages_are_those_of_the_report() -> None:
+    percents = {segment.label: segment.percent for segment in segments_of(step_shares(METRICS), TIMELINE)}
+
+    for share in step_shares(METRICS):
+        if share.key == "compute":
+            assert round(percents["forward"] + percents["backward"] + percents["recomputation"], 9) == share.percent
+        else:
+            assert percents[share.label] == share.percent
+
+
+def test_without_passes_computation_is_one_segment() -> None:
+    labels = [segment.label for segment in segments_of(step_shares(METRICS), replace(TIMELINE, spans=()))]
+
+    assert labels[0] == "compute"
+
+
+def test_every_segment_is_labelled() -> None:
+    texts = " / ".join(text.get_text().replace("\n", " ") for text in drawn().texts)
+
+    for segment in segments_of(step_shares(METRICS), TIMELINE):
+        assert f"{segment.label} {segment.percent:.1f} %" in texts
+
+
+def test_what_cannot_be_seen_has_no_label() -> None:
+    breakdown = replace(METRICS.breakdown_s, host=1e-5 * METRICS.step_time_s)
+
+    texts = [text.get_text() for text in drawn(replace(METRICS, breakdown_s=breakdown)).texts]
+
+    assert not any("0.0 %" in text or text.startswith("host") for text in texts)
+
+
+def test_a_narrow_segment_has_its_words_below_each_other() -> None:
+    breakdown = replace(METRICS.breakdown_s, bubble=0.06 * METRICS.step_time_s)
+
+    texts = [text.get_text() for text in drawn(replace(METRICS, breakdown_s=breakdown)).texts]
+
+    assert any(text.startswith("pipeline\nbubble\n") for text in texts)
+
+
+def test_waiting_is_hatched_and_idle_grey() -> None:
+    hatched = [artist for artist in drawn().collections if artist.get_hatch()]
+
+    assert len(hatched) == 1
+    assert [segment.colour for segment in segments_of(step_shares(METRICS), TIMELINE) if segment.idle] == [IDLE]
+
+
+def test_hidden_communication_is_listed_beside() -> None:
+    assert any("hidden behind computation: PP 2.62 ms, DP 10 ms" in text.get_text() for text in drawn().texts)
+    none = replace(METRICS, overlapped_communication_s=ByDimension())
+    assert any(text.get_text() == "no communication is hidden behind computation" for text in drawn(none).texts)
+
+
+def test_hidden_communication_longer_than_the_step_stays_inside() -> None:
+    ax = drawn(replace(METRICS, overlapped_communication_s=ByDimension(tp=10.0, dp=10.0)))
+
+    for artist in ax.collections:
+        for path in artist.get_paths():
+            assert path.get_extents().x1 <= METRICS.step_time_s * (1 + 1e-9)
+
+
+def test_the_title_states_the_finding() -> None:
+    assert drawn().get_title(loc="left") == (
+        "reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)"
+    )
+
+
+def test_it_draws_into_given_axes() -> None:
+    ax = Figure().subplots()
+
+    assert step_breakdown(METRICS, TIMELINE, ax) is ax
+
+
+def test_labels_do_not_overlap_each_other() -> None:
+    ax = drawn()
+    figure = ax.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    figure.canvas.draw()
+
+    # The extent of an annotation includes its line, which may pass close by; that of its text does not.
+    boxes = [Text.get_window_extent(text) for text in ax.texts]
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :] if box.height > 0)
+
+
+@given(st.lists(st.tuples(st.floats(min_value=0.0, max_value=1000.0), st.floats(min_value=20.0, max_value=90.0)), max_size=8))
+def test_spread_labels_neither_overlap_nor_leave_the_room(labels: list[tuple[float, float]]) -> None:
+    wanted = sorted(place for place, _ in labels)
+    widths = [width for _, width in labels]
+
+    places = spread(wanted, widths, 1000.0)
+
+    # Eight labels of at most 90 px and the gaps between them need less than the thousand there are.
+    edges = [(place - width / 2, place + width / 2) for place, width in zip(places, widths, strict=True)]
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(edges))
+    assert all(left >= -1e-6 and right <= 1000.0 + 1e-6 for left, right in edges)
+
+
+def test_labels_with_room_stay_where_they_are_wanted() -> None:
+    assert spread([100.0, 500.0], [50.0, 50.0], 1000.0) == [100.0, 500.0]

@@ -1,0 +1,176 @@
+"""Which part of the step is drawn, and what communication is hidden."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustersim.report.plots.layout import (
+    BREAK_PX,
+    SMALLEST_CELL_PX,
+    TimeScale,
+    busy_intervals,
+    joined,
+    short_pass_s,
+    split_by,
+    time_scale,
+    whole_step,
+)
+from clustersim.trace.timeline import Span, Timeline
+from tests.golden.reference import reference_timeline
+
+WIDTH_PX = 1340.0
+
+
+def pass_of(start_s: float, end_s: float, *, rank_class: int = 0, micro_batch: int = 0, kind: str = "backward") -> Span:
+    return Span(
+        rank_class=rank_class,
+        stream="compute",
+        kind=kind,
+        name="B",
+        start_s=start_s,
+        end_s=end_s,
+        micro_batch=micro_batch,
+        compute_s=end_s - start_s,
+        exposed_s=(("tp", 0.25),),
+    )
+
+
+def test_a_short_step_is_drawn_whole() -> None:
+    scale = time_scale(reference_timeline(), WIDTH_PX)
+
+    assert not scale.is_broken
+    assert scale.windows == ((0.0, reference_timeline().step_time_s),)
+    assert scale.width_s == reference_timeline().step_time_s
+
+
+def test_a_long_step_is_drawn_from_both_ends() -> None:
+    timeline = reference_timeline(8, 256)
+
+    scale = time_scale(timeline, WIDTH_PX)
+
+    assert scale.is_broken
+    (first_start, first_end), (last_start, last_end) = scale.windows
+    assert first_start == 0.0
+    assert first_end < last_start
+    assert last_end == timeline.step_time_s
+    assert short_pass_s(timeline) / scale.width_s * WIDTH_PX >= SMALLEST_CELL_PX
+    assert scale.gap_s / scale.width_s * WIDTH_PX == pytest.approx(BREAK_PX, rel=1e-9)
+
+
+def test_filling_and_draining_the_pipeline_are_never_left_out() -> None:
+    timeline = reference_timeline(8, 256)
+    passes = [span for span in timeline.spans if span.stream == "compute" and span.micro_batch >= 0]
+
+    (_, first_end), (last_start, _) = time_scale(timeline, WIDTH_PX).windows
+
+    for stage in range(8):
+        assert min(span.start_s for span in passes if span.rank_class == stage) < first_end
+        assert max(span.end_s for span in passes if span.rank_class == stage) > last_start
+
+
+def test_a_pipeline_that_is_mostly_filling_is_drawn_whole() -> None:
+    assert not time_scale(reference_timeline(64, 64), WIDTH_PX / 2).is_broken
+
+
+def test_a_timeline_without_passes_is_drawn_whole() -> None:
+    empty = Timeline(rank_classes=(), spans=(), step_time_s=0.0)
+
+    assert time_scale(empty, WIDTH_PX) == whole_step(empty)
+
+
+def test_the_time_after_the_break_follows_the_gap() -> None:
+    scale = TimeScale(10.0, 2.0, 7.0, 0.5)
+
+    assert [scale.position(time_s) for time_s in (0.0, 2.0, 7.0, 10.0)] == [0.0, 2.0, 2.5, 5.5]
+
+
+def test_a_stretch_over_the_break_appears_on_both_sides() -> None:
+    scale = TimeScale(10.0, 2.0, 7.0, 0.5)
+
+    left, right, which = scale.clipped(np.array([1.0, 3.0, 8.0]), np.array([8.0, 6.0, 9.0]))
+
+    assert list(zip(left.tolist(), right.tolist(), which.tolist(), strict=True)) == [(1.0, 2.0, 0), (2.5, 3.5, 0), (3.5, 4.5, 2)]
+
+
+stretches = st.lists(
+    st.tuples(st.floats(min_value=0.0, max_value=10.0), st.floats(min_value=0.01, max_value=5.0)).map(
+        lambda pair: (pair[0], pair[0] + pair[1])
+    ),
+    max_size=12,
+)
+
+
+@given(stretches, st.floats(min_value=0.5, max_value=4.0), st.floats(min_value=5.0, max_value=9.0))
+def test_clipping_keeps_the_length_inside_the_windows(times: list[tuple[float, float]], first_end: float, last_start: float) -> None:
+    scale = TimeScale(10.0, first_end, last_start, 0.3)
+    table = np.array(times, dtype=np.float64).reshape(-1, 2)
+
+    left, right, _ = scale.clipped(table[:, 0], table[:, 1])
+
+    inside = sum(max(0.0, min(end, to) - max(start, at)) for start, end in times for at, to in scale.windows)
+    assert float((right - left).sum()) == pytest.approx(inside, rel=1e-9, abs=1e-9)
+    assert np.all(right <= scale.width_s + 1e-9)
+
+
+@given(stretches, st.floats(min_value=0.0, max_value=10.0), st.floats(min_value=0.01, max_value=5.0))
+def test_hidden_and_exposed_stretches_make_up_the_span(times: list[tuple[float, float]], start_s: float, length_s: float) -> None:
+    busy = busy_intervals([pass_of(start, end) for start, end in times])
+    span = pass_of(start_s, start_s + length_s)
+
+    hidden, exposed = split_by(span, busy)
+
+    pieces = sorted(hidden + exposed)
+    assert pieces[0][0] == span.start_s
+    assert pieces[-1][1] == span.end_s
+    assert all(piece[1] == following[0] for piece, following in itertools.pairwise(pieces))
+    for start, end in hidden:
+        assert np.any((busy[:, 0] <= start) & (end <= busy[:, 1]))
+    for start, end in exposed:
+        assert not np.any((busy[:, 0] < end) & (start < busy[:, 1]))
+
+
+def test_busy_intervals_are_disjoint_and_in_order() -> None:
+    busy = busy_intervals([pass_of(3.0, 4.0), pass_of(0.0, 1.0), pass_of(0.5, 2.0), pass_of(2.0, 2.5)])
+
+    assert busy.tolist() == [[0.0, 2.5], [3.0, 4.0]]
+
+
+def test_pieces_of_a_backward_pass_become_one_cell() -> None:
+    pieces = [pass_of(0.0, 1.0), pass_of(1.0, 2.0), pass_of(2.0, 2.5)]
+
+    (whole,) = joined(pieces)
+
+    assert (whole.start_s, whole.end_s, whole.compute_s) == (0.0, 2.5, 2.5)
+    assert sum(seconds for _, seconds in whole.exposed_s) == 0.75
+
+
+def test_passes_that_are_not_pieces_stay_apart() -> None:
+    spans = [
+        pass_of(0.0, 1.0),
+        pass_of(1.5, 2.0),
+        pass_of(2.0, 3.0, micro_batch=1),
+        pass_of(1.0, 1.5, rank_class=1),
+        pass_of(3.0, 4.0, micro_batch=-1, kind="host"),
+        pass_of(4.0, 5.0, micro_batch=-1, kind="host"),
+    ]
+
+    assert sorted(joined(spans), key=repr) == sorted(spans, key=repr)
+
+
+def test_short_passes_decide_and_not_the_shortest_piece() -> None:
+    timeline = reference_timeline()
+    cut = tuple(
+        part
+        for span in timeline.spans
+        for part in (
+            [replace(span, end_s=span.start_s + 1e-6), replace(span, start_s=span.start_s + 1e-6)] if span.kind == "backward" else [span]
+        )
+    )
+
+    assert short_pass_s(replace(timeline, spans=cut)) == pytest.approx(short_pass_s(timeline), rel=1e-9)

@@ -1,0 +1,97 @@
+"""Pictures on disk, and what it costs to have them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from clustersim.report.plots import write_plots
+from clustersim.report.plots.canvas import WIDTH_PX
+from tests.golden.reference import reference_metrics, reference_timeline
+
+TIMELINE = reference_timeline()
+METRICS = reference_metrics(TIMELINE)
+
+
+def png_chunks(raw: bytes) -> dict[bytes, bytes]:
+    """Return the chunks of a PNG by type (the last of each)."""
+    assert raw[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks: dict[bytes, bytes] = {}
+    at = 8
+    while at < len(raw):
+        length = int.from_bytes(raw[at : at + 4], "big")
+        chunks[raw[at + 4 : at + 8]] = raw[at + 8 : at + 8 + length]
+        at += length + 12
+    return chunks
+
+
+@pytest.mark.parametrize("n_stages", [1, 4, 64])
+def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) -> None:
+    timeline = reference_timeline(n_stages, 2 * n_stages)
+
+    write_plots(reference_metrics(timeline), timeline, tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["breakdown.png", "memory.png", "pipeline.png"]
+    for path in tmp_path.iterdir():
+        header = png_chunks(path.read_bytes())[b"IHDR"]
+        assert int.from_bytes(header[:4], "big") == WIDTH_PX
+        assert 200 < int.from_bytes(header[4:8], "big") < 1200
+
+
+def test_equal_runs_give_equal_bytes_without_version_or_time(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_plots(METRICS, TIMELINE, tmp_path / name)
+
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+        assert not {b"tEXt", b"iTXt", b"zTXt", b"tIME"} & png_chunks(path.read_bytes()).keys()
+
+
+def test_a_users_settings_change_nothing(tmp_path: Path) -> None:
+    for name in ("plain", "odd"):
+        (tmp_path / name).mkdir()
+    write_plots(METRICS, TIMELINE, tmp_path / "plain")
+
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 300}):
+        write_plots(METRICS, TIMELINE, tmp_path / "odd")
+        assert mpl.rcParams["font.size"] == 30
+
+    for path in (tmp_path / "plain").iterdir():
+        assert path.read_bytes() == (tmp_path / "odd" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("scenario", ["cost $5 or $6_x", "大模型", "a" * 200])
+def test_odd_names_are_drawn(tmp_path: Path, scenario: str) -> None:
+    write_plots(replace(METRICS, scenario=scenario), TIMELINE, tmp_path)
+
+    assert (tmp_path / "pipeline.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    "module", ["clustersim.report", "clustersim.report.plots", "clustersim.report.summary", "clustersim.report.chrome"]
+)
+def test_importing_the_report_stays_light(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in ('matplotlib', 'pandas', 'rich', 'numpy') if name in sys.modules))"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded.split() == []
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.golden.reference import reference_metrics, reference_timeline; "
+        "from clustersim.report.plots import write_plots; t = reference_timeline(); "
+        f"write_plots(reference_metrics(t), t, Path({str(tmp_path)!r})); print('matplotlib.pyplot' in sys.modules)"
+    )
+
+    root = Path(__file__).parents[4]
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
+
+    assert printed.strip() == "False"

@@ -1,0 +1,73 @@
+"""What bounds the step, in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
+from clustersim.report.metrics import Breakdown, ByDimension, Metrics
+from clustersim.report.shares import PART_LABELS
+from tests.golden.reference import reference_metrics, reference_timeline
+
+REFERENCE = reference_metrics(reference_timeline())
+
+
+def metrics_with(*, mfu: float = 0.5, hfu: float = 0.5, **seconds: float) -> Metrics:
+    """Return metrics of a step that consists of the given parts and nothing else."""
+    dimensions = {name: seconds.pop(name) for name in list(seconds) if name in {"tp", "pp", "dp", "ep", "cp", "ps"}}
+    parts = {"compute": 0.0, "bubble": 0.0, "stall": 0.0, "optimizer": 0.0, "host": 0.0} | seconds
+    breakdown = Breakdown(exposed_communication=ByDimension(**dimensions), **parts)
+    return replace(REFERENCE, breakdown_s=breakdown, step_time_s=sum(parts.values()) + sum(dimensions.values()), mfu=mfu, hfu=hfu)
+
+
+def test_every_part_but_computation_has_a_rule() -> None:
+    assert set(LOSS_RULES) == set(PART_LABELS) - {"compute"}
+
+
+@pytest.mark.parametrize("part", LOSS_RULES)
+def test_the_largest_loss_is_named_with_its_remedy(part: str) -> None:
+    found = find_bottleneck(metrics_with(compute=4.0, **{part: 1.0}))
+
+    assert (found.part, found.loss) == ("compute", part)
+    assert found.fraction == pytest.approx(0.8, rel=1e-12)
+    assert found.sentence == (
+        f"Step time is bound by computation: 80.0 % of it. The largest loss is {LOSS_RULES[part].name}: 20.0 %. "
+        f"{LOSS_RULES[part].remedy} would help first."
+    )
+
+
+@pytest.mark.parametrize("part", LOSS_RULES)
+def test_a_loss_larger_than_computation_is_named_once(part: str) -> None:
+    found = find_bottleneck(metrics_with(compute=1.0, **{part: 3.0}))
+
+    assert (found.part, found.loss) == (part, part)
+    assert found.sentence == f"Step time is bound by {LOSS_RULES[part].name}: 75.0 % of it. {LOSS_RULES[part].remedy} would help first."
+
+
+@pytest.mark.parametrize(
+    ("mfu", "hfu", "remedy"),
+    [
+        (0.45, 0.6, "Less recomputation (25 % of all FLOPs), where memory allows,"),
+        (0.3, 0.3, "A larger micro-batch (kernels reach 31 % of the peak)"),
+        (0.6, 0.6, "A lower precision, or a faster accelerator,"),
+    ],
+)
+def test_without_losses_computation_itself_is_what_to_improve(mfu: float, hfu: float, remedy: str) -> None:
+    found = find_bottleneck(metrics_with(compute=97.0, dp=3.0, mfu=mfu, hfu=hfu))
+
+    assert found.loss == ""
+    assert found.sentence == f"Step time is bound by computation: 97.0 % of it. {remedy} would help first."
+
+
+def test_the_sentence_quotes_the_percentages_of_the_report() -> None:
+    found = find_bottleneck(metrics_with(compute=1.0, tp=1.0, dp=1.0))
+
+    # Three equal parts: the printed percentages are 33.4, 33.3 and 33.3.
+    assert "bound by computation: 33.4 %" in found.sentence
+    assert "tensor-parallel communication: 33.3 %" in found.sentence
+
+
+def test_a_step_of_no_length_has_no_bottleneck() -> None:
+    assert find_bottleneck(metrics_with()).sentence == "The step takes no time."

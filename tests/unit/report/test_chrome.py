@@ -1,0 +1,262 @@
+"""The trace that Perfetto opens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clustersim.report import chrome
+from clustersim.report.chrome import write_trace
+from clustersim.trace.timeline import RankClass, Span, Timeline
+from tests.golden.reference import reference_timeline
+
+TIMELINE = reference_timeline()
+
+
+@dataclass
+class Trace:
+    """A trace read back, its times in whole nanoseconds."""
+
+    document: dict[str, Any]
+
+    def events(self, phase: str) -> list[dict[str, Any]]:
+        return [event for event in self.document["traceEvents"] if event["ph"] == phase]
+
+    def threads(self) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
+        """Return (start, end, name) of the slices of each thread, in the order of the file."""
+        found: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
+        for event in self.events("X"):
+            start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
+            found[event["pid"], event["tid"]].append((start, start + length, event["name"]))
+        return found
+
+    def names(self, kind: str) -> dict[tuple[int, int], str]:
+        return {(event["pid"], event["tid"]): event["args"]["name"] for event in self.events("M") if event["name"] == kind}
+
+
+def written(timeline: Timeline, path: Path) -> Trace:
+    write_trace(timeline, path)
+    raw = path.read_bytes()
+    return Trace(json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    return written(TIMELINE, tmp_path / "trace.json")
+
+
+def assert_nested(slices: Iterable[tuple[int, int, str]]) -> None:
+    """Fail if a slice crosses the edge of another, or begins before the one written ahead of it."""
+    open_ends: list[int] = []
+    last_start = 0
+    for start, end, name in slices:
+        assert last_start <= start <= end, name
+        last_start = start
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+        assert not open_ends or end <= open_ends[-1], f"{name} crosses the end of the slice around it"
+        open_ends.append(end)
+
+
+def test_slices_nest_on_every_thread_and_are_sorted(trace: Trace) -> None:
+    for slices in trace.threads().values():
+        assert_nested(slices)
+
+
+def test_the_check_for_nesting_can_fail() -> None:
+    with pytest.raises(AssertionError, match="crosses"):
+        assert_nested([(0, 10, "a"), (5, 15, "b")])
+
+
+def test_there_is_a_process_for_each_rank_class(trace: Trace) -> None:
+    assert trace.names("process_name") == {(stage + 1, 0): f"stage {stage} (128 ranks)" for stage in range(4)}
+
+
+def test_there_is_a_thread_for_each_stream(trace: Trace) -> None:
+    names = trace.names("thread_name")
+
+    assert [name for (process, _), name in sorted(names.items()) if process == 2] == [
+        "compute",
+        "recv_forward",
+        "send_forward",
+        "recv_backward",
+        "send_backward",
+        "dp",
+    ]
+
+
+def test_no_process_or_thread_of_slices_is_number_0(trace: Trace) -> None:
+    # Perfetto takes process 0 for the idle task of the kernel and does not show it.
+    assert all(process > 0 and thread > 0 for process, thread in trace.threads())
+
+
+def test_every_span_is_a_slice_at_its_time(trace: Trace) -> None:
+    found = {(start, end) for slices in trace.threads().values() for start, end, _ in slices}
+
+    assert {(round(span.start_s * 1e9), round(span.end_s * 1e9)) for span in TIMELINE.spans} <= found
+
+
+def test_passes_carry_their_numbers(trace: Trace) -> None:
+    event = next(event for event in trace.events("X") if event["name"] == "B mb 3")
+
+    span = next(span for span in TIMELINE.spans if span.kind == "backward" and span.micro_batch == 3)
+    assert event["cat"] == "backward"
+    assert event["args"] == {"micro_batch": 3, "chunk": 0, "flops": span.flops, "exposed_tp_s": dict(span.exposed_s)["tp"]}
+
+
+def test_communication_is_filed_under_its_dimension(trace: Trace) -> None:
+    event = next(event for event in trace.events("X") if event["name"] == "reduce_scatter 0")
+
+    assert event["cat"] == "communication,dp"
+    assert event["args"] == {"bytes": 100e6}
+
+
+def test_passes_are_unfolded_into_layers_and_collectives(trace: Trace) -> None:
+    compute = trace.threads()[1, 1]
+
+    # Two layers of two halves, each computation and all-reduce.
+    assert [name for _, _, name in compute[:12]] == [
+        "F mb 0",
+        "layer 0",
+        "attention",
+        "all_reduce",
+        "mlp",
+        "all_reduce",
+        "layer 1",
+        "attention",
+        "all_reduce",
+        "mlp",
+        "all_reduce",
+        "F mb 1",
+    ]
+    assert trace.document["otherData"]["details"] == "every pass is unfolded into its layers"
+
+
+def test_arrows_lead_from_every_send_to_its_receive(trace: Trace) -> None:
+    starts, ends = ({event["id"]: event for event in trace.events(phase)} for phase in "sf")
+    names = trace.names("thread_name")
+
+    assert starts.keys() == ends.keys()
+    # Three boundaries between stages, eight micro-batches, both ways.
+    assert len(starts) == 3 * 8 * 2
+    for number, start in starts.items():
+        end = ends[number]
+        sender, receiver = names[start["pid"], start["tid"]], names[end["pid"], end["tid"]]
+        assert receiver == sender.replace("send", "recv")
+        assert end["pid"] - start["pid"] == (1 if sender == "send_forward" else -1)
+        assert end["bp"] == "e"
+        assert end["ts"] >= start["ts"]
+
+
+def test_arrows_begin_and_end_inside_slices(trace: Trace) -> None:
+    threads = trace.threads()
+
+    for event in (*trace.events("s"), *trace.events("f")):
+        at = round(event["ts"] * 1000)
+        assert any(start <= at < end for start, end, _ in threads[event["pid"], event["tid"]])
+
+
+def test_a_send_without_receive_has_no_arrow(tmp_path: Path) -> None:
+    lonely = tuple(span for span in TIMELINE.spans if "recv" not in span.stream)
+
+    trace = written(replace(TIMELINE, spans=lonely), tmp_path / "trace.json")
+
+    assert trace.events("s") == trace.events("f") == []
+
+
+def test_interleaved_arrows_pair_the_two_ends_of_one_transfer(tmp_path: Path) -> None:
+    trace = written(reference_timeline(4, 8, 2), tmp_path / "trace.json")
+
+    slices = {(event["pid"], event["tid"], event["ts"]): event["name"] for event in trace.events("X")}
+    ends = {event["id"]: slices[event["pid"], event["tid"], event["ts"]] for event in trace.events("f")}
+    # From one stage to the next: seven boundaries between eight chunks, eight micro-batches, both ways.
+    assert len(ends) == 7 * 8 * 2
+    for event in trace.events("s"):
+        assert slices[event["pid"], event["tid"], event["ts"]] == ends[event["id"]]
+
+
+def test_overlapping_spans_of_one_stream_are_put_on_threads_of_their_own(tmp_path: Path) -> None:
+    spans = tuple(
+        Span(rank_class=0, stream="dp", kind="communication", name=name, start_s=start, end_s=end, dimension="dp")
+        for name, start, end in (("a", 0.0, 2.0), ("b", 1.0, 3.0), ("c", 2.0, 4.0))
+    )
+
+    trace = written(replace(TIMELINE, spans=spans), tmp_path / "trace.json")
+
+    assert trace.names("thread_name") == {(1, 1): "dp", (1, 2): "dp 2"}
+    assert {thread: [name for *_, name in slices] for (_, thread), slices in trace.threads().items()} == {1: ["a", "c"], 2: ["b"]}
+
+
+def test_a_long_trace_unfolds_only_its_first_and_last_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chrome, "LARGEST_TRACE", 400)
+
+    trace = written(TIMELINE, tmp_path / "trace.json")
+
+    unfolded = {event["name"] for event in trace.events("X") if event["name"].startswith("layer")}
+    assert unfolded == {"layer 0", "layer 1"}
+    # Forward and backward of two micro-batches on four stages, two layers each.
+    assert sum(event["name"].startswith("layer") for event in trace.events("X")) == 2 * 2 * 4 * 2
+    assert trace.document["otherData"]["details"].startswith("only passes of micro-batches 0 and 7 are unfolded")
+
+
+def test_a_very_long_trace_unfolds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chrome, "LARGEST_TRACE", len(TIMELINE.spans))
+
+    trace = written(TIMELINE, tmp_path / "trace.json")
+
+    assert len(trace.events("X")) == len(TIMELINE.spans)
+    assert trace.document["otherData"]["details"].startswith("no pass is unfolded")
+
+
+@pytest.mark.parametrize("rank_classes", [(), TIMELINE.rank_classes])
+def test_a_timeline_without_spans_is_a_trace_too(tmp_path: Path, rank_classes: tuple[RankClass, ...]) -> None:
+    trace = written(Timeline(rank_classes=rank_classes, spans=(), step_time_s=0.0), tmp_path / "trace.json")
+
+    assert trace.events("X") == []
+
+
+def test_odd_names_are_escaped(tmp_path: Path) -> None:
+    name = 'a "quoted" \\ name\nover two lines'
+    span = Span(rank_class=0, stream="compute", kind="forward", name=name, start_s=0.0, end_s=1.0)
+
+    trace = written(replace(TIMELINE, spans=(span,)), tmp_path / "trace.json")
+
+    assert [event["name"] for event in trace.events("X")] == [name]
+
+
+def test_a_compressed_trace_is_the_same_and_keeps_no_time_or_name(tmp_path: Path) -> None:
+    write_trace(TIMELINE, tmp_path / "one.json")
+    write_trace(TIMELINE, tmp_path / "two.json.gz")
+    write_trace(TIMELINE, tmp_path / "three.json.gz")
+
+    packed = (tmp_path / "two.json.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "one.json").read_bytes()
+    assert packed == (tmp_path / "three.json.gz").read_bytes()
+    # Bytes 4 to 7 are the time, bit 3 of byte 3 says that a name follows (RFC 1952).
+    assert packed[4:8] == b"\0\0\0\0"
+    assert packed[3] & 0b1000 == 0
+
+
+def test_time_grows_in_proportion_to_spans(tmp_path: Path) -> None:
+    base = reference_timeline(16, 64, 2)
+    spans = tuple(replace(span, detail=()) for span in base.spans)
+    copies = tuple(
+        replace(span, start_s=span.start_s + shift * base.step_time_s, end_s=span.end_s + shift * base.step_time_s)
+        for shift in range(5)
+        for span in spans
+    )
+
+    begin_s = time.process_time()
+    write_trace(replace(base, spans=copies), tmp_path / "trace.json.gz")
+    took_s = time.process_time() - begin_s
+
+    # 500,000 spans are promised in 3 s; three times that for a slower machine.
+    assert took_s < 3 * 3.0 * len(copies) / 500_000

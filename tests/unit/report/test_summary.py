@@ -1,0 +1,148 @@
+"""The report in a terminal and in Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from clustersim.report.metrics import Flag, Metrics
+from clustersim.report.summary import markdown_summary, terminal_report
+from clustersim.trace.timeline import Timeline
+from tests.golden.reference import reference_metrics, reference_timeline
+
+TIMELINE = reference_timeline()
+METRICS = reference_metrics(TIMELINE)
+
+
+def printed(
+    metrics: Metrics = METRICS, timeline: Timeline = TIMELINE, *, width: int = 80, encoding: str = "utf-8", colour: bool = False
+) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    terminal_report(metrics, timeline, Console(file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("n_stages", [1, 4, 16])
+def test_no_line_is_wider_than_the_terminal(width: int, encoding: str, n_stages: int) -> None:
+    timeline = reference_timeline(n_stages, 2 * n_stages)
+
+    lines = printed(reference_metrics(timeline), timeline, width=width, encoding=encoding).splitlines()
+
+    assert max(map(len, lines)) <= min(width, 120)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_printed_percentages_of_the_breakdown_sum_to_100() -> None:
+    section = printed().partition("Where the step goes")[2].partition("hidden behind")[0]
+
+    percents = [float(found) for found in re.findall(r"(\d+\.\d) %", section)]
+    assert len(percents) == 7
+    assert round(sum(percents), 9) == 100.0
+
+
+def test_bars_are_in_proportion() -> None:
+    lines = printed(encoding="ascii").splitlines()
+
+    bars = {line[2:17].strip(): len(re.findall("[#-]", line[17:])) for line in lines if "%" in line and re.search("  [#-]", line)}
+    assert bars["compute"] == 40
+    # 94.625 ms of 201.6 ms.
+    assert bars["pipeline bubble"] == round(40 * 94.625 / 201.6)
+
+
+def test_idle_is_hatched_and_not_solid() -> None:
+    line = next(line for line in printed().splitlines() if "pipeline bubble  " in line)
+
+    assert "▒" in line
+    assert "█" not in line
+
+
+def test_ascii_loses_no_figure() -> None:
+    figures = re.compile(r"\d[\d,.]*")
+
+    assert figures.findall(printed(encoding="ascii")) == figures.findall(printed())
+
+
+def test_a_name_that_the_terminal_cannot_show_is_no_error() -> None:
+    assert "gro?es Modell" in printed(replace(METRICS, scenario="großes Modell"), encoding="ascii")
+
+
+def test_colour_only_adds_colour() -> None:
+    coloured = printed(colour=True)
+
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == printed()
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-9]|38|4[0-9]|48)[;m]", printed(colour=True))
+
+
+def test_markup_in_a_name_is_plain_text() -> None:
+    assert "[red]x[/red]" in printed(replace(METRICS, scenario="[red]x[/red]"))
+
+
+def test_flags_stand_at_the_end() -> None:
+    assert printed().splitlines()[-1].strip() == "assumed_sources: the latency of the leaf switch was only remembered"
+
+
+def test_without_flags_and_links_their_sections_are_left_out() -> None:
+    text = printed(replace(METRICS, flags=(), links=()))
+
+    assert "Assumed" not in text
+    assert "Busiest links" not in text
+    assert text.rstrip().endswith("would help first.")
+
+
+def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
+    metrics = reference_metrics(TIMELINE, capacity_bytes=50e9)
+
+    assert "does not fit in 50 GB, by 9.5 GB" in printed(metrics)
+    assert "The plan does not fit in 50 GB, by 9.5 GB." in markdown_summary(metrics, TIMELINE)
+
+
+def test_wide_terminals_say_what_fills_memory() -> None:
+    assert "activations 24 GB, parameters 18 GB" in printed(width=120)
+    assert "activations 24 GB" not in printed(width=80)
+
+
+def test_markdown_tables_have_equal_columns() -> None:
+    tables = re.findall(r"(?:^\|.*\n?)+", markdown_summary(METRICS, TIMELINE), re.MULTILINE)
+
+    assert len(tables) == 4
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+
+
+def test_markdown_escapes_what_would_break_a_table() -> None:
+    metrics = replace(METRICS, scenario="a|b", flags=(Flag(code="odd", message="x|y\nz"),))
+
+    text = markdown_summary(metrics, TIMELINE)
+
+    assert "# a\\|b" in text
+    assert "- `odd`: x\\|y z" in text
+
+
+def test_markdown_has_the_figures_of_the_terminal() -> None:
+    text = markdown_summary(METRICS, TIMELINE)
+
+    for figure in ("1,489,455", "27.6 %", "272.7", "26.9 %", "94.6 ms", "59.5 GB", "1.13 TB", "would help first"):
+        assert figure in text
+        assert figure in printed()
+
+
+def test_the_wall_clock_is_in_no_report() -> None:
+    slower = replace(METRICS, engine=replace(METRICS.engine, wall_s=99.0))
+    timeline = replace(TIMELINE, engine=replace(TIMELINE.engine, wall_s=99.0))
+
+    assert markdown_summary(slower, timeline) == markdown_summary(METRICS, TIMELINE)
+    assert printed(slower, timeline) == printed()
