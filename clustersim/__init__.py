@@ -1,0 +1,31 @@
+"""Predict how long a training step of a large model takes on a GPU cluster, and where the time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from clustersim.scenario.result import Result as Result
+    from clustersim.scenario.run import run as run
+
+__version__: Final = "0.1.0"
+
+__all__ = ("Result", "__version__", "run")
+
+_HOMES: Final = {"Result": "clustersim.scenario.result", "run": "clustersim.scenario.run"}
+
+
+def __getattr__(name: str) -> object:
+    """Return ``run`` or ``Result``, importing what they need when first asked (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, asked for or not."""
+    return sorted({*globals(), *__all__})

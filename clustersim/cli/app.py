@@ -1,0 +1,215 @@
+"""The command line: reads arguments, calls one function, says how it ended.
+
+Everything heavy is imported inside the commands, so that ``clustersim --help`` starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Final, Protocol, runtime_checkable
+
+import typer
+
+from clustersim import __version__
+from clustersim.cli.terminal import notice, write_out
+from clustersim.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_NO,
+    EXIT_OK,
+    InfeasibleError,
+    ScenarioError,
+)
+
+app: Final = typer.Typer(
+    name="clustersim",
+    help="Predict how long a training step of a large model takes on a GPU cluster, and where the time goes.",
+    epilog="Exit codes: 0 done; 1 done, and the answer is no; 2 wrong command line or input; 70 a bug; 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Plain help: rich alone would take longer to import than the start-up budget.
+    rich_markup_mode=None,
+)
+
+_LONGEST: Final = 400
+"""Characters of one part of an error message."""
+
+ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A path, the name of a shipped example, or - for stdin.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a value, such as strategy.tp=4. Repeatable.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
+
+
+@runtime_checkable
+class _UsageProblem(Protocol):
+    """What the command-line library raises on a wrong command line, wherever a release of it keeps the class."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        write_out(f"clustersim {__version__}\n")
+        raise typer.Exit
+
+
+def _remember_traceback(asked: bool) -> None:
+    if asked:
+        os.environ["CLUSTERSIM_TRACEBACK"] = "1"
+
+
+@app.callback()
+def common_options(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", callback=_remember_traceback, help="Print the traceback of a bug.")] = False,
+) -> None:
+    """Take the options that stand before the command; their callbacks do the work."""
+    del version, traceback
+
+
+@app.command()
+def run(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the run directories.")] = "runs",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
+    plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
+) -> int:
+    """Simulate one training step and report where the time goes."""
+    from clustersim.cli.run import RunOptions, run_command
+
+    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots)
+    return run_command(scenario, tuple(set_ or ()), options)
+
+
+@app.command()
+def show(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models or examples.")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """List what is shipped, or show one thing in full."""
+    from clustersim.cli.show import show_command
+
+    return show_command(kind, name, as_json=json)
+
+
+@app.command()
+def validate(
+    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Shipped sources, or paths; all if left out.")] = None,
+    *,
+    json: JsonOption = False,
+    quality: Annotated[str, typer.Option(metavar="A|B", help="Least quality of a row; A: nothing had to be assumed.")] = "B",
+    fail_over: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
+    ] = None,
+) -> int:
+    """Compare predictions with published measurements."""
+    from clustersim.cli.validate import validate_command
+
+    return validate_command(tuple(sources or ()), as_json=json, quality=quality, fail_over=fail_over)
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the new scenario.")] = "my-scenario",
+    example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; default NAME.yaml.")] = None,
+) -> int:
+    """Write a commented scenario to start from."""
+    from clustersim.cli.init import init_command
+
+    return init_command(name, example, out)
+
+
+@app.command()
+def schema() -> int:
+    """Print the JSON Schema of a scenario."""
+    from clustersim.cli.schema import schema_command
+
+    return schema_command()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name; those of the process when omitted.
+    """
+    try:
+        ended: object = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments), prog_name="clustersim", standalone_mode=False
+        )
+    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
+        return _explain(error)
+    code = ended if isinstance(ended, int) else EXIT_OK
+    if code == EXIT_INTERRUPTED:
+        notice("interrupted")
+    return code
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, ScenarioError):
+        notice(f"error: {_short(error)}")
+        return EXIT_BAD_INPUT
+    if isinstance(error, InfeasibleError):
+        notice(f"error: {error}")
+        return EXIT_NO
+    if isinstance(error, _UsageProblem):
+        # Help itself arrives here when there are no arguments at all.
+        message = error.format_message()
+        notice(message if message.startswith("Usage:") else f"error: {_one_line(message)}")
+        return EXIT_BAD_INPUT
+    if isinstance(error, typer.Abort):
+        notice("interrupted")
+        return EXIT_INTERRUPTED
+    return _report_bug(error)
+
+
+def _short(error: ScenarioError) -> ScenarioError:
+    """Return the error on one line that a terminal can show; what users write may be long and hold control characters."""
+    place = error.place
+    return ScenarioError(
+        _one_line(error.message),
+        field=_one_line(error.field) if error.field else None,
+        hint=_one_line(error.hint) if error.hint else None,
+        place=replace(place, file=_one_line(place.file)) if place else None,
+    )
+
+
+def _one_line(text: str) -> str:
+    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in shown)
+
+
+def _report_bug(error: Exception) -> int:
+    import traceback
+
+    if os.environ.get("CLUSTERSIM_TRACEBACK", "") not in {"", "0"}:
+        notice("".join(traceback.format_exception(error)).rstrip())
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    text = str(error)
+    notice(f"bug: {type(error).__name__}{': ' if text else ''}{text}{where}")
+    notice(
+        "This is a mistake in clustersim and not in your input. Please report it with your scenario,"
+        " the version (clustersim --version) and the output of 'clustersim --traceback ...'."
+    )
+    return EXIT_BUG
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""``clustersim init``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from clustersim.cli.terminal import notice
+from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.scenario.load import example_path
+from clustersim.scenario.schema import NAME_PATTERN
+
+
+def init_command(name: str, example: str, out: str | None) -> int:
+    """Write a new scenario made from a shipped example and return the exit code; never overwrite a file."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ScenarioError(f"'{name}' is not a name", hint="use letters, digits, '-', '_' and '.', such as my-scenario")
+    text = example_path(example).read_text(encoding="utf-8")
+    named = re.sub(r"^name: \S+", f"name: {name}", text, count=1, flags=re.MULTILINE)
+    path = Path(out or f"{name}.yaml")
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(named)
+    except FileExistsError as error:
+        raise ScenarioError(f"{path} exists already", hint="choose another name, or another file with --out") from error
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
+    notice(f"wrote {path}; run it with: clustersim run {path}")
+    return EXIT_OK

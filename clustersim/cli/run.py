@@ -1,0 +1,84 @@
+"""``clustersim run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustersim.cli.terminal import make_console, notice, write_json, write_out
+from clustersim.documents.spots import Data
+from clustersim.errors import EXIT_NO, EXIT_OK
+from clustersim.report.summary import terminal_report
+from clustersim.scenario.build import Built, build
+from clustersim.scenario.layout import rank_layout
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.plain import plain
+from clustersim.scenario.resolve import resolved_scenario, scenario_hash
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run_built
+from clustersim.scenario.rundir import write_run_directory
+from clustersim.scenario.verdict import verdict_lines
+from clustersim.scenario.yaml_text import yaml_text
+from clustersim.units.quantity import format_quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of ``run`` that do not change the scenario."""
+
+    as_json: bool
+    out: str
+    seed: int
+    dry_run: bool
+    quiet: bool
+    plots: bool
+
+
+def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) -> int:
+    """Simulate a scenario, keep the run directory, report, and return the exit code."""
+    built = build(load_scenario(source, overrides))
+    if options.dry_run:
+        _print_dry_run(built, options)
+        return EXIT_OK
+    result = run_built(built, seed=options.seed)
+    folder = write_run_directory(result, Path(options.out), plots=options.plots)
+    if options.as_json:
+        write_json(result.to_dict())
+    elif not options.quiet:
+        terminal_report(result.metrics, result.spans, make_console())
+        write_out("".join(f"{line}\n" for line in verdict_lines(result)))
+    if not options.quiet:
+        for line in _failures(result):
+            notice(line)
+        notice(f"wrote {folder}")
+    return EXIT_OK if result.ok else EXIT_NO
+
+
+def _failures(result: Result) -> list[str]:
+    memory = result.metrics.memory
+    lines = [f"no: the check '{check.check}' is false, the value is {check.value:.6g}" for check in result.checks if not check.holds]
+    if not memory.fits:
+        need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
+        lines.insert(0, f"no: does not fit in memory, {need} of {have}")
+    return lines
+
+
+def _print_dry_run(built: Built, options: RunOptions) -> None:
+    resolved = resolved_scenario(built)
+    digits = scenario_hash(resolved, options.seed)
+    node = built.cluster.node
+    spans = rank_layout(
+        built.plan.strategy, node_size=node.n_accelerators, domain_size=node.n_accelerators * node.scale_up.nodes_per_domain
+    )
+    if options.as_json:
+        layout: list[Data] = [plain(span) for span in spans]
+        flags: list[Data] = [plain(flag) for flag in built.flags]
+        write_json({"scenario": resolved, "scenario_hash": digits, "ranks": built.plan.n_ranks, "layout": layout, "flags": flags})
+        return
+    write_out(yaml_text(resolved))
+    micro_batches = built.plan.n_micro_batches
+    lines = [f"scenario hash {digits}", f"{built.plan.n_ranks} ranks, {micro_batches} micro-batches per replica; fastest-varying first:"]
+    lines += [f"  {span.dimension} {span.degree:>5}  stride {span.stride:>5}  {span.reach}" for span in spans]
+    lines += [f"{flag.code}: {flag.message}" for flag in built.flags]
+    # Comments, so that the output is still a scenario.
+    write_out("".join(f"# {line}\n" for line in lines))

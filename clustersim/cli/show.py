@@ -1,0 +1,182 @@
+"""``clustersim show``: what is shipped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.cli.terminal import print_table, write_json, write_out
+from clustersim.cli.units import readable
+from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import Data
+from clustersim.documents.text import read_document
+from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
+from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
+from clustersim.scenario.load import example_names, example_path
+from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
+from clustersim.scenario.plain import plain
+from clustersim.scenario.yaml_text import yaml_text
+from clustersim.units.quantity import format_quantity
+from clustersim.workload.parameters import parameters_as_published, total_parameters
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """One kind of shipped things."""
+
+    singular: str
+    names: Callable[[], tuple[str, ...]]
+    columns: tuple[str, ...]
+    """Besides the name; one that begins with ``>`` holds numbers, set to the right."""
+    row: Callable[[str], Row]
+    full: Callable[[str], Data]
+    """Everything about one, in SI units."""
+
+
+def show_command(kind: str, name: str | None, *, as_json: bool) -> int:
+    """Print a table of one kind, or one thing in full, and return the exit code."""
+    if kind not in SHELVES:
+        raise ScenarioError(f"cannot show '{kind}'", hint=choices_hint(kind, SHELVES))
+    shelf = SHELVES[kind]
+    names = shelf.names()
+    if name is not None and name not in names:
+        raise ScenarioError(f"unknown {shelf.singular} '{name}'", hint=choices_hint(name, names))
+    if as_json:
+        write_json([shelf.full(one) for one in names] if name is None else shelf.full(name))
+    elif name is not None:
+        write_out(example_path(name).read_text(encoding="utf-8") if kind == "examples" else _page(shelf.full(name)))
+    else:
+        print_table(("name", *shelf.columns), [(one, *shelf.row(one)) for one in names])
+    return EXIT_OK
+
+
+def _page(full: Data) -> str:
+    text = readable(full)
+    return yaml_text(text) if isinstance(text, dict) else ""
+
+
+def _accelerator_row(name: str) -> Row:
+    accelerator = load_accelerator(name)
+    peaks = [accelerator.peak_flops_per_s.get(precision) for precision in ("fp32", "tf32", "fp16", "bf16", "fp8")]
+    scale_up = accelerator.scale_up_bandwidth_bytes_per_s
+    return (
+        accelerator.generation,
+        format_quantity(accelerator.memory_bytes, "B"),
+        format_quantity(accelerator.memory_bandwidth_bytes_per_s, "B/s"),
+        *("-" if peak is None else f"{peak / 1e12:,.4g}" for peak in peaks),
+        format_quantity(scale_up, "B/s") if scale_up else "-",
+        "-" if accelerator.power_w is None else format_quantity(accelerator.power_w, "W"),
+    )
+
+
+def _node_row(name: str) -> Row:
+    node = load_node(name)
+    size = node.scale_up.nodes_per_domain * node.n_accelerators
+    return (
+        f"{node.n_accelerators} x {node.accelerator.name}",
+        f"{node.scale_up.kind} of {size}",
+        f"{node.n_nics} x {format_quantity(node.nic.bandwidth_bytes_per_s, 'B/s')}",
+        _fabric_text(node.fabric),
+    )
+
+
+def _cluster_row(name: str) -> Row:
+    cluster = load_cluster(name)
+    return str(cluster.n_nodes), cluster.node.name, f"{cluster.n_nodes * cluster.node.n_accelerators:,}", _fabric_text(cluster.fabric)
+
+
+def _model_row(name: str) -> Row:
+    model = load_model(name).model
+    return (
+        format_quantity(parameters_as_published(model), "count"),
+        str(model.n_layers),
+        str(model.hidden_size),
+        str(model.n_heads),
+        str(model.n_kv_heads),
+        str(model.intermediate_size),
+        str(model.vocab_size),
+        str(model.max_positions or "-"),
+    )
+
+
+def _example_row(name: str) -> Row:
+    return (_headline(example_path(name).read_text(encoding="utf-8")),)
+
+
+def _headline(text: str) -> str:
+    """Return the first sentence of the comment that a file begins with."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    return re.split(r"(?<=\.)\s", " ".join(lines), maxsplit=1)[0]
+
+
+def _fabric_text(fabric: Fabric) -> str:
+    ratio = "" if fabric.oversubscription == 1 else f", {fabric.oversubscription:g}:1 at the leaf"
+    core = "" if fabric.core_oversubscription == 1 else f", {fabric.core_oversubscription:g}:1 at the core"
+    return f"{fabric.topology}{ratio}{core}"
+
+
+def _full_accelerator(name: str) -> Data:
+    accelerator: Accelerator = load_accelerator(name)
+    return plain(accelerator)
+
+
+def _full_node(name: str) -> Data:
+    node: Node = load_node(name)
+    return plain(node)
+
+
+def _full_cluster(name: str) -> Data:
+    cluster: ClusterProfile = load_cluster(name)
+    return plain(cluster)
+
+
+def _full_model(name: str) -> Data:
+    loaded: LoadedModel = load_model(name)
+    shape = plain(loaded.model)
+    sources: list[Data] = [source.model_dump(mode="json", exclude_none=True) for source in loaded.spec.sources]
+    flags: list[Data] = [{"code": code, "message": message} for code, message in loaded.flags]
+    counts: dict[str, Data] = {"parameters": total_parameters(loaded.model), "description": loaded.spec.description}
+    return {**(shape if isinstance(shape, dict) else {}), **counts, "flags": flags, "sources": sources}
+
+
+def _full_example(name: str) -> Data:
+    path = example_path(name)
+    return {"name": name, "description": _headline(path.read_text(encoding="utf-8")), "scenario": read_document(path).data}
+
+
+SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
+    {
+        "accelerators": Shelf(
+            singular="accelerator",
+            names=accelerator_names,
+            columns=("generation", ">memory", ">bandwidth", ">fp32", ">tf32", ">fp16", ">bf16", ">fp8", ">scale-up", ">power"),
+            row=_accelerator_row,
+            full=_full_accelerator,
+        ),
+        "nodes": Shelf(
+            singular="node", names=node_names, columns=("accelerators", "scale-up", "adapters", "fabric"), row=_node_row, full=_full_node
+        ),
+        "clusters": Shelf(
+            singular="cluster", names=cluster_names, columns=(">nodes", "node", ">GPUs", "fabric"), row=_cluster_row, full=_full_cluster
+        ),
+        "models": Shelf(
+            singular="model",
+            names=model_names,
+            columns=(">parameters", ">layers", ">hidden", ">heads", ">kv heads", ">MLP", ">vocabulary", ">positions"),
+            row=_model_row,
+            full=_full_model,
+        ),
+        "examples": Shelf(singular="example", names=example_names, columns=("shows",), row=_example_row, full=_full_example),
+    }
+)
+"""What can be shown. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""

@@ -1,0 +1,145 @@
+"""``clustersim validate``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.documents.check import choices_hint
+from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.scenario.plain import plain
+from clustersim.studies.published import RowResult, SourceResult, Validation, parse_error_limit, validate
+from clustersim.studies.sources import QUALITIES, Quality
+from clustersim.studies.validation_table import (
+    DERIVED_MARK,
+    error_text,
+    fitted_text,
+    layout_text,
+    measured_text,
+    memory_text,
+    predicted_text,
+    summary_text,
+)
+
+_COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
+SCHEMA_VERSION: Final = 1
+_LEGEND: Final = "layout: tp x pp x dp; v: chunks of layers on each stage; q: quality, A where nothing had to be assumed."
+_STATUS_WIDTH: Final = 60
+_WIDEST: Final = 120
+"""Characters of a line of prose, however wide the terminal."""
+
+
+def validate_command(sources: tuple[str, ...], *, as_json: bool, quality: str, fail_over: str | None) -> int:
+    """Compare predictions with published measurements, print them, and return the exit code."""
+    limit_fraction = None if fail_over is None else _limit(fail_over)
+    validation = _watched(sources, _quality(quality))
+    if as_json:
+        write_json({"schema_version": SCHEMA_VERSION, "sources": plain(validation.sources), "summary": plain(validation.summary)})
+    else:
+        _print(validation)
+    if limit_fraction is None or validation.better_than(limit_fraction):
+        return EXIT_OK
+    notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {fail_over}")
+    return EXIT_NO
+
+
+def _limit(text: str) -> float:
+    try:
+        return parse_error_limit(text)
+    except ScenarioError as error:
+        raise ScenarioError(error.message, field="--fail-over", hint=error.hint) from error
+
+
+def _quality(text: str) -> Quality:
+    for quality in QUALITIES:
+        if quality == text:
+            return quality
+    raise ScenarioError(f"'{text}' is not a quality", field="--quality", hint=choices_hint(text, QUALITIES))
+
+
+def _watched(sources: Sequence[str], quality: Quality) -> Validation:
+    """Return the validation; a person at the terminal sees which row is at work."""
+    if not sys.stderr.isatty():
+        return validate(sources, quality=quality)
+    try:
+        return validate(sources, quality=quality, on_row=lambda number, total, row_id: _status(f"{number}/{total} {row_id}"))
+    finally:
+        _status("")
+
+
+def _status(text: str) -> None:
+    """Write over the line that the cursor is on, and leave the cursor at its start."""
+    sys.stderr.write(f"\r{text:<{_STATUS_WIDTH}.{_STATUS_WIDTH}}\r")
+    sys.stderr.flush()
+
+
+def _print(validation: Validation) -> None:
+    for source in validation.sources:
+        write_out(_text(_head(source)))
+        print_table(_COLUMNS, [_cells(row) for row in source.rows])
+        write_out(_text(_foot(source)))
+    summary = validation.summary
+    write_out(_text([("", _LEGEND), ("", f"All together, {summary_text(summary)}; {memory_text(summary)}")]))
+
+
+def _head(source: SourceResult) -> Iterator[tuple[str, str]]:
+    yield "", source.source_id
+    yield "  ", source.title
+    yield from (("  ", url) for url in source.urls)
+    yield "", ""
+
+
+def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
+    yield "", ""
+    yield "  ", f"{summary_text(source.summary)}; {fitted_text(source)}"
+    methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
+    if methods:
+        yield "  ", f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}"
+    if source.notes:
+        yield from (("", ""), ("", "Notes"), *(("  ", note) for note in source.notes))
+    if source.conventions:
+        yield from (("", ""), ("", "Conventions"))
+        yield from (("  ", f"{f'{choice.key}: {choice.value}'.removesuffix(': ')} - {choice.reason}") for choice in source.conventions)
+    yield from _assumed(source)
+    yield "", ""
+
+
+def _assumed(source: SourceResult) -> Iterator[tuple[str, str]]:
+    """Yield what was assumed, each assumption once with the rows that it holds for."""
+    rows_of: dict[str, list[str]] = {}
+    for row in source.rows:
+        for assumption in row.assumed:
+            rows_of.setdefault(assumption, []).append(row.id)
+    if rows_of:
+        yield from (("", ""), ("", "Assumed, where the source does not say"))
+    yield from (("  ", f"{', '.join(rows)}: {assumption}") for assumption, rows in rows_of.items())
+
+
+def _cells(row: RowResult) -> tuple[str, ...]:
+    return (
+        row.id,
+        f"{row.gpus}",
+        layout_text(row),
+        f"{row.virtual_stages}",
+        measured_text(row),
+        predicted_text(row),
+        error_text(row.error_fraction),
+        "yes" if row.fits else "NO",
+        row.quality,
+    )
+
+
+def _text(lines: Iterable[tuple[str, str]]) -> str:
+    """Return indented paragraphs, folded to the width of the terminal."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    return "".join(f"{_folded(indent, line, width)}\n" for indent, line in lines)
+
+
+def _folded(indent: str, line: str, width: int) -> str:
+    return textwrap.fill(
+        line, max(width, 40), initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False
+    )

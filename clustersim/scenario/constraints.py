@@ -1,0 +1,182 @@
+"""What must hold between the values of a scenario, one function each; every refusal names what would be right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from clustersim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from clustersim.scenario.schema import StrategySpec, TrainingSpec
+    from clustersim.workload.transformer import Transformer
+
+MAX_GPUS: Final = 1_000_000
+"""Ten times the largest cluster known; a slip in a number must not fill the memory."""
+
+MAX_PASSES: Final = 200_000
+"""Forward and backward passes of all stages that a replay takes on: minutes of computing."""
+
+_MOST_SHOWN: Final = 12
+
+
+def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
+    """Return the data-parallel degree that fills the cluster.
+
+    Raises
+    ------
+    ScenarioError
+        When the degrees do not multiply to the number of GPUs.
+    """
+    others = strategy.tp * strategy.pp * strategy.cp
+    fills = n_gpus % others == 0
+    if strategy.dp == "auto":
+        if not fills:
+            field, advice = _shrink(strategy, n_gpus)
+            raise ScenarioError(f"tp*pp*cp = {others} does not divide {n_gpus} GPUs", field=field, hint=advice)
+        return n_gpus // others
+    world = others * strategy.dp
+    if world != n_gpus:
+        advice = f"dp: auto gives {n_gpus // others}" if fills else f"tp*pp*cp = {others} does not divide {n_gpus}"
+        raise ScenarioError(f"tp*pp*cp*dp = {world} does not match {n_gpus} GPUs", field="strategy.dp", hint=advice)
+    return strategy.dp
+
+
+def check_size(n_nodes: int, n_accelerators: int) -> None:
+    """Refuse clusters beyond what anybody has."""
+    if n_nodes * n_accelerators > MAX_GPUS:
+        raise ScenarioError(
+            f"{n_nodes} nodes of {n_accelerators} GPUs are more than {MAX_GPUS}",
+            field="cluster.nodes",
+            hint=f"use at most {MAX_GPUS // n_accelerators}",
+        )
+
+
+def check_tensor_parallelism(model: Transformer, tp: int) -> None:
+    """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
+    if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
+        return
+    good = [degree for degree in _divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
+    if model.n_heads % tp:
+        what = f"{tp} does not divide {model.n_heads} attention heads"
+    elif model.intermediate_size % tp:
+        what = f"{tp} does not divide the intermediate size {model.intermediate_size}"
+    else:
+        what = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
+    raise ScenarioError(what, field="strategy.tp", hint=f"use {_listed(good)}")
+
+
+def check_sharding(strategy: StrategySpec) -> None:
+    """Refuse sharded gradients or parameters together with pipeline stages, which this version cannot replay."""
+    if strategy.zero_stage >= 2 and strategy.pp > 1:
+        what = f"{strategy.zero_stage} with {strategy.pp} pipeline stages is not available in this version"
+        raise ScenarioError(what, field="strategy.zero_stage", hint="use 0 or 1, or pp: 1")
+
+
+def check_stages(model: Transformer, strategy: StrategySpec) -> None:
+    """Refuse stages or chunks that do not hold equally many layers, and chunks where the schedule has none."""
+    interleaved = strategy.schedule == "interleaved_1f1b"
+    chunks = strategy.virtual_stages
+    if interleaved and strategy.pp < 2:
+        advice = "use pp of 2 or more, or schedule 1f1b"
+        raise ScenarioError("interleaved_1f1b needs at least 2 stages", field="strategy.schedule", hint=advice)
+    if interleaved and chunks < 2:
+        raise ScenarioError(
+            f"interleaved_1f1b with {chunks} chunk per stage is 1f1b",
+            field="strategy.schedule",
+            hint=f"use virtual_stages {_listed(_chunk_choices(model, strategy.pp))}, or schedule 1f1b",
+        )
+    if not interleaved and chunks > 1:
+        raise ScenarioError(
+            f"schedule {strategy.schedule} has one chunk per stage, not {chunks}",
+            field="strategy.virtual_stages",
+            hint="use 1, or schedule interleaved_1f1b",
+        )
+    if model.n_layers % (strategy.pp * chunks) == 0:
+        return
+    parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
+    good = [degree for degree in _divisors(model.n_layers) if model.n_layers % (degree * chunks) == 0]
+    if good:
+        advice = f"use pp {_listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
+    else:
+        advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages"
+    raise ScenarioError(f"{model.n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
+
+
+def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
+    """Return the micro-batches of one replica.
+
+    Raises
+    ------
+    ScenarioError
+        When the batch does not divide evenly, or the schedule cannot take so many micro-batches.
+    """
+    batch, micro = training.global_batch_size, training.micro_batch_size
+    unit = dp * micro
+    if batch % unit:
+        below, above = batch // unit * unit, (batch // unit + 1) * unit
+        near = f"{below} or {above}" if below else str(above)
+        raise ScenarioError(
+            f"{batch} is not a multiple of dp * micro_batch_size = {dp} * {micro} = {unit}",
+            field="training.global_batch_size",
+            hint=f"the nearest is {near}",
+        )
+    n_micro_batches = batch // unit
+    if strategy.schedule == "interleaved_1f1b" and n_micro_batches % strategy.pp:
+        lower = n_micro_batches // strategy.pp * strategy.pp
+        near = f"{lower * unit} or {(lower + strategy.pp) * unit}" if lower else str(strategy.pp * unit)
+        raise ScenarioError(
+            f"interleaved_1f1b needs a multiple of pp = {strategy.pp} micro-batches, and {batch} / ({dp} * {micro}) is {n_micro_batches}",
+            field="training.global_batch_size",
+            hint=f"the nearest that works is {near}",
+        )
+    passes = 2 * n_micro_batches * strategy.pp * strategy.virtual_stages
+    if passes > MAX_PASSES:
+        raise ScenarioError(
+            f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",
+            field="training.global_batch_size",
+            hint="use a larger micro_batch_size or a smaller batch",
+        )
+    return n_micro_batches
+
+
+def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> None:
+    """Refuse sequences that do not divide among the tensor-parallel ranks."""
+    if seq_length % tp:
+        nearest = max(1, round(seq_length / tp)) * tp
+        why = "" if chosen else ", which is on with tp > 1 unless switched off"
+        raise ScenarioError(
+            f"{seq_length} tokens do not divide among tp = {tp} ranks for sequence parallelism{why}",
+            field="training.seq_length",
+            hint=f"use a multiple of {tp} such as {nearest}, or sequence_parallel: false",
+        )
+
+
+def _shrink(strategy: StrategySpec, n_gpus: int) -> tuple[str, str]:
+    """Return which degree to blame for not dividing the cluster, and what it may be instead."""
+    for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp)):
+        good = _divisors(n_gpus // rest) if n_gpus % rest == 0 else []
+        if good:
+            return f"strategy.{name}", f"with the other degrees as they are, use {name} {_listed(good)}"
+    return "strategy.tp", f"use degrees whose product divides {n_gpus}"
+
+
+def _divides_heads(model: Transformer, tp: int) -> bool:
+    heads = model.n_kv_heads
+    # More ranks than key and value heads: each head is kept by several ranks.
+    return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
+
+
+def _chunk_choices(model: Transformer, pp: int) -> list[int]:
+    return [chunks for chunks in _divisors(model.n_layers // pp) if chunks > 1] if model.n_layers % pp == 0 else [2]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
+    if len(numbers) > _MOST_SHOWN:
+        return f"{', '.join(shown)} and so on"
+    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]

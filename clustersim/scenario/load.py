@@ -1,0 +1,179 @@
+"""Text to a checked scenario: from a path, a shipped example, stdin or a mapping."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from clustersim.documents.check import did_you_mean, located, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document, parse_document, plain_document, read_document
+from clustersim.errors import Place, ScenarioError
+from clustersim.scenario.availability import check_availability
+from clustersim.scenario.overriding import Override, apply_overrides, blame, parse_override
+from clustersim.scenario.schema import NAME_PATTERN, ScenarioSpec
+from clustersim.scenario.yaml_text import yaml_text
+
+STDIN: Final = "-"
+_MAX_STDIN_BYTES: Final = 2_000_001
+"""One more than a document may have, so that the reader of documents refuses it."""
+_MAX_DEPTH: Final = 50
+_MAPPING: Final = "scenario"
+"""Stands for the file in messages about a mapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scenario whose keys and values are right one by one, and the text they came from."""
+
+    name: str
+    spec: ScenarioSpec
+    document: Document
+    """With the overrides in it."""
+    text: str
+    """As it was given, without the overrides."""
+    folder: Path
+    """What paths inside the scenario are relative to."""
+    overrides: tuple[Override, ...]
+
+    def located(self, error: ScenarioError) -> ScenarioError:
+        """Return an error with the place of its field: a line of the file, or the ``--set`` that brought the value."""
+        return blame(error if error.place else located(error, self.document), self.overrides, self.document)
+
+
+def example_names() -> tuple[str, ...]:
+    """Return the names of the shipped example scenarios."""
+    return tuple(sorted(path.stem for path in _examples().glob("*.yaml")))
+
+
+def example_path(name: str) -> Path:
+    """Return the file of a shipped example.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such example.
+    """
+    known = example_names()
+    if name not in known:
+        raise ScenarioError(f"unknown example '{name}'", hint=did_you_mean(name, known) or f"use one of {', '.join(known)}")
+    return _examples() / f"{name}.yaml"
+
+
+def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence[str] = ()) -> Scenario:
+    """Return a checked scenario.
+
+    Parameters
+    ----------
+    source
+        A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
+    overrides
+        ``key=value`` texts, put into the data before it is checked.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    changes = tuple(parse_override(text) for text in overrides)
+    document, text, folder = _read(source)
+    document = apply_overrides(document, changes)
+    try:
+        spec = validate_document(ScenarioSpec, document)
+        check_availability(document)
+    except ScenarioError as error:
+        raise blame(error, changes, document) from error
+    return Scenario(
+        name=spec.name or _name_from(document.name),
+        spec=spec,
+        document=document,
+        text=text,
+        folder=folder,
+        overrides=changes,
+    )
+
+
+def _read(source: str | Path | Mapping[str, object]) -> tuple[Document, str, Path]:
+    if _is_mapping(source):
+        data = _plain_mapping(source, "", 0)
+        return plain_document(data, _MAPPING), yaml_text(data), Path()
+    if source == STDIN:
+        text = _stdin_text()
+        return parse_document(text, "stdin"), text, Path()
+    path = _find(source if isinstance(source, Path) else str(source))
+    try:
+        document = read_document(path)
+        return document, path.read_text(encoding="utf-8-sig"), path.parent
+    except OSError as error:
+        raise ScenarioError(f"cannot be read: {error.strerror}", place=Place(file=str(path))) from error
+
+
+def _find(source: str | Path) -> Path:
+    """Return the file that a path or a name means; a file in the working directory goes before a shipped example."""
+    path = Path(source)
+    text = str(source)
+    looks_like_a_name = isinstance(source, str) and re.fullmatch(r"[\w-]+", text) is not None
+    if not looks_like_a_name or path.is_file():
+        return path
+    if text in example_names():
+        return example_path(text)
+    near = did_you_mean(text, example_names())
+    raise ScenarioError(
+        f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"
+    )
+
+
+def _examples() -> Path:
+    return data_path("scenarios") / "examples"
+
+
+def _stdin_text() -> str:
+    raw = sys.stdin.buffer.read(_MAX_STDIN_BYTES)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScenarioError("is not text in UTF-8", place=Place(file="stdin"), hint="write a YAML document") from error
+
+
+def _name_from(file: str) -> str:
+    """Return a name for a scenario that brings none."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-.")[:100]
+    return stem if re.fullmatch(NAME_PATTERN, stem) else "scenario"
+
+
+def _plain_mapping(source: Mapping[object, object], at: str, depth: int) -> dict[str, Data]:
+    data: dict[str, Data] = {}
+    for key, value in source.items():
+        if not isinstance(key, str):
+            raise ScenarioError(f"key {key!r} is not text", field=at or None, place=Place(file=_MAPPING))
+        data[key] = _plain(value, f"{at}.{key}" if at else key, depth + 1)
+    return data
+
+
+def _plain(value: object, at: str, depth: int) -> Data:
+    place = Place(file=_MAPPING)
+    if depth > _MAX_DEPTH:
+        raise ScenarioError(f"is nested more than {_MAX_DEPTH} levels deep", field=at, place=place)
+    if _is_mapping(value):
+        return _plain_mapping(value, at, depth)
+    if _is_list(value):
+        return [_plain(item, f"{at}.{index}", depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ScenarioError(f"{value} is not a finite number", field=at, place=place)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ScenarioError(f"a {type(value).__name__} is not understood", field=at, hint="use text, numbers, lists and mappings", place=place)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)

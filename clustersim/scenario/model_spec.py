@@ -1,0 +1,160 @@
+"""Find and read a model: a shipped name, a file, a Hugging Face configuration, or a mapping in the scenario itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.check import choices_hint, did_you_mean, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document, plain_document, read_document
+from clustersim.errors import ScenarioError
+from clustersim.scenario.hf_config import config_fields, read_config
+from clustersim.scenario.model_families import FAMILIES, REFUSED
+from clustersim.scenario.model_fields import ModelSpec, agrees_with_published, build_model, is_gated, published_text, traits_assumed
+from clustersim.scenario.model_reading import DENSE_ONLY, Flags, Origin, Reading, own_fields, refuse_sparse, require
+from clustersim.workload.parameters import parameters_as_published
+from clustersim.workload.transformer import Transformer
+
+HUB_PREFIX: Final = "hf:"
+_NOT_HERE: Final = "only files on this machine are read: download the model's config.json and write 'hf:path/to/config.json'"
+_YAML: Final = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model, and what was assumed about it."""
+
+    model: Transformer
+    flags: Flags
+    """Pairs of code and message."""
+    spec: ModelSpec
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of the shipped models in alphabetical order."""
+    return tuple(sorted(path.stem for path in _shipped().glob("*.yaml")))
+
+
+def load_model(
+    reference: Data | Mapping[str, Data], *, document: Document | None = None, at: Sequence[str | int] = ("model",)
+) -> LoadedModel:
+    """Return the model that a scenario names or describes.
+
+    Parameters
+    ----------
+    reference
+        A shipped name, the path of a YAML file, ``hf:`` and the path of a ``config.json`` or of its directory, or a mapping.
+        A relative path counts from the scenario's directory, then from the current one.
+    document
+        The document that the reference stands in, for messages and relative paths.
+    at
+        Where in that document.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such model, or its description cannot be used.
+
+    Examples
+    --------
+    >>> load_model("llama3-8b").model.n_layers
+    32
+    """
+    if isinstance(reference, Mapping):
+        data = dict(reference)
+        origin = Origin(document=document, at=tuple(at)) if document else Origin(document=plain_document(data, "model"))
+        return _from_own(data, origin, default_name="model")
+    origin = Origin(document=document or plain_document({}, "model"), at=tuple(at) if document else ())
+    if not isinstance(reference, str) or not reference.strip():
+        raise origin.error(f"{reference!r} is not a model", hint="write a shipped name, a path, 'hf:path/to/config.json' or a mapping")
+    if reference.startswith(HUB_PREFIX):
+        return _from_hub(_find(reference.removeprefix(HUB_PREFIX).strip(), origin, missing=_NOT_HERE))
+    if reference.endswith(_YAML) or "/" in reference:
+        found = read_document(_find(reference, origin))
+        return _from_own(found.data, Origin(document=found), default_name=Path(reference).stem)
+    names = model_names()
+    if reference not in names:
+        raise origin.error(f"there is no model '{reference}'", hint=choices_hint(reference, names))
+    shipped = read_document(_shipped() / f"{reference}.yaml")
+    return _from_own(shipped.data, Origin(document=shipped), default_name=reference)
+
+
+def _shipped() -> Path:
+    return data_path("scenarios") / "models"
+
+
+def _find(text: str, origin: Origin, *, missing: str | None = None) -> Path:
+    path = Path(text)
+    try:
+        beside = Path(origin.document.name).parent / path
+        found = next((candidate for candidate in (beside, path) if candidate.exists()), None)
+    except (OSError, ValueError):
+        found = None
+    if found is None or not text:
+        raise origin.error(f"there is no file '{text}'", hint=missing or _nearby(path))
+    return found
+
+
+def _nearby(path: Path) -> str:
+    names = sorted(file.name for file in path.parent.glob("*")) if "\0" not in str(path) else []
+    return did_you_mean(path.name, names) or "give the path of a YAML file, or the name of a shipped model"
+
+
+def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) -> LoadedModel:
+    refuse_sparse(data, origin)
+    reading = own_fields(data, origin, tuple(ModelSpec.model_fields))
+    kind = reading.fields.get("model_type")
+    if kind is not None:
+        defaults = dict(_defaults(kind, origin))
+        return _finish(Reading(fields=defaults | reading.fields, written=reading.written), origin, default_name)
+    activation = reading.fields.get("hidden_act")
+    fields = dict(reading.fields)
+    if isinstance(activation, str):
+        fields.setdefault("gated_mlp", is_gated(activation))
+    assumed = traits_assumed(fields)
+    flags = (("model_assumed", f"no model_type is given: taken as Llama-like, with {', '.join(assumed)}"),) if assumed else ()
+    return _finish(Reading(fields=fields, written=reading.written, flags=flags), origin, default_name)
+
+
+def _defaults(kind: Data, origin: Origin) -> Mapping[str, Data]:
+    if isinstance(kind, str) and kind in FAMILIES:
+        return FAMILIES[kind].defaults
+    reason = REFUSED.get(str(kind))
+    if reason is not None:
+        raise origin.error(f"'{kind}' is {reason}", key="model_type", hint=DENSE_ONLY)
+    raise origin.error(f"model_type '{kind}' is not known", key="model_type", hint=choices_hint(str(kind), FAMILIES))
+
+
+def _from_hub(path: Path) -> LoadedModel:
+    document = read_config(path)
+    origin = Origin(document=document)
+    listed = document.data.get("_name_or_path")
+    name = listed.rstrip("/").rpartition("/")[2] if isinstance(listed, str) else ""
+    return _finish(config_fields(origin, document.data), origin, name or Path(document.name).resolve().parent.name)
+
+
+def _finish(reading: Reading, origin: Origin, default_name: str) -> LoadedModel:
+    require(reading.fields, origin)
+    try:
+        spec = validate_document(ModelSpec, Document(name=origin.document.name, data=reading.fields))
+    except ScenarioError as error:
+        raise origin.located(error, reading.written) from error
+    model = build_model(spec, spec.name or default_name)
+    return LoadedModel(model=model, flags=reading.flags + _approximations(spec, model), spec=spec)
+
+
+def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
+    flags: list[tuple[str, str]] = []
+    if spec.sliding_window is not None:
+        text = f"attention is counted over the whole sequence, not over the window of {spec.sliding_window} tokens"
+        flags.append(("sliding_window", text))
+    if spec.parallel_residual:
+        flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
+    if not agrees_with_published(spec, model):
+        text = f"{parameters_as_published(model):,} parameters are counted, but {published_text(spec)} are published"
+        flags.append(("parameter_count", text))
+    return tuple(flags)

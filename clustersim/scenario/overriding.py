@@ -1,0 +1,98 @@
+"""Changes from the command line: ``--set key=value`` on a document, before anything is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document
+from clustersim.errors import Place, ScenarioError
+
+_KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_LONGEST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One ``--set``."""
+
+    path: tuple[str, ...]
+    value: Data
+    text: str
+
+    @property
+    def place(self) -> Place:
+        """Return what stands for file and line in a message."""
+        return Place(file=f"--set {self.text}" if len(self.text) < 80 else f"--set {'.'.join(self.path)}=...")
+
+
+def parse_override(text: str) -> Override:
+    """Return what ``key=value`` asks for; the value is read as YAML.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no key, no value, or the value is not YAML.
+
+    Examples
+    --------
+    >>> override = parse_override("strategy.data_parallel.bucket=50 MB")
+    >>> override.path, override.value
+    (('strategy', 'data_parallel', 'bucket'), '50 MB')
+    """
+    place = Place(file=f"--set {text}" if len(text) < 80 else "--set")
+    key, sign, value = text.partition("=")
+    if not sign or not _KEY.fullmatch(key.strip()) or not value.strip() or len(text) > _LONGEST:
+        raise ScenarioError("is not key=value", hint="write it such as --set strategy.tp=4", place=place)
+    try:
+        read = read_yaml(value, str(place), value.splitlines())
+    except ScenarioError as error:
+        raise ScenarioError(error.message, hint=error.hint, place=place) from error
+    if read is None:
+        raise ScenarioError("holds no value", hint="write it such as --set strategy.tp=4", place=place)
+    return Override(path=tuple(key.strip().split(".")), value=read[0], text=text)
+
+
+def apply_overrides(document: Document, overrides: Sequence[Override]) -> Document:
+    """Return the document with each override in place, the later ones on top.
+
+    Raises
+    ------
+    ScenarioError
+        When a key leads into something that is no mapping.
+    """
+    document = _with_cluster_mapping(document)
+    for override in overrides:
+        _check_way(document.data, override)
+        document = _with_cluster_mapping(document.with_value(override.path, override.value))
+    return document
+
+
+def blame(error: ScenarioError, overrides: Sequence[Override], document: Document) -> ScenarioError:
+    """Return the error with the ``--set`` that caused it as its place, if one did; errors in other files are left alone."""
+    if error.place is not None and error.place.file != document.name:
+        return error
+    field = tuple(error.field.split(".")) if error.field else ()
+    for override in reversed(overrides):
+        if field[: len(override.path)] == override.path:
+            return error.at(override.place)
+    return error
+
+
+def _with_cluster_mapping(document: Document) -> Document:
+    """Return the document with ``cluster: name`` written out, so that one of its parts can be overridden."""
+    cluster = document.data.get("cluster")
+    return document.with_value(["cluster"], {"name": cluster}) if isinstance(cluster, str) else document
+
+
+def _check_way(data: Mapping[str, Data], override: Override) -> None:
+    here: Data = dict(data)
+    for depth, part in enumerate(override.path[:-1]):
+        here = here.get(part) if isinstance(here, dict) else None
+        if here is not None and not isinstance(here, dict):
+            at = ".".join(override.path[: depth + 1])
+            raise ScenarioError(f"{at} is not a mapping, so nothing below it can be set", hint=f"set {at} itself", place=override.place)

@@ -1,0 +1,75 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clustersim.documents.spots import Data
+from clustersim.report.metrics import Flag, Metrics
+from clustersim.scenario.build import Built
+from clustersim.scenario.checks import CheckResult
+from clustersim.scenario.plain import plain
+from clustersim.trace.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One simulated training step.
+
+    Every metric is an attribute too: ``result.mfu`` is ``result.metrics.mfu``.
+    """
+
+    metrics: Metrics
+    spans: Timeline
+    """Everything that happened; :meth:`timeline` gives it as a frame."""
+    checks: tuple[CheckResult, ...]
+    time_to_train_s: float | None
+    """Seconds for ``training.tokens``, without failures; None where no budget was given."""
+    scenario_hash: str
+    """Eight hexadecimal digits that name the resolved scenario."""
+    resolved: dict[str, Data]
+    """The scenario with every default written out."""
+    built: Built
+    seed: int
+
+    @property
+    def step_time_s(self) -> float:
+        """Duration of one optimizer step."""
+        return self.metrics.step_time_s
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """What was assumed, extrapolated or not calibrated."""
+        return self.metrics.flags
+
+    @property
+    def ok(self) -> bool:
+        """Whether the plan fits in memory and every check holds."""
+        return self.metrics.memory.fits and all(check.holds for check in self.checks)
+
+    def __getattr__(self, name: str) -> object:
+        """Return a metric by its name."""
+        if name.startswith("_") or name not in Metrics.__dataclass_fields__:
+            raise AttributeError(f"'Result' has no attribute '{name}'")
+        value: object = getattr(self.metrics, name)
+        return value
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``run --json`` prints."""
+        document = plain(self.metrics)
+        if not isinstance(document, dict):
+            raise TypeError("metrics are not a mapping")
+        return {
+            **document,
+            "time_to_train_s": self.time_to_train_s,
+            "checks": [plain(check) for check in self.checks],
+            "scenario_hash": self.scenario_hash,
+        }
+
+    def timeline(self) -> pandas.DataFrame:
+        """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""
+        return self.spans.to_frame()

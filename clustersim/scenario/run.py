@@ -1,0 +1,65 @@
+"""One run from end to end: load, build, simulate, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from clustersim.report.metrics import Metrics
+from clustersim.scenario.build import Built, build
+from clustersim.scenario.checks import evaluate_checks, metric_values
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.resolve import resolved_scenario, scenario_hash
+from clustersim.scenario.result import Result
+from clustersim.scenario.simulate import simulate
+
+
+def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), seed: int = 0) -> Result:  # noqa: A002 - named like --set
+    """Simulate one training step.
+
+    Parameters
+    ----------
+    source
+        A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
+    set
+        Changes such as ``"strategy.tp=4"``, as on the command line.
+    seed
+        Seed of everything random. In this version nothing is.
+
+    Returns
+    -------
+    Result
+        Also when the plan does not fit in memory: see ``result.ok``.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used; says what, where, and what would be right.
+
+    Examples
+    --------
+    >>> run("llama3-8b-8xh100", set=["training.global_batch_size=64"]).gpus
+    8
+    """
+    return run_built(build(load_scenario(source, set)), seed=seed)
+
+
+def run_built(built: Built, *, seed: int = 0) -> Result:
+    """Simulate one training step of a scenario that has been built."""
+    metrics, spans = simulate(built.plan, built.cluster, name=built.name, flags=built.flags)
+    time_to_train_s = _time_to_train_s(built, metrics)
+    resolved = resolved_scenario(built)
+    return Result(
+        metrics=metrics,
+        spans=spans,
+        checks=evaluate_checks(built.checks, metric_values(metrics, time_to_train_s)),
+        time_to_train_s=time_to_train_s,
+        scenario_hash=scenario_hash(resolved, seed),
+        resolved=resolved,
+        built=built,
+        seed=seed,
+    )
+
+
+def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:
+    return None if built.tokens is None else built.tokens / metrics.tokens_per_s

@@ -1,0 +1,151 @@
+"""The run directory: everything that a run leaves behind, complete or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import machine, python_version, system
+from typing import Final
+
+from clustersim import __version__
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.scenario.result import Result
+from clustersim.scenario.verdict import markdown_verdict
+from clustersim.scenario.yaml_text import yaml_text
+
+LIBRARIES: Final = ("matplotlib", "networkx", "numpy", "pandas", "pydantic", "quantiphy", "ruamel.yaml", "simpy")
+"""Whose versions the manifest records."""
+
+
+def run_directory(result: Result, out: Path) -> Path:
+    """Return where a result is kept: ``<out>/<name>/<hash>``."""
+    return out / result.metrics.scenario / result.scenario_hash
+
+
+def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Path:
+    """Write the run directory and return its path; one of an equal earlier run is replaced.
+
+    ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
+    ``engine.wall_s`` stands there and not in ``results.json``. The files are written beside their final place and renamed,
+    so that an error or an interruption leaves nothing half-written.
+
+    Parameters
+    ----------
+    plots
+        False leaves out ``plots/``.
+
+    Raises
+    ------
+    ScenarioError
+        When the folder cannot be written.
+    """
+    target = run_directory(result, out)
+    try:
+        with _replacing(target) as folder:
+            _write_files(result, folder, plots=plots)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(f"cannot write the run directory {target}: {reason}", hint="choose another folder with --out") from error
+    return target
+
+
+def results_document(result: Result) -> dict[str, Data]:
+    """Return ``results.json``: the document of ``run --json`` without the one figure that differs between equal runs."""
+    document = result.to_dict()
+    engine = document["engine"]
+    if isinstance(engine, dict):
+        document["engine"] = {key: value for key, value in engine.items() if key != "wall_s"}
+    return document
+
+
+def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
+    from clustersim.report.chrome import write_trace
+    from clustersim.report.summary import markdown_summary
+    from clustersim.report.tables import write_tables
+
+    _write_text(folder / "scenario.yaml", result.built.scenario.text)
+    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
+    _write_text(folder / "results.json", _json(results_document(result)))
+    _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
+    write_tables(result.metrics, result.spans, folder)
+    write_trace(result.spans, folder / "trace.json.gz")
+    if plots:
+        from clustersim.report.plots.write import write_plots
+
+        (folder / "plots").mkdir()
+        write_plots(result.metrics, result.spans, folder / "plots")
+    # Last: a folder with a manifest is complete.
+    _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
+
+
+def _manifest(result: Result, folder: Path) -> dict[str, Data]:
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {
+        "scenario": result.metrics.scenario,
+        "scenario_hash": result.scenario_hash,
+        "overrides": [override.text for override in result.built.scenario.overrides],
+        "seed": result.seed,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine_wall_s": result.metrics.engine.wall_s,
+        "versions": {"clustersim": __version__, "python": python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "platform": f"{system()} {machine()}",
+        "files": [*files, "manifest.json"],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@contextmanager
+def _replacing(target: Path) -> Generator[Path]:
+    """Give a new folder beside ``target`` and put it in its place at the end; on any error remove it, and the parents it needed."""
+    made = _make_parents(target.parent)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    except BaseException:
+        # Also when interrupted.
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(fresh, ignore_errors=True)
+        for parent in reversed(made):
+            with suppress(OSError):  # somebody else has put something there meanwhile
+                parent.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    """Make a folder and return those that were not there before, outermost first."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.insert(0, folder)
+        folder = folder.parent
+    for parent in missing:
+        parent.mkdir(exist_ok=True)
+    return missing
+
+
+def _json(document: dict[str, Data]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,178 @@
+"""The scenario file as pydantic models: which keys there are, and what each may hold.
+
+Every key that users were promised stands here, so that its spelling is checked even where this version only takes the
+neutral value (see :mod:`clustersim.scenario.availability`). None means "left out" throughout; the build fills it in.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StrictBool, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from clustersim.documents.check import choices_hint
+from clustersim.hardware.schema import NodeChange
+from clustersim.strategy.plan import Dimension, Precision, Recompute
+from clustersim.units.fields import Bytes, Count, NonNegativeInt, PositiveInt, PositiveRatio, Seconds, UsdPerHour, UsdPerKilowattHour
+
+SCHEDULES: Final = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
+ALGORITHMS: Final = ("auto", "ring", "tree", "hierarchical", "nvls", "parameter_server")
+EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+
+def _name_or_file(value: str, names: tuple[str, ...], suffix: str) -> str:
+    if value in names or value.endswith(suffix):
+        return value
+    raise _mistake(f"'{value}' is not one of {', '.join(names)} or a {suffix} file", choices_hint(value, names))
+
+
+def _check_schedule(value: str) -> str:
+    return _name_or_file(value, SCHEDULES, ".csv")
+
+
+def _check_expert_load(value: str) -> str:
+    return _name_or_file(value, EXPERT_LOADS, ".csv")
+
+
+def _check_placement(value: Literal["auto"] | list[Dimension]) -> Literal["auto"] | list[Dimension]:
+    if value != "auto" and sorted(value) != sorted(DIMENSIONS):
+        raise _mistake("the placement does not name each of tp, cp, ep, dp and pp once", "such as [tp, cp, ep, dp, pp]")
+    return value
+
+
+def _refuse_boolean(value: object) -> object:
+    # To Python `true` is 1, and a choice of numbers would take it.
+    if isinstance(value, bool):
+        raise _mistake(f"{str(value).lower()} is not a number", "write a number")
+    return value
+
+
+def _mistake(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("scenario", "{message}", {"message": message, "hint": hint})
+
+
+def _choice_or_file(names: tuple[str, ...], example: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": r"\.csv$", "examples": [example]}]})
+
+
+class Part(BaseModel):
+    """A mapping of the scenario in which unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainingSpec(Part):
+    """One optimizer step: batch, precision, kernels."""
+
+    global_batch_size: PositiveInt = Field(description="Sequences per optimizer step.")
+    micro_batch_size: PositiveInt = Field(default=1, description="Sequences per pass of one data-parallel replica.")
+    seq_length: PositiveInt | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
+    precision: Precision | None = Field(default=None, description="Default: bf16 where the accelerator has it, else fp16, else fp32.")
+    optimizer: Literal["adam", "sgd", "momentum"] = "adam"
+    attention: Literal["flash", "unfused"] = "flash"
+    tokens: Count | None = Field(default=None, description="Total budget, for the time to train.")
+    gradient_precision: Literal["fp32", "same"] | None = Field(
+        default=None, description="In which gradients are accumulated and reduced; default: fp32 below 32 bits, else the same."
+    )
+    fused_gradient_accumulation: StrictBool = Field(
+        default=True, description="The weight-gradient product adds into the gradient buffer itself."
+    )
+    kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
+
+
+class DataParallelSpec(Part):
+    """How gradients meet."""
+
+    mode: Literal["sync", "async", "ssp"] = "sync"
+    algorithm: Literal["auto", "ring", "tree", "hierarchical", "nvls", "parameter_server"] = "auto"
+    overlap: StrictBool = Field(default=True, description="Reduce buckets while the backward pass still runs.")
+    bucket: Bytes = Field(default=25e6, gt=0, description="Gradient bytes that are reduced at once.")
+    servers: PositiveInt | None = Field(default=None, description="Parameter servers.")
+    placement: Literal["dedicated", "colocated"] | None = Field(default=None, description="Of the parameter servers.")
+    staleness: NonNegativeInt | None = None
+    backup_workers: NonNegativeInt | None = None
+
+
+class StrategySpec(Part):
+    """How the model is divided among ranks."""
+
+    dp: Literal["auto"] | PositiveInt = Field(default="auto", description="Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
+    tp: PositiveInt = 1
+    pp: PositiveInt = 1
+    cp: PositiveInt = 1
+    ep: PositiveInt = 1
+    sequence_parallel: StrictBool | None = Field(default=None, description="Default: true with tp > 1.")
+    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(SCHEDULES, "schedule.csv")] = "1f1b"
+    virtual_stages: PositiveInt = Field(default=1, description="Model chunks per stage; at least 2 for interleaved_1f1b.")
+    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(_refuse_boolean)] = 0
+    recompute: Recompute = "none"
+    data_parallel: DataParallelSpec = DataParallelSpec()
+    overlap_p2p: StrictBool | None = Field(
+        default=None, description="Sends and receives run beside computation; default: true for interleaved_1f1b."
+    )
+    overlap_tp: StrictBool = Field(
+        default=True, description="The backward collective of a column-split layer runs beside its weight gradient."
+    )
+    shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
+    offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
+    expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
+    placement: Annotated[Literal["auto"] | list[Dimension], AfterValidator(_check_placement)] = Field(
+        default_factory=lambda: list(DIMENSIONS), description="Fastest-varying dimension first."
+    )
+
+
+class CostSpec(Part):
+    """Prices. Checked, and not used by ``run`` in this version."""
+
+    gpu_hour: UsdPerHour | None = None
+    power_price: UsdPerKilowattHour | None = None
+    pue: PositiveRatio | None = Field(default=None, ge=1)
+
+
+class ReliabilitySpec(Part):
+    """Failures and checkpoints. Checked, and not used by ``run`` in this version."""
+
+    node_mtbf: Seconds | None = None
+    checkpoint_every: Seconds | None = None
+    restart: Seconds | None = None
+
+
+class ClusterSpec(NodeChange):
+    """Nodes of one kind on one fabric: a shipped cluster or node, with any of its parts changed in place."""
+
+    name: str | None = Field(default=None, description="A shipped cluster; see `clustersim show clusters`.")
+    node: str | NodeChange | None = Field(default=None, description="A shipped node, or one described in full.")
+    nodes: PositiveInt | None = Field(default=None, description="Servers; a shipped cluster brings its own number.")
+    links: list[dict[str, JsonValue]] = Field(default=[])
+    stragglers: list[dict[str, JsonValue]] = Field(default=[])
+
+
+class ScenarioSpec(Part):
+    """A training run to predict."""
+
+    version: Annotated[Literal[1], BeforeValidator(_refuse_boolean)] = Field(default=1, description="Of this format.")
+    name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
+    model: str | dict[str, JsonValue] = Field(
+        description="A shipped name, path.yaml, hf:path/to/config.json, or a mapping with Hugging Face key names."
+    )
+    cluster: ClusterSpec
+    training: TrainingSpec
+    strategy: StrategySpec = StrategySpec()
+    cost: CostSpec | None = None
+    reliability: ReliabilitySpec | None = None
+    checks: list[str] = Field(default=[], description="Conditions such as 'memory_fraction <= 0.92'; one that is false gives exit code 1.")
+    jobs: list[dict[str, JsonValue]] = []
+    background: list[dict[str, JsonValue]] = []
+
+
+def scenario_json_schema() -> dict[str, JsonValue]:
+    """Return the JSON Schema of a scenario, for editors."""
+    schema: dict[str, JsonValue] = ScenarioSpec.model_json_schema()
+    properties = schema["properties"]
+    if isinstance(properties, dict):
+        # A string in place of the mapping names a shipped cluster; it is turned into one before the models see it.
+        properties["cluster"] = {"anyOf": [{"$ref": "#/$defs/ClusterSpec"}, {"type": "string"}]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

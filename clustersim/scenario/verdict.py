@@ -1,0 +1,30 @@
+"""What a report on a step does not say: the whole training, and the checks."""
+
+from __future__ import annotations
+
+from clustersim.scenario.result import Result
+from clustersim.units.quantity import format_quantity
+
+
+def verdict_lines(result: Result) -> list[str]:
+    """Return time to train and checks as lines of text; none where the scenario asked for neither."""
+    lines: list[str] = []
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        lines += ["", "Whole training", f"  {tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures"]
+    if result.checks:
+        lines += ["", "Checks"]
+    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.value:.6g})" for check in result.checks]
+    return lines
+
+
+def markdown_verdict(result: Result) -> str:
+    """Return the same for ``summary.md``; empty where there is nothing to say."""
+    sections: list[str] = []
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        sections.append(f"\n## Whole training\n\n{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures.\n")
+    if result.checks:
+        rows = [f"| `{check.check}` | {check.value:.6g} | {'holds' if check.holds else 'false'} |" for check in result.checks]
+        sections.append("\n".join(["\n## Checks\n", "| check | value | |", "|---|---:|---|", *rows]) + "\n")
+    return "".join(sections)

@@ -1,0 +1,78 @@
+"""Plain data to YAML text whose bytes depend on the data alone, not on a library's release."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from clustersim.documents.spots import Data
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
+_NUMBER_LIKE: Final = re.compile(r"[0-9][0-9_.eE+-]*|0[xob].*", re.IGNORECASE)
+_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+def yaml_text(data: Mapping[str, Data]) -> str:
+    """Return a mapping as block-style YAML; lists of scalars stand on one line.
+
+    Examples
+    --------
+    >>> print(yaml_text({"cluster": {"node": "dgx-h100", "nodes": 64}, "placement": ["tp", "dp"], "bucket": "25 MB"}), end="")
+    cluster:
+      node: dgx-h100
+      nodes: 64
+    placement: [tp, dp]
+    bucket: 25 MB
+    """
+    return "".join(f"{line}\n" for line in _mapping(data, ""))
+
+
+def _mapping(data: Mapping[str, Data], indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        yield from _entry(f"{indent}{_text(key)}:", value, indent + "  ")
+
+
+def _entry(head: str, value: Data, indent: str) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        yield head
+        yield from _mapping(value, indent)
+    elif isinstance(value, list) and any(isinstance(item, dict | list) and item for item in value):
+        yield head
+        for item in value:
+            yield from _item(item, indent)
+    else:
+        yield f"{head} {_flat(value)}"
+
+
+def _item(item: Data, indent: str) -> Iterator[str]:
+    if not isinstance(item, dict) or not item:
+        yield from _entry(f"{indent}-", item, indent + "  ")
+        return
+    for number, line in enumerate(_mapping(item, indent + "  ")):
+        yield f"{indent}- {line.lstrip(' ')}" if number == 0 else line
+
+
+def _flat(value: Data) -> str:
+    match value:
+        case dict():
+            return "{}"
+        case list():
+            return "[" + ", ".join(_flat(item) for item in value) + "]"
+        case str():
+            return _text(value)
+        case _:
+            return json.dumps(value)
+
+
+def _text(text: str) -> str:
+    plain = _PLAIN.fullmatch(text) and not _NUMBER_LIKE.fullmatch(text) and text.lower() not in _WORDS
+    return text if plain else '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    # Line separators, control characters and lone surrogates may not stand in YAML as they are.
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

@@ -1,0 +1,198 @@
+"""The command line as a whole: help, usage mistakes, exit codes, bugs, interruption."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import clustersim
+from clustersim.cli import app
+from clustersim.errors import DeadlockError, InfeasibleError
+from tests.unit.cli.conftest import Cli
+
+COMMANDS = ["run", "show", "validate", "init", "schema"]
+
+
+def process(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(clustersim.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "clustersim", *arguments],
+        capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, "PYTHONPATH": root, **environment},
+    )  # fmt: skip
+
+
+def test_help_lists_every_command_with_a_line(cli: Cli) -> None:
+    outcome = cli("--help")
+
+    assert outcome.code == 0
+    for command in COMMANDS:
+        assert any(line.split()[:1] == [command] and len(line.split()) > 2 for line in outcome.out.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(cli: Cli, command: str) -> None:
+    outcome = cli(command, "--help")
+
+    assert outcome.code == 0
+    assert f"Usage: clustersim {command}" in outcome.out
+
+
+def test_help_starts_at_once(tmp_path: Path) -> None:
+    process("--help", folder=tmp_path)  # the first start compiles
+    times_s: list[float] = []
+    for _ in range(5):
+        start_s = time.perf_counter()
+        assert process("--help", folder=tmp_path).returncode == 0
+        times_s.append(time.perf_counter() - start_s)
+
+    assert min(times_s) <= 0.25
+
+
+def test_the_version_is_that_of_the_package(cli: Cli) -> None:
+    outcome = cli("--version")
+
+    assert (outcome.code, outcome.out) == (0, f"clustersim {clustersim.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["rnu"], ["'rnu'", "Did you mean 'run'?"]),
+        (["xyzzy"], ["'xyzzy'"]),
+        (["run"], ["SCENARIO"]),
+        (["run", "a", "b"], ["extra argument"]),
+        (["run", "a", "--seed", "x"], ["--seed", "integer"]),
+        (["run", "a", "--seed", "-1"], ["--seed", "0"]),
+        (["show"], ["KIND"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_two(cli: Cli, arguments: list[str], names: list[str]) -> None:
+    outcome = cli(*arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert [name for name in names if name not in outcome.err] == []
+
+
+def test_a_misspelt_option_gets_the_nearest_ones(cli: Cli) -> None:
+    outcome = cli("run", "gpipe", "--jsn")
+
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: No such option: --jsn (Possible options: --json")
+
+
+def test_no_arguments_give_help_and_exit_code_two(cli: Cli) -> None:
+    outcome = cli()
+
+    assert outcome.code == 2
+    assert "Usage: clustersim" in outcome.err
+
+
+def break_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr("clustersim.cli.run.run_command", fail)
+
+
+def test_a_bug_says_so_and_how_to_report_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, KeyError("stage"))
+
+    outcome = cli("run", "gpipe")
+
+    assert (outcome.code, outcome.out) == (70, "")
+    assert outcome.err.startswith("bug: KeyError: 'stage' (fail, line ")
+    assert "Please report it" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_deadlock_of_our_own_schedules_is_a_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, DeadlockError("stage 0 waits for stage 1"))
+
+    outcome = cli("run", "gpipe")
+
+    assert outcome.code == 70
+    assert "stage 0 waits for stage 1" in outcome.err
+
+
+def test_the_traceback_of_a_bug_can_be_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, KeyError("stage"))
+    monkeypatch.setenv("CLUSTERSIM_TRACEBACK", "1")
+
+    assert "Traceback (most recent call last)" in cli("run", "gpipe").err
+
+
+def test_the_traceback_option_asks_for_it_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, KeyError("stage"))
+    monkeypatch.setenv("CLUSTERSIM_TRACEBACK", "0")
+
+    assert "Traceback (most recent call last)" in cli("--traceback", "run", "gpipe").err
+
+
+def test_an_infeasible_plan_is_the_answer_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, InfeasibleError("no layout fits"))
+
+    outcome = cli("run", "gpipe")
+
+    assert (outcome.code, outcome.err) == (1, "error: no layout fits\n")
+
+
+def test_an_interruption_has_its_own_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_run(monkeypatch, KeyboardInterrupt())
+
+    outcome = cli("run", "gpipe")
+
+    assert (outcome.code, outcome.err) == (130, "interrupted\n")
+
+
+def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
+    root = str(Path(clustersim.__file__).parents[1])
+    with subprocess.Popen(
+        [sys.executable, "-m", "clustersim", "run", "-"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    ) as waiting:  # fmt: skip
+        time.sleep(1.5)  # until it waits for its scenario
+        waiting.send_signal(signal.SIGINT)
+        _, err = waiting.communicate(timeout=20)
+
+    assert (waiting.returncode, err) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
+    done = process("run", "nowhere.yaml", folder=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: nowhere.yaml: no such file\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    root = str(Path(clustersim.__file__).parents[1])
+    command = f"{sys.executable} -m clustersim schema; echo code $? >&2"
+
+    done = subprocess.run(
+        ["sh", "-c", f"({command}) | true"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+
+    assert done.stderr == "code 0\n"
+
+
+def test_no_color_is_honoured(tmp_path: Path) -> None:
+    coloured = process("run", "gpipe", "--no-plots", folder=tmp_path, FORCE_COLOR="1", TERM="xterm-256color")
+    plain = process("run", "gpipe", "--no-plots", folder=tmp_path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
+
+    assert "\x1b[38" in coloured.stdout
+    assert "\x1b[38" not in plain.stdout
+
+
+def test_the_programs_entry_is_the_function_that_is_tested() -> None:
+    scripts = (Path(clustersim.__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+
+    assert f'clustersim = "{app.__name__}:main"' in scripts

@@ -1,0 +1,76 @@
+"""``clustersim show``: tables, pages and JSON of everything that is shipped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clustersim.cli.show import SHELVES
+from clustersim.hardware.catalog import load_accelerator
+from tests.unit.cli.conftest import Cli
+
+
+@pytest.mark.parametrize("kind", list(SHELVES))
+def test_the_table_has_one_line_for_each_thing(cli: Cli, kind: str) -> None:
+    outcome = cli("show", kind)
+
+    names = [line.split()[0] for line in outcome.out.splitlines()]
+    assert outcome.code == 0
+    assert names == ["name", *SHELVES[kind].names()]
+
+
+@pytest.mark.parametrize("kind", list(SHELVES))
+def test_json_holds_everything_about_each_thing(cli: Cli, kind: str) -> None:
+    document = json.loads(cli("show", kind, "--json").out)
+
+    assert [one["name"] for one in document] == list(SHELVES[kind].names())
+
+
+@pytest.mark.parametrize("kind", list(SHELVES))
+def test_everything_can_be_shown_in_full(cli: Cli, kind: str) -> None:
+    for name in SHELVES[kind].names():
+        outcome = cli("show", kind, name)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.strip()
+
+
+def test_an_accelerator_is_shown_with_units_and_sources(cli: Cli) -> None:
+    page = cli("show", "accelerators", "h100-sxm5-80g").out
+
+    assert "\n  bf16: 989 TFLOP/s\n" in page
+    assert "\nmemory_bandwidth: 3.35 TB/s\n" in page
+    assert "\n    url: " in page
+
+
+def test_json_of_one_thing_is_in_si_units(cli: Cli) -> None:
+    document = json.loads(cli("show", "accelerators", "h100-sxm5-80g", "--json").out)
+
+    assert document["memory_bandwidth_bytes_per_s"] == load_accelerator("h100-sxm5-80g").memory_bandwidth_bytes_per_s
+    assert document["sources"]
+
+
+def test_a_model_is_shown_with_its_parameters(cli: Cli) -> None:
+    document = json.loads(cli("show", "models", "llama3-8b", "--json").out)
+
+    assert document["parameters"] == 8030261248
+
+
+def test_an_example_is_shown_as_its_file(cli: Cli) -> None:
+    assert "schedule: gpipe" in cli("show", "examples", "gpipe").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples\n"),
+        (["nodse"], "error: cannot show 'nodse'; did you mean 'nodes'?\n"),
+        (["nodes", "dgx-h10"], "error: unknown node 'dgx-h10'; did you mean 'dgx-h100'?\n"),
+        (["models", "../models/llama3-8b"], None),
+    ],
+)
+def test_what_is_not_there_is_an_input_error(cli: Cli, arguments: list[str], message: str | None) -> None:
+    outcome = cli("show", *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message is None or outcome.err == message

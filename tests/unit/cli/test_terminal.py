@@ -1,0 +1,59 @@
+"""Where the commands write."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_out
+
+
+def test_data_goes_to_stdout_and_notices_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    write_out("data\n")
+    notice("a notice")
+
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("data\n", "a notice\n")
+
+
+def test_json_is_one_document_with_a_last_newline(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"name": "é", "value": 1.5})
+
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"name": "é", "value": 1.5}
+    assert out.endswith("}\n")
+
+
+def test_json_never_holds_nan() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json({"value": float("nan")})
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+
+    write_out("é\n")
+
+    assert raw.getvalue() == b"?\n"
+
+
+def test_a_table_is_never_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", ">size"), [("x" * 100, "1"), ("y", "22")])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["name", "size"], ["x" * 100, "1"], ["y", "22"]]
+    assert [len(line.rstrip()) for line in lines[1:]] == [len(lines[1].rstrip())] * 2
+
+
+def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name",), [("[bold]x[/bold]",)])
+
+    assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+def test_the_console_has_the_width_that_is_asked_for() -> None:
+    assert make_console(100).width == 100

@@ -1,0 +1,166 @@
+"""``clustersim validate``: report, JSON, progress, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from clustersim.scenario.plain import plain
+from clustersim.studies.published import validate
+from clustersim.studies.sources import source_names
+from clustersim.studies.validation_table import error_text, summary_text
+from tests.unit.cli.conftest import Cli
+from tests.unit.studies.samples import TEXT, write
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path)
+
+
+def test_each_row_has_a_line_with_its_error(cli: Cli, source: Path) -> None:
+    outcome = cli("validate", source)
+
+    rows = validate([source]).sources[0].rows
+    lines = {line.split()[0]: line for line in outcome.out.splitlines() if line.startswith(("one ", "two "))}
+    assert outcome.code == 0
+    assert outcome.err == ""
+    for row in rows:
+        assert error_text(row.error_fraction) in lines[row.id]
+    assert lines["one"].split()[:4] == ["one", "16", "2x2x4", "1"]
+    assert lines["two"].endswith("yes   B")
+
+
+def test_the_report_names_source_conventions_and_assumptions(cli: Cli, source: Path) -> None:
+    out = cli("validate", source).out
+
+    assert 'A. Author, "Timings", 2024\n  https://example.org/paper\n' in out
+    assert "Notes\n  Timed by hand.\n" in out
+    assert "Conventions\n  training.precision: bf16 - as stated\n" in out
+    assert "Assumed, where the source does not say\n  two: one sequence in a micro-batch\n" in out
+    assert "* not printed, but derived from the rate\n" in out
+    assert "no calibration constant was fitted to this source" in " ".join(out.split())
+
+
+def test_the_report_ends_with_all_rows_together(cli: Cli, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+
+    out = cli("validate", source).out
+
+    # No line is wider than 120 characters, however wide the terminal.
+    assert f"All together, {summary_text(validate([source]).summary)}" in " ".join(out.split())
+    assert max(len(line) for line in out.splitlines()) <= 120
+
+
+def test_a_narrow_terminal_gets_narrow_paragraphs(cli: Cli, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+    out = cli("validate", source).out
+
+    # Tables keep their lines whole.
+    assert max(len(line) for line in out.splitlines() if not line.startswith(("row", "one", "two"))) <= 40
+
+
+def test_a_row_that_ran_and_is_predicted_not_to_fit_stands_out(cli: Cli, tmp_path: Path) -> None:
+    text = TEXT.replace("scenario: {}", "scenario: {training: {global_batch_size: 65536, micro_batch_size: 16384}}")
+
+    out = cli("validate", write(tmp_path, text)).out
+
+    assert next(line for line in out.splitlines() if line.startswith("one ")).split()[-2:] == ["NO", "A"]
+    assert "wrongly predicted not to fit: one" in " ".join(out.split())
+
+
+def test_json_is_the_validation_as_data(cli: Cli, source: Path) -> None:
+    outcome = cli("validate", source, "--json")
+
+    validation = validate([source])
+    expected = {"schema_version": 1, "sources": plain(validation.sources), "summary": plain(validation.summary)}
+    assert outcome.code == 0
+    assert json.loads(outcome.out) == json.loads(json.dumps(expected))
+
+
+def test_json_keys_end_in_their_unit(cli: Cli, source: Path) -> None:
+    row = json.loads(cli("validate", source, "--json").out)["sources"][0]["rows"][0]
+
+    assert {"id", "gpus", "measured_s", "predicted_s", "error_fraction", "fits", "peak_bytes", "capacity_bytes", "quality"} <= row.keys()
+
+
+def test_a_quality_leaves_rows_out(cli: Cli, source: Path) -> None:
+    document = json.loads(cli("validate", source, "--json", "--quality", "A").out)
+
+    assert [row["id"] for row in document["sources"][0]["rows"]] == ["one"]
+
+
+def test_an_error_within_the_limit_is_the_answer_yes(cli: Cli, source: Path) -> None:
+    outcome = cli("validate", source, "--fail-over", "100%")
+
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_an_error_over_the_limit_is_the_answer_no(cli: Cli, source: Path) -> None:
+    outcome = cli("validate", source, "--fail-over", "1 %")
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("no: 2 rows: mean absolute error ")
+    assert outcome.err.endswith("the limit is 1 %\n")
+    assert "one" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["megatron-sc12"], "error: unknown source 'megatron-sc12'; did you mean 'megatron-sc21'?\n"),
+        (["zzz"], f"error: unknown source 'zzz'; use one of {', '.join(source_names())}\n"),
+        (["nowhere.yaml"], "error: nowhere.yaml: no such file"),
+        (["--quality", "C"], "error: --quality: 'C' is not a quality; use one of A, B\n"),
+        (["--fail-over", "8"], "error: --fail-over: '8' is not a percentage; write a number with its sign, such as '8 %'\n"),
+    ],
+)
+def test_bad_input_is_one_error_and_nothing_on_stdout(cli: Cli, arguments: list[str], message: str) -> None:
+    outcome = cli("validate", *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(message)
+
+
+def test_a_mistake_in_a_row_shows_its_line(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, TEXT.replace("strategy: {tp: 4}", "strategy: {tp: 3}"))
+
+    outcome = cli("validate", "small.yaml")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        "error: small.yaml:35:22: rows.1.scenario.strategy.tp: 3 does not divide 8 attention heads; use 1, 2, 4 or 8\n"
+        "        strategy: {tp: 3}\n"
+        "                       ^\n"
+    )
+
+
+def test_nothing_is_written(cli: Cli, source: Path) -> None:
+    cli("validate", source)
+
+    assert [path.name for path in source.parent.iterdir()] == ["small.yaml"]
+
+
+def test_a_person_at_the_terminal_sees_the_progress_and_it_is_gone_in_the_end(
+    cli: Cli, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True, raising=False)
+
+    outcome = cli("validate", source, "--json")
+
+    shown = [text.strip() for text in outcome.err.split("\r") if text]
+    assert shown == ["1/2 one", "2/2 two", ""]
+    assert "\x1b" not in outcome.err
+    assert json.loads(outcome.out)["summary"]["n_rows"] == 2
+
+
+def test_the_progress_is_gone_before_an_error(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True, raising=False)
+
+    err = cli("validate", write(tmp_path, TEXT.replace("strategy: {tp: 4}", "strategy: {tp: 3}"))).err
+
+    assert f"\r{'':60}\rerror: " in err

@@ -1,0 +1,275 @@
+"""From a checked scenario to model, cluster and plan; every default is filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import load_cluster, load_node
+from clustersim.hardware.provenance import remembered_fields
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.strategy.plan import DataParallel, Strategy, Training
+from tests.unit.scenario.samples import MODEL, TEXT, built, refusal
+
+
+def codes(*overrides: str, **sections: Data) -> list[str]:
+    """Return the flags but for that of unseen figures, which depends on the profiles."""
+    return [flag.code for flag in built(*overrides, **sections).flags if flag.code != "unseen_figures"]
+
+
+def unseen(cluster: Data) -> str:
+    return "".join(flag.message for flag in built(cluster=cluster).flags if flag.code == "unseen_figures")
+
+
+def test_figures_that_nobody_has_seen_are_named() -> None:
+    message = unseen({"node": "dgx-a100-80g", "nodes": 16})
+
+    assert all(name in message for name in remembered_fields(load_node("dgx-a100-80g")))
+
+
+def test_a_named_cluster_answers_for_its_own_fabric_and_not_for_that_of_its_nodes() -> None:
+    message = unseen({"name": "selene-a100", "nodes": 16})
+
+    assert "selene-a100.fabric.nodes_per_leaf" in message
+    assert "dgx-a100-80g.fabric" not in message
+
+
+def test_a_figure_of_the_fabric_that_the_scenario_gives_is_no_longer_unseen() -> None:
+    message = unseen({"name": "selene-a100", "nodes": 16, "fabric": {"nodes_per_leaf": 20}})
+
+    assert "selene-a100.fabric.nodes_per_leaf" not in message
+    assert "selene-a100.fabric.leaves_per_pod" in message
+
+
+def test_the_defaults_are_those_of_the_promise() -> None:
+    plan = built("training.precision=null", strategy={}).plan
+
+    assert plan.strategy == Strategy(
+        dp=16,
+        tp=1,
+        pp=1,
+        cp=1,
+        ep=1,
+        sequence_parallel=False,
+        schedule="1f1b",
+        virtual_stages=1,
+        zero_stage=0,
+        recompute="none",
+        data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
+        overlap_p2p=False,
+        overlap_tp=True,
+        placement=("tp", "cp", "ep", "dp", "pp"),
+    )
+    assert plan.training == Training(
+        global_batch_size=32,
+        micro_batch_size=1,
+        seq_length=256,
+        precision="bf16",
+        optimizer="adam",
+        attention="flash",
+        gradient_precision="fp32",
+        fused_gradient_accumulation=True,
+        kernels="fused",
+    )
+
+
+def test_what_is_given_is_kept() -> None:
+    plan = built(
+        "training.seq_length=128", "training.optimizer=sgd", "training.attention=unfused", "training.kernels=eager",
+        "training.gradient_precision=same", "training.fused_gradient_accumulation=false", "strategy.zero_stage=1",
+        "strategy.recompute=full", "strategy.data_parallel={overlap: false, bucket: 10 MB, algorithm: ring}", "strategy.overlap_tp=false",
+        "strategy.placement=[dp, tp, cp, ep, pp]", "strategy.sequence_parallel=false", "strategy.overlap_p2p=true",
+    ).plan  # fmt: skip
+
+    training, strategy = plan.training, plan.strategy
+    assert (training.seq_length, training.optimizer, training.attention, training.kernels) == (128, "sgd", "unfused", "eager")
+    assert (training.gradient_precision, training.fused_gradient_accumulation) == ("same", False)
+    assert (strategy.zero_stage, strategy.recompute, strategy.sequence_parallel) == (1, "full", False)
+    assert strategy.data_parallel == DataParallel(mode="sync", algorithm="ring", overlap=False, bucket_bytes=10e6)
+    assert (strategy.overlap_p2p, strategy.overlap_tp, strategy.placement[0]) == (True, False, "dp")
+
+
+def test_sequence_parallelism_comes_with_tensor_parallelism() -> None:
+    assert built().plan.strategy.sequence_parallel
+    assert not built("strategy.tp=1").plan.strategy.sequence_parallel
+
+
+def test_interleaving_overlaps_its_sends() -> None:
+    assert built("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2").plan.strategy.overlap_p2p
+
+
+@pytest.mark.parametrize(("node", "precision"), [("dgx-h100", "bf16"), ("dgx1-v100-16g", "fp16"), ("aws-p2-k80", "fp32")])
+def test_the_precision_that_is_assumed_is_one_that_the_accelerator_has(node: str, precision: str) -> None:
+    made = built(cluster={"node": node, "nodes": 1}, training={"global_batch_size": 32})
+
+    assert made.plan.training.precision == precision
+    assert "assumed_precision" in [flag.code for flag in made.flags]
+
+
+def test_a_precision_that_is_given_is_not_flagged() -> None:
+    assert codes() == []
+
+
+def test_a_precision_that_the_accelerator_lacks_is_refused_with_those_it_has() -> None:
+    error = refusal("cluster.node=dgx1-v100-16g")
+
+    assert (error.field, error.message) == ("training.precision", "v100-sxm2-16g does not have bf16")
+    assert error.hint == "use fp32 or fp16"
+
+
+@pytest.mark.parametrize(("precision", "gradients"), [("bf16", "fp32"), ("fp16", "fp32"), ("tf32", "same"), ("fp32", "same")])
+def test_gradients_are_kept_in_32_bits(precision: str, gradients: str) -> None:
+    assert built(f"training.precision={precision}").plan.training.gradient_precision == gradients
+
+
+def test_a_model_without_a_length_needs_one() -> None:
+    model: Data = {key: value for key, value in MODEL.items() if key != "max_position_embeddings"}
+
+    error = refusal(model=model)
+
+    assert (error.field, error.message) == ("training.seq_length", "'seq_length' is missing")
+    assert built("training.seq_length=512", model=model).plan.training.seq_length == 512
+
+
+def test_sequences_longer_than_the_model_are_flagged() -> None:
+    assert codes("training.seq_length=512") == ["long_sequence"]
+
+
+def test_tensor_parallelism_beyond_the_scale_up_domain_is_flagged() -> None:
+    overrides = ["model.num_attention_heads=16", "strategy.tp=16", "strategy.pp=1"]
+
+    assert codes(*overrides) == ["tp_across_fabric"]
+    assert codes(*overrides, "cluster.node=gb200-nvl72", "cluster.nodes=4") == []
+
+
+def test_sequence_parallelism_without_tensor_parallelism_is_flagged() -> None:
+    assert codes("strategy.tp=1", "strategy.sequence_parallel=true") == ["no_effect"]
+
+
+def test_prices_and_failures_are_checked_and_flagged_as_unused() -> None:
+    flags = built("cost.gpu_hour=2.50 USD", "reliability.restart=8 min").flags
+
+    assert [(flag.code, flag.message) for flag in flags if flag.code == "unused_key"] == [
+        ("unused_key", "cost is checked, but not used by run in this version"),
+        ("unused_key", "reliability is checked, but not used by run in this version"),
+    ]
+
+
+def test_what_is_assumed_about_the_model_is_flagged() -> None:
+    model: Data = {key: value for key, value in MODEL.items() if key != "model_type"}
+
+    assert codes(model=model) == ["model_assumed"]
+
+
+def test_a_shipped_cluster_brings_its_nodes_and_its_fabric() -> None:
+    cluster = built("training.global_batch_size=6144", cluster="meta-24k-roce").cluster
+
+    assert (cluster.n_nodes, cluster.node.name, cluster.fabric.core_oversubscription) == (3072, "meta-grand-teton", 7.0)
+
+
+def test_a_shipped_cluster_can_be_changed_in_place() -> None:
+    cluster = built(
+        cluster={"name": "superpod-h100", "nodes": 2, "accelerator": "h200-sxm", "fabric": {"oversubscription": 2}, "nics": {"count": 4}}
+    ).cluster
+
+    assert (cluster.n_nodes, cluster.node.accelerator.name, cluster.node.n_nics) == (2, "h200-sxm", 4)
+    assert cluster.fabric.oversubscription == 2.0
+    assert cluster.fabric.nodes_per_leaf == load_cluster("superpod-h100").fabric.nodes_per_leaf
+
+
+def test_a_shipped_node_can_be_changed_in_place() -> None:
+    cluster = built(cluster={"node": "dgx-h100", "nodes": 4, "accelerators_per_node": 4, "fabric": {"topology": "leaf_spine"}}).cluster
+
+    assert (cluster.n_ranks, cluster.fabric.topology) == (16, "leaf_spine")
+
+
+def test_hashed_routing_is_simulated_as_adaptive_and_flagged() -> None:
+    made = built("cluster.fabric={routing: ecmp}")
+
+    assert "adaptive_routing" in [flag.code for flag in made.flags]
+    assert (made.fabric.routing, made.cluster.fabric.routing) == ("ecmp", "adaptive")
+
+
+def test_routing_is_not_flagged_where_nothing_is_routed() -> None:
+    assert codes("cluster.fabric={routing: ecmp}", "cluster.nodes=1") == []
+
+
+INLINE: dict[str, Data] = {
+    "accelerator": "l40s",
+    "accelerators_per_node": 8,
+    "host": "pcie-box",
+    "nics": {"count": 1, "bandwidth": "100 Gbit/s", "latency": "2 us"},
+    "scale_up": {"kind": "pcie"},
+    "fabric": {"topology": "single_switch", "leaf": "eth-100g-64p", "nodes_per_leaf": 64},
+}
+
+
+def test_a_node_can_be_described_in_full() -> None:
+    cluster = built(cluster={"node": INLINE, "nodes": 2}).cluster
+
+    assert (cluster.n_ranks, cluster.node.accelerator.name, cluster.node.nic.bandwidth_bytes_per_s) == (16, "l40s", 12.5e9)
+
+
+def test_a_node_described_in_full_can_be_changed_in_place() -> None:
+    cluster = built(cluster={"node": INLINE, "nodes": 2, "nics": {"count": 2}}).cluster
+
+    assert (cluster.node.n_nics, cluster.node.nic.bandwidth_bytes_per_s) == (2, 12.5e9)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "field", "message"),
+    [
+        ({"nodes": 2}, "cluster.node", "'node' is missing"),
+        ({"node": "dgx-h100"}, "cluster.nodes", "'nodes' is missing"),
+        ({"name": "superpod-h100", "node": "dgx-h100"}, "cluster.node", "a cluster has a name or a node, not both"),
+        ({"name": "superpod"}, "cluster.name", "unknown cluster 'superpod'"),
+        ({"node": "dgx", "nodes": 2}, "cluster.node", "unknown node 'dgx'"),
+        ({"node": "dgx-h100", "nodes": 2, "accelerator": "h300"}, "cluster.accelerator", "unknown accelerator 'h300'"),
+        ({"node": "dgx-h100", "nodes": 2, "nics": {"modle": "x"}}, "cluster.nics.modle", "unknown field 'modle'"),
+        ({"node": {"accelerator": "l40s"}, "nodes": 2}, "cluster.node.accelerators_per_node", "'accelerators_per_node' is missing"),
+        ({"name": "superpod-h100", "fabric": {"leaf": "x"}}, "cluster.fabric.leaf", "unknown switch 'x'"),
+        ({"node": "dgx-h100", "nodes": 300000}, "cluster.nodes", "300000 nodes of 8 GPUs are more than 1000000"),
+    ],
+)
+def test_a_cluster_that_cannot_be_built_is_refused_at_its_key(cluster: dict[str, Data], field: str, message: str) -> None:
+    error = refusal(cluster=cluster)
+
+    assert (error.field, error.message) == (field, message)
+    assert error.hint
+
+
+def test_a_model_file_beside_the_scenario_is_found(tmp_path: Path) -> None:
+    model, rest = TEXT[TEXT.index("model:\n") :].split("cluster:\n")
+    (tmp_path / "toy.yaml").write_text("\n".join(line[2:] for line in model.splitlines()[1:]), encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(f"model: toy.yaml\ncluster:\n{rest}", encoding="utf-8")
+
+    assert build(load_scenario(tmp_path / "run.yaml")).plan.model.name == "toy"
+
+
+def test_a_contradiction_has_the_place_of_the_value_to_change(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(TEXT.replace("tp: 2", "tp: 6"), encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        build(load_scenario(path))
+
+    assert str(caught.value) == f"{path}:20:7: strategy.tp: 6 does not divide 8 attention heads; use 1, 2, 4 or 8\n    tp: 6\n        ^"
+
+
+def test_a_check_that_is_not_one_has_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(TEXT + "checks:\n  - mfu >= 0\n  - mfuu >= 0\n", encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        build(load_scenario(path))
+
+    assert str(caught.value).startswith(f"{path}:24:5: checks.1: there is no metric 'mfuu'; did you mean 'mfu'?")
+
+
+def test_a_check_of_the_time_to_train_needs_a_budget() -> None:
+    assert refusal("checks=[time_to_train_s <= 30 days]").hint == "give training.tokens, such as 15T"
+    assert len(built("checks=[time_to_train_s <= 30 days]", "training.tokens=1T").checks) == 1

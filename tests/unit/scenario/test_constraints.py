@@ -1,0 +1,207 @@
+"""What must hold between values; every refusal names what would be right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from clustersim.errors import ScenarioError
+from clustersim.scenario.constraints import check_size, check_tensor_parallelism
+from tests.unit.scenario.samples import MODEL, built, refusal
+
+HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
+
+
+def full(*overrides: str) -> str:
+    error = refusal(*overrides)
+    return f"{error.field}: {error.message}; {error.hint}"
+
+
+def test_dp_auto_fills_the_cluster() -> None:
+    assert built("strategy.dp=auto").plan.strategy.dp == 4
+
+
+def test_degrees_that_do_not_fill_the_cluster_are_told_what_auto_gives() -> None:
+    assert full("strategy.dp=5") == "strategy.dp: tp*pp*cp*dp = 20 does not match 16 GPUs; dp: auto gives 4"
+
+
+def test_the_example_of_the_promise() -> None:
+    overrides = [
+        "cluster.node=dgx-h100",
+        "cluster.nodes=64",
+        "strategy.tp=8",
+        "strategy.pp=4",
+        "strategy.dp=15",
+        "model.num_key_value_heads=8",
+    ]
+
+    assert full(*overrides) == "strategy.dp: tp*pp*cp*dp = 480 does not match 512 GPUs; dp: auto gives 16"
+
+
+def test_degrees_that_cannot_fill_the_cluster_get_the_stages_that_can() -> None:
+    assert full("model.num_hidden_layers=24", "strategy.pp=3") == (
+        "strategy.pp: tp*pp*cp = 6 does not divide 16 GPUs; with the other degrees as they are, use pp 1, 2, 4 or 8"
+    )
+
+
+def test_a_tensor_degree_that_alone_does_not_divide_the_cluster_is_blamed_itself() -> None:
+    error = refusal("cluster.nodes=1", "cluster.accelerators_per_node=6", "strategy.tp=4", "strategy.pp=1")
+
+    assert (error.field, error.message) == ("strategy.tp", "tp*pp*cp = 4 does not divide 6 GPUs")
+    assert error.hint == "with the other degrees as they are, use tp 1, 2, 3 or 6"
+
+
+def test_a_pinned_dp_beside_degrees_that_do_not_divide_is_told_why() -> None:
+    assert full("strategy.dp=2", "model.num_hidden_layers=24", "strategy.pp=3") == (
+        "strategy.dp: tp*pp*cp*dp = 12 does not match 16 GPUs; tp*pp*cp = 6 does not divide 16"
+    )
+
+
+def test_a_tensor_degree_must_divide_the_heads() -> None:
+    assert full("strategy.tp=6") == "strategy.tp: 6 does not divide 8 attention heads; use 1, 2, 4 or 8"
+
+
+def test_the_degrees_that_are_offered_divide_the_heads() -> None:
+    assert full("model.num_attention_heads=64", "model.num_key_value_heads=8", "strategy.tp=6") == (
+        "strategy.tp: 6 does not divide 64 attention heads; use 1, 2, 4, 8, 16, 32 or 64"
+    )
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
+def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: int) -> None:
+    shape = [
+        f"model.num_attention_heads={heads}",
+        f"model.num_key_value_heads={kv_heads}",
+        "model.head_dim=64",
+        "model.intermediate_size=13440",
+    ]
+    model = built(*shape, "strategy.tp=1").plan.model
+    taken: list[int] = []
+    offered = ""
+    for degree in range(1, heads + 2):
+        try:
+            check_tensor_parallelism(model, degree)
+            taken.append(degree)
+        except ScenarioError as error:
+            offered = error.hint or ""
+
+    assert [int(number) for number in re.findall(r"\d+", offered)] == taken
+
+
+def test_key_and_value_heads_may_be_repeated() -> None:
+    assert built("strategy.tp=8").plan.model.n_kv_heads == 4
+
+
+def test_key_and_value_heads_that_cannot_be_repeated_evenly_are_refused() -> None:
+    error = refusal("model.num_attention_heads=12", "model.head_dim=64", "model.num_key_value_heads=6", "strategy.tp=4")
+
+    assert error.message == "6 key and value heads can neither be divided nor be repeated evenly among 4 ranks"
+    assert error.hint == "use 1 or 2"
+
+
+def test_a_tensor_degree_must_divide_the_mlp() -> None:
+    error = refusal("model.intermediate_size=1022", "strategy.tp=4")
+
+    assert error.message == "4 does not divide the intermediate size 1022"
+    assert error.hint == "use 1 or 2"
+
+
+def test_layers_must_divide_into_stages() -> None:
+    assert full("strategy.pp=3") == "strategy.pp: 8 layers do not divide evenly into 3 stages; use pp 1, 2, 4 or 8"
+
+
+def test_layers_must_divide_into_chunks() -> None:
+    error = refusal("strategy.schedule=interleaved_1f1b", "strategy.pp=2", "strategy.virtual_stages=3")
+
+    assert error.message == "8 layers do not divide evenly into 2 stages of 3 chunks"
+    assert error.hint == "3 chunks divide no number of layers of a stage; use other virtual_stages"
+
+
+def test_more_stages_than_chunks_allow_get_the_stages_that_work() -> None:
+    error = refusal("strategy.schedule=interleaved_1f1b", "strategy.pp=8", "strategy.virtual_stages=2", "strategy.tp=1")
+
+    assert error.hint == "use pp 1, 2 or 4 with virtual_stages 2"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message", "hint"),
+    [
+        (
+            ["strategy.pp=1", "strategy.virtual_stages=2"],
+            "interleaved_1f1b needs at least 2 stages",
+            "use pp of 2 or more, or schedule 1f1b",
+        ),
+        ([], "interleaved_1f1b with 1 chunk per stage is 1f1b", "use virtual_stages 2 or 4, or schedule 1f1b"),
+        (
+            ["strategy.virtual_stages=2", "training.global_batch_size=12"],
+            "interleaved_1f1b needs a multiple of pp = 2 micro-batches, and 12 / (4 * 1) is 3",
+            "the nearest that works is 8 or 16",
+        ),
+        (
+            ["strategy.virtual_stages=2", "training.global_batch_size=4"],
+            "interleaved_1f1b needs a multiple of pp = 2 micro-batches, and 4 / (4 * 1) is 1",
+            "the nearest that works is 8",
+        ),
+    ],
+)
+def test_what_interleaving_needs(overrides: list[str], message: str, hint: str) -> None:
+    error = refusal("strategy.schedule=interleaved_1f1b", *overrides)
+
+    assert (error.message, error.hint) == (message, hint)
+
+
+def test_the_batches_that_are_offered_are_taken() -> None:
+    for batch in (8, 16):
+        plan = built("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2", f"training.global_batch_size={batch}").plan
+        assert plan.n_micro_batches % 2 == 0
+
+
+def test_chunks_are_for_interleaving() -> None:
+    assert full("strategy.virtual_stages=2") == (
+        "strategy.virtual_stages: schedule 1f1b has one chunk per stage, not 2; use 1, or schedule interleaved_1f1b"
+    )
+
+
+def test_gradients_and_parameters_are_not_sharded_beside_a_pipeline() -> None:
+    assert full("strategy.zero_stage=2") == (
+        "strategy.zero_stage: 2 with 2 pipeline stages is not available in this version; use 0 or 1, or pp: 1"
+    )
+    assert built("strategy.zero_stage=2", "strategy.pp=1").plan.strategy.zero_stage == 2
+
+
+def test_the_batch_must_divide_among_replicas() -> None:
+    assert full("training.global_batch_size=30") == (
+        "training.global_batch_size: 30 is not a multiple of dp * micro_batch_size = 4 * 1 = 4; the nearest is 28 or 32"
+    )
+
+
+def test_a_batch_smaller_than_the_replicas_gets_the_smallest_that_works() -> None:
+    assert refusal("training.global_batch_size=2").hint == "the nearest is 4"
+
+
+def test_sequences_must_divide_for_sequence_parallelism() -> None:
+    assert full("training.seq_length=255") == (
+        "training.seq_length: 255 tokens do not divide among tp = 2 ranks for sequence parallelism, which is on with tp > 1 unless switched"
+        " off; use a multiple of 2 such as 256, or sequence_parallel: false"
+    )
+
+
+def test_sequences_need_not_divide_without_sequence_parallelism() -> None:
+    assert built("training.seq_length=255", "strategy.sequence_parallel=false").plan.training.seq_length == 255
+
+
+def test_a_cluster_beyond_all_that_exist_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="use at most 125000"):
+        check_size(200_000, 8)
+
+
+def test_a_step_of_too_many_passes_is_refused() -> None:
+    error = refusal("training.global_batch_size=40000000")
+
+    assert error.message == "10000000 micro-batches make 40000000 passes, more than the 200000 that are simulated"
+
+
+def test_the_small_scenario_itself_is_taken() -> None:
+    assert built().plan.n_ranks == 16
+    assert built().plan.model.n_heads == MODEL["num_attention_heads"]

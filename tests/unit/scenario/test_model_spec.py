@@ -1,0 +1,355 @@
+"""Models by name, by file and in the scenario itself; what is wrong with one is said at its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document, parse_document
+from clustersim.errors import ScenarioError
+from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
+from clustersim.workload.transformer import Transformer
+
+SMALL: dict[str, Data] = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+}
+
+
+def scenario(model: dict[str, Data]) -> Document:
+    lines = [f"  {key}: {json.dumps(value)}" for key, value in model.items()]
+    return parse_document("name: test\nmodel:\n" + "\n".join(lines) + "\n", "scenario.yaml")
+
+
+def inline(model: dict[str, Data]) -> LoadedModel:
+    document = scenario(model)
+    return load_model(document.data["model"], document=document)
+
+
+def refused(model: dict[str, Data]) -> ScenarioError:
+    with pytest.raises(ScenarioError) as caught:
+        inline(model)
+    return caught.value
+
+
+def without(*keys: str, **changes: Data) -> dict[str, Data]:
+    return {key: value for key, value in SMALL.items() if key not in keys} | changes
+
+
+def test_an_inline_model_has_the_sizes_that_are_written() -> None:
+    loaded = inline(without(num_key_value_heads=2, head_dim=32, max_position_embeddings=512))
+
+    assert loaded.model == Transformer(
+        name="model",
+        n_layers=2,
+        hidden_size=64,
+        n_heads=4,
+        n_kv_heads=2,
+        head_dim=32,
+        intermediate_size=128,
+        vocab_size=100,
+        max_positions=512,
+        tied_embeddings=False,
+        gated_mlp=True,
+        normalization="rmsnorm",
+        position="rope",
+        linear_bias=False,
+        qkv_bias=False,
+        mlp_bias=False,
+        causal=True,
+        dropout=False,
+    )
+    assert loaded.flags == ()
+
+
+def test_a_mapping_needs_no_document() -> None:
+    assert load_model(SMALL).model.n_layers == 2
+
+
+def test_an_error_in_a_mapping_without_a_document_names_the_field() -> None:
+    with pytest.raises(ScenarioError, match="model: hidden_size: -1 is out of range"):
+        load_model({**SMALL, "hidden_size": -1})
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "ffn_hidden_size": 128, "padded_vocab_size": 100, "kv_channels": 16},
+        {"n_layers": 2, "dim": 64, "n_heads": 4, "n_kv_heads": 4, "intermediate_size": 128, "vocab_size": 100},
+        {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_inner": 128, "vocab_size": 100},
+        {"n_layers": 2, "d_model": 64, "n_heads": 4, "ffn_dim": 128, "vocab_size": 100},
+        {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_query_groups": 4, "ffn_hidden_size": 128, "vocab_size": 100},
+    ],
+)
+def test_every_framework_s_spelling_gives_the_same_model(spelling: dict[str, Data]) -> None:
+    assert inline({"model_type": "llama", **spelling}).model == inline(SMALL).model
+
+
+@pytest.mark.parametrize(
+    ("keys", "field", "value"),
+    [
+        ({"swiglu": False}, "gated_mlp", False),
+        ({"untie_embeddings_and_output_weights": False}, "tied_embeddings", True),
+        ({"normalization": "LayerNorm"}, "normalization", "layernorm"),
+        ({"position_embedding_type": "learned_absolute", "max_position_embeddings": 8}, "position", "learned"),
+        ({"position_embedding": "alibi"}, "position", "none"),
+        ({"n_positions": 77}, "max_positions", 77),
+        ({"qk_layernorm": True}, "qk_normalization", True),
+        ({"add_qkv_bias": True}, "qkv_bias", True),
+        ({"attention_bias": True}, "linear_bias", True),
+        ({"add_bias_linear": True}, "mlp_bias", True),
+        ({"dropout": True}, "dropout", True),
+        ({"type_vocab_size": 2}, "n_token_types", 2),
+        ({"unused_positions": 2}, "unused_positions", 2),
+        ({"qk_normalization_shared": False}, "qk_normalization_shared", False),
+        ({"norms_per_layer": 4}, "norms_per_layer", 4),
+        ({"normalization_vectors": 0}, "normalization_vectors", 0),
+        ({"embedding_normalization": True}, "embedding_normalization", True),
+        ({"final_normalization": False}, "final_normalization", False),
+        ({"pooler": True}, "pooler", True),
+        ({"lm_head": False}, "lm_head", False),
+        ({"head_bias": True}, "head_bias", True),
+        ({"head_transform": True}, "head_transform", True),
+        ({"causal": False}, "causal", False),
+        ({"published_scope": "backbone"}, "published_scope", "backbone"),
+    ],
+)
+def test_each_key_sets_its_trait(keys: dict[str, Data], field: str, value: Data) -> None:
+    assert getattr(inline({**SMALL, **keys}).model, field) == value
+    assert getattr(inline(SMALL).model, field) != value
+
+
+def test_a_field_of_its_own_goes_before_a_key_that_sets_several() -> None:
+    model = inline(without(attention_bias=True, qkv_bias=False)).model
+
+    assert not model.qkv_bias
+    assert model.linear_bias
+
+
+def test_two_spellings_of_one_thing_may_agree() -> None:
+    assert inline(without(num_layers=2)).model.n_layers == 2
+
+
+def test_two_spellings_of_one_thing_may_not_differ() -> None:
+    error = refused(without(num_layers=3))
+
+    assert error.message == "'num_layers: 3' contradicts 'num_hidden_layers: 2'"
+    assert error.field == "model.num_layers"
+    assert error.place is not None
+    assert (error.place.line, error.place.column) == (9, 15)
+
+
+def test_an_opposite_spelling_may_not_contradict() -> None:
+    error = refused(without(tie_word_embeddings=True, untie_embeddings_and_output_weights=True))
+
+    assert error.field == "model.untie_embeddings_and_output_weights"
+
+
+def test_an_unknown_key_is_refused_with_its_nearest() -> None:
+    error = refused(without("hidden_size", hiden_size=64))
+
+    assert error.message == "unknown field 'hiden_size'"
+    assert error.hint == "did you mean 'hidden_size'?"
+    assert error.place is not None
+    assert (error.place.line, error.place.column) == (8, 3)
+
+
+def test_a_pasted_hub_configuration_is_shown_the_way() -> None:
+    error = refused(without(rope_theta=10000.0))
+
+    assert error.hint is not None
+    assert "hf:path/to/config.json" in error.hint
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size"])
+def test_a_missing_size_is_named_with_what_it_is(key: str) -> None:
+    error = refused(without(key))
+
+    assert error.message == f"'{key}' is missing"
+    assert error.field == f"model.{key}"
+    assert error.hint is not None
+    assert error.hint.startswith("give the")
+
+
+def test_an_empty_value_is_a_missing_one() -> None:
+    assert refused({**SMALL, "hidden_size": None}).message == "'hidden_size' is missing"
+
+
+def test_learned_positions_need_their_number() -> None:
+    assert refused(without(position_embedding="learned")).field == "model.max_position_embeddings"
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, "64", True, [64], 10**9])
+def test_a_size_that_cannot_be_is_refused_at_its_value(value: Data) -> None:
+    error = refused({**SMALL, "num_hidden_layers": value})
+
+    assert error.field == "model.num_hidden_layers"
+    assert error.place is not None
+    assert (error.place.line, error.place.column) == (4, 22)
+
+
+def test_an_error_names_the_key_that_was_written() -> None:
+    error = refused(without("hidden_size", dim=-64))
+
+    assert error.field == "model.dim"
+    assert error.place is not None
+    assert error.place.line == 8
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("gated_mlp", "yes", "is not true or false"),
+        ("normalization", "batchnorm", "is not one of layernorm, rmsnorm"),
+        ("position_embedding", "sinus", "is not one of learned, rope, alibi, none"),
+        ("published_parameters_rounded", "huge", "is not a rounded count"),
+        ("published_parameters_rounded", "-1B", "is not a rounded count"),
+        ("published_parameters_rounded", "NaNB", "is not a rounded count"),
+        ("norms_per_layer", 3, "is not one of 1, 2, 4"),
+        ("sources", [{"title": "x", "url": "y", "covers": []}], ""),
+    ],
+)
+def test_a_trait_that_cannot_be_is_refused(key: str, value: Data, words: str) -> None:
+    error = refused({**SMALL, key: value})
+
+    assert error.field is not None
+    assert error.field.startswith(f"model.{key}")
+    assert words in error.message
+
+
+@pytest.mark.parametrize("sparse", [{"num_experts": 8, "num_experts_per_tok": 2}, {"num_local_experts": 8}, {"kv_lora_rank": 512}])
+def test_experts_are_not_in_this_version(sparse: dict[str, Data]) -> None:
+    assert refused({**SMALL, **sparse}).hint == "not in this version: dense models only"
+
+
+def test_an_unknown_model_type_is_refused_with_its_nearest() -> None:
+    error = refused(without(model_type="lama"))
+
+    assert error.field == "model.model_type"
+    assert error.hint == "did you mean 'llama'?"
+
+
+def test_a_type_of_experts_is_told_apart_from_an_unknown_one() -> None:
+    assert refused(without(model_type="mixtral")).hint == "not in this version: dense models only"
+
+
+def test_a_model_type_brings_its_traits() -> None:
+    model = inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16)).model
+
+    assert (model.position, model.normalization, model.tied_embeddings, model.qkv_bias) == ("learned", "layernorm", True, True)
+    assert model.intermediate_size == 256
+
+
+def test_a_written_trait_goes_before_that_of_the_type() -> None:
+    assert not inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16, dropout=False)).model.dropout
+
+
+def test_what_is_assumed_without_a_type_is_flagged() -> None:
+    ((code, message),) = inline(without("model_type", gated_mlp=False)).flags
+
+    assert code == "model_assumed"
+    assert "RMS normalisation" in message
+    assert "gated" not in message
+
+
+def test_nothing_is_assumed_where_everything_is_said() -> None:
+    traits: dict[str, Data] = {
+        "gated_mlp": True,
+        "normalization": "rmsnorm",
+        "position_embedding": "rope",
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "dropout": False,
+    }
+
+    assert inline({**without("model_type"), **traits}).flags == ()
+
+
+@pytest.mark.parametrize(("activation", "gated"), [("silu", True), ("SwiGLU", True), ("gelu", False), ("relu", False)])
+def test_an_activation_tells_whether_there_is_a_gate(activation: str, gated: bool) -> None:
+    assert inline(without("model_type", hidden_act=activation)).model.gated_mlp is gated
+
+
+def test_a_shipped_model_is_found_by_its_name() -> None:
+    assert load_model("llama3-70b").model.n_layers == 80
+
+
+def test_shipped_names_are_sorted() -> None:
+    assert list(model_names()) == sorted(model_names())
+    assert len(model_names()) >= 26
+
+
+def test_an_unknown_name_is_refused_with_its_nearest() -> None:
+    document = parse_document("model: lama3-70b\n", "scenario.yaml")
+
+    with pytest.raises(ScenarioError, match="there is no model 'lama3-70b'") as caught:
+        load_model("lama3-70b", document=document)
+
+    assert caught.value.hint == "did you mean 'llama3-70b'?"
+    assert caught.value.place is not None
+    assert (caught.value.place.line, caught.value.place.column) == (1, 8)
+
+
+def test_a_file_is_found_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text("".join(f"{key}: {value}\n" for key, value in SMALL.items()), encoding="utf-8")
+    document = parse_document("model: tiny.yaml\n", str(tmp_path / "scenario.yaml"))
+
+    loaded = load_model("tiny.yaml", document=document)
+
+    assert (loaded.model.name, loaded.model.hidden_size) == ("tiny", 64)
+
+
+def test_a_file_is_found_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMALL), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    assert load_model("hf:config.json").model.hidden_size == 64
+
+
+def test_a_file_may_name_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text("name: other\n" + "".join(f"{key}: {value}\n" for key, value in SMALL.items()), encoding="utf-8")
+
+    assert load_model(str(path)).model.name == "other"
+
+
+def test_an_error_in_a_file_is_placed_in_that_file(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in without(vocab_size=-1).items()), encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        load_model(str(path))
+
+    place = caught.value.place
+    assert place is not None
+    assert (place.file, place.line, place.column) == (str(path), 6, 13)
+
+
+def test_a_missing_file_is_refused_with_its_nearest(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text("a: 1\n", encoding="utf-8")
+
+    with pytest.raises(ScenarioError, match="there is no file") as caught:
+        load_model(str(tmp_path / "tinny.yaml"))
+
+    assert caught.value.hint == "did you mean 'tiny.yaml'?"
+
+
+def test_a_model_of_the_hub_has_to_be_downloaded_first() -> None:
+    with pytest.raises(ScenarioError, match="there is no file 'meta-llama/Llama-2-7b-hf'") as caught:
+        load_model("hf:meta-llama/Llama-2-7b-hf")
+
+    assert caught.value.hint is not None
+    assert "download" in caught.value.hint
+
+
+@pytest.mark.parametrize("reference", ["", " ", 3, None, True, ["a"], "hf:", "a\0b.yaml", "x" * 5000 + ".yaml"])
+def test_what_is_no_model_is_refused_in_one_error(reference: Data) -> None:
+    with pytest.raises(ScenarioError):
+        load_model(reference)

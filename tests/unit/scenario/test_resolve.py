@@ -1,0 +1,106 @@
+"""The resolved scenario says everything, runs to the same result, and has a hash that only its meaning decides."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from clustersim.documents.spots import Data
+from clustersim.documents.text import parse_document
+from clustersim.scenario.build import build
+from clustersim.scenario.load import example_names, load_scenario
+from clustersim.scenario.resolve import resolved_scenario, scenario_hash
+from clustersim.scenario.yaml_text import yaml_text
+from tests.unit.scenario.samples import TEXT, built, small
+from tests.unit.scenario.test_build import INLINE
+
+SOURCES: list[dict[str, Data]] = [
+    small(),
+    small(cluster={"name": "superpod-h100", "nodes": 4, "fabric": {"oversubscription": 2.5, "routing": "ecmp"}}),
+    small(cluster={"node": INLINE, "nodes": 2}),
+    small(cluster={"node": "pcie-l40s", "nodes": 2, "nics": {"bandwidth": "123.4 Gbit/s"}}),
+    small(cost={"gpu_hour": "2.50 USD"}, reliability={"restart": "8 min"}, checks=["mfu >= 0.1"]),
+    small(
+        training={"global_batch_size": 64, "tokens": "1.5T"},
+        strategy={"dp": 4, "tp": 2, "pp": 2, "data_parallel": {"bucket": "33333333 B"}},
+    ),
+]
+
+
+def digits(source: dict[str, Data] | str, *overrides: str, seed: int = 0) -> str:
+    return scenario_hash(resolved_scenario(build(load_scenario(source, overrides))), seed)
+
+
+@pytest.mark.parametrize("source", [*SOURCES, *example_names()])
+def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: dict[str, Data] | str) -> None:
+    first = build(load_scenario(source))
+    resolved = resolved_scenario(first)
+
+    second = build(load_scenario(parse_document(yaml_text(resolved), "resolved.yaml").data))
+
+    assert second.plan == first.plan
+    assert (second.cluster.n_nodes, second.fabric, second.cluster.node.name) == (
+        first.cluster.n_nodes,
+        first.fabric,
+        first.cluster.node.name,
+    )
+    assert second.cluster.bandwidth_bytes_per_s.tolist() == first.cluster.bandwidth_bytes_per_s.tolist()
+    assert resolved_scenario(second) == resolved
+
+
+def test_every_default_is_written_out() -> None:
+    resolved = resolved_scenario(built())
+
+    strategy, training = resolved["strategy"], resolved["training"]
+    assert isinstance(strategy, dict)
+    assert isinstance(training, dict)
+    assert (strategy["dp"], strategy["schedule"], strategy["data_parallel"]) == (
+        4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB"}
+    )  # fmt: skip
+    assert (training["seq_length"], training["gradient_precision"]) == (256, "fp32")
+
+
+def test_quantities_are_text_with_units() -> None:
+    cluster = resolved_scenario(built("cluster.nics={bandwidth: 200 Gbit/s, latency: 1300 ns}"))["cluster"]
+
+    assert isinstance(cluster, dict)
+    assert cluster["nics"] == {"model": "cx6-hdr", "count": 8, "bandwidth": "25 GB/s", "latency": "1.3 us"}
+
+
+def test_the_hash_is_eight_hexadecimal_digits() -> None:
+    assert re.fullmatch("[0-9a-f]{8}", digits(small()))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        small(training={"precision": "bf16", "micro_batch_size": 1, "global_batch_size": 32, "seq_length": 256}),
+        small(strategy={"pp": 2, "tp": 2, "dp": 4, "data_parallel": {"bucket": "25000 kB"}}),
+        dict(reversed(small().items())),
+        parse_document("# a comment\n" + TEXT.replace("tp: 2", "tp:     2  # two"), "x").data,
+    ],
+)
+def test_how_a_scenario_is_written_does_not_change_its_hash(source: dict[str, Data]) -> None:
+    assert digits(source) == digits(small())
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["name=other", "model.num_hidden_layers=16", "cluster.nodes=4", "cluster.accelerator=a100-sxm4-80g", "cluster.nics.latency=1 us",
+     "training.global_batch_size=64", "training.attention=unfused", "strategy.recompute=full", "strategy.data_parallel.bucket=26 MB",
+     "cluster.fabric.oversubscription=2", "checks=[mfu > 0]", "training.tokens=1T"],
+)  # fmt: skip
+def test_what_a_scenario_means_changes_its_hash(override: str) -> None:
+    assert digits(small(), override) != digits(small())
+
+
+def test_the_seed_is_in_the_hash() -> None:
+    assert digits(small(), seed=1) != digits(small())
+
+
+def test_the_version_is_in_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digits(small())
+    monkeypatch.setattr("clustersim.scenario.resolve.__version__", "99.0")
+
+    assert digits(small()) != before

@@ -1,0 +1,66 @@
+"""What a run gives back: metrics as attributes, the document of ``run --json``, the frame."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from clustersim.report.metrics import Metrics
+from clustersim.scenario.checks import CheckResult
+from clustersim.scenario.result import Result
+from tests.golden.reference import reference_metrics, reference_timeline
+from tests.unit.scenario.samples import built
+
+
+def result(*, fits: bool = True, holds: bool = True) -> Result:
+    spans = reference_timeline()
+    metrics = reference_metrics(spans)
+    return Result(
+        metrics=replace(metrics, memory=replace(metrics.memory, fits=fits)),
+        spans=spans,
+        checks=(CheckResult(check="mfu >= 0.1", value=0.2, holds=holds),),
+        time_to_train_s=None,
+        scenario_hash="0123abcd",
+        resolved={"name": "reference"},
+        built=built(),
+        seed=0,
+    )
+
+
+def test_every_metric_is_an_attribute() -> None:
+    made = result()
+
+    for name in Metrics.__dataclass_fields__:
+        assert getattr(made, name) == getattr(made.metrics, name)
+
+
+def test_another_attribute_does_not_exist() -> None:
+    with pytest.raises(AttributeError, match="'Result' has no attribute 'step_time'"):
+        _ = result().step_time
+
+
+def test_the_document_is_that_of_the_metrics_and_what_was_asked() -> None:
+    made = result()
+
+    document = json.loads(json.dumps(made.to_dict()))
+
+    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "checks", "scenario_hash"]
+    assert document["schema_version"] == 1
+    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "holds": True}]
+    assert document["memory"]["by_stage"][0]["stage"] == 0
+
+
+@pytest.mark.parametrize(("fits", "holds", "ok"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_it_is_well_when_it_fits_and_every_check_holds(fits: bool, holds: bool, ok: bool) -> None:
+    assert result(fits=fits, holds=holds).ok is ok
+
+
+def test_the_timeline_is_a_frame_with_one_row_for_each_span() -> None:
+    made = result()
+
+    frame = made.timeline()
+
+    assert len(frame) == len(made.spans.spans)
+    assert list(frame.columns)[:9] == ["rank_class", "stream", "kind", "name", "micro_batch", "start_s", "end_s", "bytes", "flops"]

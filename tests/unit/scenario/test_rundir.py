@@ -1,0 +1,165 @@
+"""The run directory: complete or not there, and the same bytes every time but for the manifest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clustersim.documents.text import parse_document
+from clustersim.errors import ScenarioError
+from clustersim.scenario import rundir
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run
+from clustersim.scenario.rundir import results_document, write_run_directory
+from tests.unit.scenario.samples import TEXT, small
+
+FILES = [
+    "breakdown.csv", "links.csv", "manifest.json", "memory.csv", "plots/breakdown.png", "plots/memory.png", "plots/pipeline.png",
+    "resolved.yaml", "results.json", "scenario.yaml", "summary.md", "trace.json.gz",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return run(small())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_folder_is_named_after_the_scenario_and_its_hash(result: Result, tmp_path: Path) -> None:
+    assert write_run_directory(result, tmp_path, plots=False) == tmp_path / "small" / result.scenario_hash
+
+
+def test_every_promised_file_is_there(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path)
+
+    assert sorted(contents(folder)) == FILES
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"] == [
+        *(name for name in FILES if name != "manifest.json"),
+        "manifest.json",
+    ]
+
+
+def test_a_repeated_run_writes_the_same_bytes(tmp_path: Path) -> None:
+    first = contents(write_run_directory(run(small()), tmp_path / "a"))
+    second = contents(write_run_directory(run(small()), tmp_path / "b"))
+
+    assert {name for name in first if first[name] != second[name]} <= {"manifest.json"}
+    assert list(first) == list(second)
+
+
+def test_plots_can_be_left_out(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path, plots=False)
+
+    assert sorted(contents(folder)) == [name for name in FILES if not name.startswith("plots/")]
+
+
+def test_the_scenario_is_kept_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("# mine\n" + TEXT, encoding="utf-8")
+
+    folder = write_run_directory(run(path, set=["strategy.tp=4"]), tmp_path, plots=False)
+
+    assert (folder / "scenario.yaml").read_text(encoding="utf-8") == "# mine\n" + TEXT
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["overrides"] == ["strategy.tp=4"]
+
+
+def test_the_resolved_scenario_gives_the_same_results_and_the_same_hash(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path, plots=False)
+
+    again = run(folder / "resolved.yaml")
+
+    assert again.scenario_hash == result.scenario_hash
+    # The flags differ: a figure that the scenario gives is no longer the profile's, with the profile's doubts.
+    assert {**results_document(again), "flags": []} == {**results_document(result), "flags": []}
+    assert (
+        load_scenario(folder / "resolved.yaml").document.data
+        == parse_document((folder / "resolved.yaml").read_text(encoding="utf-8"), "x").data
+    )
+
+
+def test_the_results_are_the_document_without_the_wall_time(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path, plots=False)
+    kept = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    document = json.loads(json.dumps(result.to_dict()))
+
+    wall_s = document["engine"].pop("wall_s")
+
+    assert kept == document
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["engine_wall_s"] == wall_s
+
+
+def test_the_trace_is_compressed_json_without_a_time_in_its_header(result: Result, tmp_path: Path) -> None:
+    raw = (write_run_directory(result, tmp_path, plots=False) / "trace.json.gz").read_bytes()
+
+    assert raw[4:8] == bytes(4)
+    assert json.loads(gzip.decompress(raw))["traceEvents"]
+
+
+def test_an_earlier_run_is_replaced_as_a_whole(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path, plots=False)
+    (folder / "stale.txt").write_text("old", encoding="utf-8")
+
+    write_run_directory(result, tmp_path, plots=False)
+
+    assert not (folder / "stale.txt").exists()
+    assert [path.name for path in folder.parent.iterdir()] == [result.scenario_hash]
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), MemoryError()])
+def test_an_interruption_leaves_nothing_behind(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(rundir, "_manifest", failing(error))
+
+    with pytest.raises(type(error)):
+        write_run_directory(result, tmp_path / "runs", plots=False)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_keeps_the_earlier_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(write_run_directory(result, tmp_path, plots=False))
+    monkeypatch.setattr(rundir, "_manifest", failing(KeyboardInterrupt()))
+
+    with pytest.raises(KeyboardInterrupt):
+        write_run_directory(result, tmp_path, plots=False)
+
+    assert contents(tmp_path / "small" / result.scenario_hash) == before
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [result.scenario_hash]
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(result: Result, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file", encoding="utf-8")
+
+    with pytest.raises(ScenarioError, match=r"cannot write the run directory .*runs.*; choose another folder with --out"):
+        write_run_directory(result, tmp_path / "runs")
+
+    assert (tmp_path / "runs").read_text(encoding="utf-8") == "a file"
+
+
+def test_the_manifest_alone_holds_times_and_versions(result: Result, tmp_path: Path) -> None:
+    folder = write_run_directory(result, tmp_path, plots=False)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+    assert set(manifest["versions"]) == {"clustersim", "python", *rundir.LIBRARIES}
+    assert all(manifest["versions"].values())
+    assert manifest["written_at"].endswith("+00:00")
+    for name in ("results.json", "resolved.yaml", "summary.md"):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert "written_at" not in text
+        assert manifest["written_at"][:10] not in text

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from clustersim.scenario.run import run
+from clustersim.scenario.verdict import markdown_verdict, verdict_lines
+
+SMALL = ["training.global_batch_size=64"]
+
+
+def test_a_step_without_budget_and_checks_has_no_verdict() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
+
+    assert verdict_lines(result) == []
+    assert markdown_verdict(result) == ""
+
+
+def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "training.tokens=1T", "checks=[]"])
+
+    assert verdict_lines(result)[1] == "Whole training"
+    assert verdict_lines(result)[2].startswith("  1T tokens take ")
+    assert "## Whole training" in markdown_verdict(result)
+
+
+def test_a_check_says_whether_it_holds_and_its_value() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=['mfu <= 0.0001', 'mfu >= 0.0001']"])
+
+    lines = verdict_lines(result)
+
+    assert lines[1] == "Checks"
+    assert lines[2].startswith("  FALSE  mfu <= 0.0001")
+    assert lines[3].startswith("  holds  mfu >= 0.0001")
+    assert "| false |" in markdown_verdict(result)
