@@ -1,0 +1,179 @@
+"""Published measurements: one file for each source, each row a scenario and what was measured on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.merging import merged
+from clustersim.documents.text import Document, read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.schema import Checked
+from clustersim.scenario.schema import NAME_PATTERN
+from clustersim.units.fields import FlopsPerSecond, PositiveRatio, Seconds
+
+Quality = Literal["A", "B"]
+QUALITIES: Final[tuple[Quality, ...]] = ("A", "B")
+"""A: the source says all that matters; B: one or two things had to be assumed."""
+
+Sentence = Annotated[str, StringConstraints(min_length=1)]
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
+Address = Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
+Share = Annotated[PositiveRatio, Field(le=1.0)]
+_SUFFIXES: Final = (".yaml", ".yml")
+
+
+class PlaceSpec(Checked):
+    """Where in a source a row stands."""
+
+    table: Sentence
+    row: Sentence
+    url: Address | None = None
+    """Where it is not in the source of the file itself."""
+
+
+class MeasuredSpec(Checked):
+    """What was measured; the step time is what predictions are compared with."""
+
+    step_time: Annotated[Seconds, Field(gt=0)]
+    hardware_rate: Annotated[FlopsPerSecond, Field(gt=0)] | None = None
+    """FLOPs that one GPU did in a second, those of recomputation included."""
+    mfu: Share | None = None
+
+
+class RowSpec(Checked):
+    """One run that somebody has timed."""
+
+    id: Name
+    source: PlaceSpec
+    quality: Quality
+    measured: MeasuredSpec
+    derived_from: Sentence | None = None
+    """What the step time was computed from, where the source does not print it."""
+    assumed: list[Sentence] = Field(default=[])
+    """What the source does not say about this run, and what was taken instead."""
+    scenario: dict[str, JsonValue]
+    """Put on top of what all rows have in common."""
+
+
+class SourceSpec(Checked):
+    """``scenarios/published/<source>.yaml``."""
+
+    source_id: Name
+    title: Sentence
+    urls: list[Address] = Field(min_length=1)
+    retrieved: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    notes: list[Sentence] = Field(default=[])
+    conventions: dict[str, Sentence] = Field(default={})
+    """Why a key of the scenarios has the value that it has, by dotted key."""
+    common: dict[str, JsonValue] = Field(default={})
+    rows: list[RowSpec] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> SourceSpec:
+        first: dict[str, int] = {}
+        for index, row in enumerate(self.rows):
+            if row.id in first:
+                raise ScenarioError(
+                    f"'{row.id}' is the id of row {first[row.id]} already", field=f"rows.{index}.id", hint="give each row its own"
+                )
+            first[row.id] = index
+        return self
+
+    @model_validator(mode="after")
+    def _check_conventions(self) -> SourceSpec:
+        known = list(dict.fromkeys(key for row in self.rows for key in _dotted(merged(self.common, row.scenario))))
+        for key in self.conventions:
+            if key not in known:
+                raise ScenarioError(f"no row sets '{key}'", field="conventions", hint=choices_hint(key, known))
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSource:
+    """A checked source, and the document it came from."""
+
+    spec: SourceSpec
+    document: Document
+
+    def scenario(self, index: int) -> dict[str, JsonValue]:
+        """Return the whole scenario of a row."""
+        row = self.spec.rows[index]
+        return merged(self.spec.common, {"name": row.id, **row.scenario})
+
+    def located(self, error: ScenarioError, index: int) -> ScenarioError:
+        """Return an error about the scenario of a row with the place, in the row or in what all rows share, that it came from."""
+        if error.place is not None and error.place.line is not None:
+            return error  # it is in another file, such as that of a model
+        field = error.field.split(".") if error.field else []
+        in_row: tuple[str | int, ...] = ("rows", index, "scenario")
+        shared = not _holds(self.spec.rows[index].scenario, field) and _holds(self.spec.common, field)
+        path = ("common", *field) if shared else (*in_row, *field)
+        return ScenarioError(error.message, field=".".join(str(part) for part in path), hint=error.hint, place=self.document.place(path))
+
+
+def source_names() -> tuple[str, ...]:
+    """Return the names of the shipped sources in alphabetical order."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def read_source(name: str | Path) -> PublishedSource:
+    """Return a source.
+
+    Parameters
+    ----------
+    name
+        Of a shipped source, or the path of a file of the same form.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such source, or its file cannot be used.
+    """
+    document = read_document(_find(name))
+    spec = validate_document(SourceSpec, document)
+    stem = Path(document.name).stem
+    if spec.source_id != stem:
+        message = f"'{spec.source_id}' is not the name of the file"
+        raise ScenarioError(message, field="source_id", hint=f"write '{stem}'", place=document.place(("source_id",)))
+    return PublishedSource(spec=spec, document=document)
+
+
+def value_at(data: dict[str, JsonValue], key: str) -> JsonValue:
+    """Return the value at a dotted key, or None."""
+    value: JsonValue = data
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _find(name: str | Path) -> Path:
+    if isinstance(name, Path) or name.endswith(_SUFFIXES) or "/" in name:
+        return Path(name)
+    known = source_names()
+    if name not in known:
+        raise ScenarioError(f"unknown source '{name}'", hint=choices_hint(name, known))
+    return _folder() / f"{name}.yaml"
+
+
+def _folder() -> Path:
+    return data_path("scenarios") / "published"
+
+
+def _holds(data: dict[str, JsonValue], path: list[str]) -> bool:
+    return bool(path) and value_at(data, ".".join(path)) is not None
+
+
+def _dotted(data: dict[str, JsonValue], prefix: str = "") -> list[str]:
+    """Return the dotted keys of everything in nested mappings, mappings included."""
+    keys: list[str] = []
+    for key, value in data.items():
+        keys.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            keys += _dotted(value, f"{prefix}{key}.")
+    return keys

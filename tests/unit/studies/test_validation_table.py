@@ -1,0 +1,120 @@
+"""Validation results as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clustersim.report.metrics import Parallelism
+from clustersim.studies.published import Validation, summarise, validate
+from clustersim.studies.validation_table import (
+    error_text,
+    fitted_text,
+    layout_text,
+    markdown_page,
+    measured_text,
+    memory_text,
+    predicted_text,
+    share_text,
+    summary_table,
+    summary_text,
+)
+from tests.unit.studies.samples import ROW, TEXT, rows, write
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.fixture
+def validation(tmp_path: Path) -> Validation:
+    return validate([write(tmp_path)])
+
+
+def test_a_layout_is_tensor_by_pipeline_by_data_parallel() -> None:
+    assert layout_text(replace(ROW, parallelism=Parallelism(dp=4, tp=8, pp=12, cp=1, ep=1))) == "8x12x4"
+
+
+def test_a_measurement_keeps_its_digits_and_is_marked_where_it_was_derived() -> None:
+    assert measured_text(replace(ROW, measured_s=13.75)) == "13.75 s"
+    assert measured_text(replace(ROW, measured_s=24.817, derived_from="a rate")) == "24.82 s*"
+
+
+def test_a_prediction_has_as_many_digits_as_a_measurement() -> None:
+    assert predicted_text(replace(ROW, predicted_s=31.0939)) == "31.09 s"
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [(0.0207, 1, "+2.1 %"), (-0.0669, 2, "-6.69 %"), (-0.0001, 1, "+0.0 %"), (0.0001, 1, "+0.0 %"), (1.5, 1, "+150.0 %")],
+)
+def test_an_error_has_a_sign_unless_it_rounds_to_nothing(fraction: float, digits: int, text: str) -> None:
+    assert error_text(fraction, digits) == text
+
+
+def test_a_share_has_no_sign() -> None:
+    assert share_text(0.0323) == "3.2 %"
+
+
+def test_a_summary_is_one_sentence() -> None:
+    assert summary_text(summarise(rows(-0.06, 0.02, 0.01))) == (
+        "3 rows: mean absolute error 3.0 %, median 2.0 %, mean with its sign -1.0 %, worst -6.0 % (row-0)"
+    )
+    assert summary_text(summarise(rows(0.02))).startswith("1 row: ")
+
+
+def test_rows_that_are_predicted_not_to_fit_are_named() -> None:
+    good, bad = rows(0.0, 0.0)
+
+    assert memory_text(summarise([good])) == "wrongly predicted not to fit: none"
+    assert memory_text(summarise([good, replace(bad, fits=False)])) == "wrongly predicted not to fit: row-1"
+
+
+def test_what_was_fitted_to_a_source_is_said(validation: Validation) -> None:
+    (source,) = validation.sources
+
+    assert fitted_text(source) == "no calibration constant was fitted to this source"
+    assert "ampere.memory_fraction" in fitted_text(replace(source, fitted=("ampere.memory_fraction",)))
+
+
+def test_the_summary_table_has_a_line_for_each_source_and_one_for_all(validation: Validation) -> None:
+    header, rule, source, everything = summary_table(validation).splitlines()
+
+    assert cells(header)[0] == "source"
+    assert set(rule) == {"|", "-", ":"}
+    assert cells(source)[:3] == ["`small`", "2", share_text(validation.summary.mean_absolute_error_fraction)]
+    assert cells(everything)[0] == "all"
+    assert {line.count("|") for line in (header, rule, source, everything)} == {7}
+
+
+def test_the_page_has_a_line_for_each_row_with_its_place_in_the_source(validation: Validation) -> None:
+    page = markdown_page(validation)
+
+    (one,) = [cells(line) for line in page.splitlines() if line.startswith("| one ")]
+    (two,) = [cells(line) for line in page.splitlines() if line.startswith("| two ")]
+    row = validation.sources[0].rows[0]
+    assert one == [
+        "one", "model", "16", "2x2x4", "1", "100 ms", predicted_text(row), error_text(row.error_fraction, 2), "yes", "A", "table 1, first",
+    ]  # fmt: skip
+    assert two[5] == r"200 ms\*"
+    assert r"\* not printed, but derived from the rate." in page
+    assert 'A. Author, "Timings", 2024: <https://example.org/paper>.' in page
+
+
+def test_a_source_without_derived_step_times_has_no_footnote(tmp_path: Path) -> None:
+    page = markdown_page(validate([write(tmp_path, TEXT.replace("    derived_from: the rate\n", ""))]))
+
+    assert "derived" not in page
+
+
+def test_a_row_that_does_not_fit_says_so(tmp_path: Path) -> None:
+    validation = validate([write(tmp_path)])
+    (source,) = validation.sources
+    misfit = replace(source.rows[0], fits=False)
+
+    page = markdown_page(Validation(sources=(replace(source, rows=(misfit,)),), summary=summarise([misfit])))
+
+    assert "Rows wrongly predicted not to fit: one." in page
+    assert "| no | A |" in page
