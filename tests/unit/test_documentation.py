@@ -1,0 +1,128 @@
+"""The documentation keeps up with the code: every key, command and result is described, and every example works."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import BaseModel
+
+from clustersim.cli.app import app, main
+from clustersim.report.metrics import Metrics
+from clustersim.scenario.schema import ScenarioSpec
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+SCENARIO_BLOCK = re.compile(r"^```yaml\n(version: 1\n.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]+\.md)")
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def parts_of(annotation: object) -> Iterator[object]:
+    """Yield the annotation and everything inside its unions, tuples and `Annotated`."""
+    yield annotation
+    for inner in typing.get_args(annotation):
+        yield from parts_of(inner)
+
+
+def scenario_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all keys that hold no further mapping."""
+    for name, field in model.model_fields.items():
+        parts = [part for part in parts_of(field.annotation) if isinstance(part, type) and not isinstance(part, types.GenericAlias)]
+        # A node that is described whole repeats the keys of the cluster.
+        inner = None if name == "node" else next((part for part in parts if issubclass(part, BaseModel)), None)
+        if inner is None:
+            yield f"{prefix}{name}"
+        else:
+            yield from scenario_keys(inner, f"{prefix}{name}.")
+
+
+def result_keys(record: type, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all figures of a result; a list is marked with []."""
+    hints = typing.get_type_hints(record)
+    for field in dataclasses.fields(record):
+        hint = hints[field.name]
+        record_inside = next((part for part in parts_of(hint) if isinstance(part, type) and dataclasses.is_dataclass(part)), None)
+        mark = "[]" if typing.get_origin(hint) is tuple else ""
+        if record_inside is None:
+            yield f"{prefix}{field.name}"
+        else:
+            yield from result_keys(record_inside, f"{prefix}{field.name}{mark}.")
+
+
+def documented_results() -> set[str]:
+    """Return the keys of the tables; `a.b`, `.c` in one cell stands for a.b and a.c."""
+    found: set[str] = set()
+    for line in page("reference/results.md").splitlines():
+        names = re.findall(r"`([\w.\[\]]+)`", line.split("|")[1]) if line.startswith("| `") else []
+        for name in names:
+            found.add(names[0].rpartition(".")[0] + name if name.startswith(".") else name)
+    return found
+
+
+def test_every_key_of_a_scenario_is_described() -> None:
+    described = set(re.findall(r"`([\w.]+)`", page("reference/scenario.md")))
+
+    keys = set(scenario_keys(ScenarioSpec))
+
+    assert len(keys) > 60
+    assert keys - described == set()
+
+
+def test_no_key_is_described_that_a_scenario_does_not_have() -> None:
+    keys = set(scenario_keys(ScenarioSpec))
+    described = set(re.findall(r"`((?:cluster|training|strategy|cost|reliability)\.\w[\w.]*)`", page("reference/scenario.md")))
+
+    assert described - keys == set()
+
+
+def test_every_key_of_a_result_is_described_and_no_other() -> None:
+    keys = set(result_keys(Metrics))
+    files = {name for name in documented_results() if name.endswith((".yaml", ".json", ".md", ".csv", ".gz"))}
+
+    assert documented_results() - files == keys
+
+
+def test_every_command_is_described() -> None:
+    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
+
+    described = re.findall(r"^## `clustersim (\w+)", page("reference/cli.md"), re.MULTILINE)
+
+    assert sorted(described) == sorted(commands)
+
+
+@pytest.mark.parametrize("command", ["run", "show", "init", "schema"])
+def test_every_option_of_a_command_is_described(command: str) -> None:
+    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
+    options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]
+
+    section = page("reference/cli.md").partition(f"## `clustersim {command}")[2].partition("\n## ")[0]
+
+    assert [option for option in options if option not in section and option != "--help"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(f"{path.relative_to(DOCS)}-{index}", text) for path in PAGES for index, text in enumerate(SCENARIO_BLOCK.findall(path.read_text()))],
+)
+def test_every_scenario_in_the_documentation_can_be_laid_out(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text, encoding="utf-8")
+
+    assert main(["run", str(file), "--dry-run", "--quiet"]) == 0, name
+
+
+@pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
+def test_no_page_links_to_a_page_that_does_not_exist(path: Path) -> None:
+    links = LINK.findall(path.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (path.parent / link).is_file()] == []
