@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clustersim.engine.collection import collection_paused
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
@@ -41,8 +42,9 @@ def simulate(plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag]) 
     """
     calibration = calibration_for(cluster.node.accelerator)
     machine = Machine(cluster=cluster, kernels=_kernel_model(plan, cluster, calibration), calibration=calibration)
-    timeline, uneven = replay(lower(plan), machine)
-    parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
+    with collection_paused():
+        timeline, uneven = replay(lower(plan), machine)
+        parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*_calibration_flags(calibration), *_model_flags(plan))
     all_flags = [*flags, *assumed, *_uneven_flags(uneven)]
     step_s, n_ranks, strategy = timeline.step_time_s, cluster.n_ranks, plan.strategy

@@ -14,7 +14,7 @@ from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Pipeline, compute_lane
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, numerics
 from clustersim.strategy.sharded import lower_sharded_passes
@@ -79,7 +79,7 @@ class _Lowering:
             pair_bytes=self._activation_bytes() / strategy.tp,
             overlap=strategy.overlap_p2p,
         )
-        orders = SCHEDULES[strategy.schedule](strategy.pp, plan.n_micro_batches, strategy.virtual_stages)
+        orders = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)
         for stage, order in enumerate(orders):
             self._add_stage(pipeline, stage, order)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ELEMENT_BYTES, FP32_BYTES, ModelChunk, local_shape, model_chunks, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
@@ -105,7 +105,7 @@ def stage_memory(plan: Plan, stage: int) -> StageHolds:
     strategy, number = plan.strategy, numerics(plan)
     parameters = stage_parameters(plan, stage)
     chunks = model_chunks(plan)[stage]
-    order = SCHEDULES[strategy.schedule](strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[stage]
+    order = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[stage]
     kept, whole = layer_activation_bytes(plan)
     in_flight = peak_in_flight(order, [chunk_activation_bytes(plan, chunk) for chunk in chunks])
     shards = strategy.dp * strategy.cp

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules import SCHEDULES, stage_orders
 from clustersim.strategy.schedules.order import Pass, backward, forward, peak_in_flight
 
 
@@ -30,3 +30,9 @@ def test_every_schedule_of_the_table_gives_each_stage_an_order(name: str) -> Non
     orders = SCHEDULES[name](4, 8, 1)
 
     assert [len(order) for order in orders] == [16] * 4
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
+def test_lowering_and_memory_are_given_the_order_of_the_schedule(schedule: str) -> None:
+    assert stage_orders(schedule, 2, 4, 2) == SCHEDULES[schedule](2, 4, 2)
+    assert stage_orders(schedule, 2, 4, 2) is stage_orders(schedule, 2, 4, 2)
