@@ -57,6 +57,9 @@ _KIND_LABELS: Final = {
     "idle": "idle",
 }
 
+_LEAST_TICK_PX = 1.0
+"""Narrowest mark of a transfer: less would be drawn or left out by where it falls between two pixels."""
+
 Stretch = tuple[int, float, float, float, float]
 """Row, start and end in seconds, upper and lower edge within a row of height 1."""
 
@@ -90,9 +93,11 @@ class _Chart:
         row, upper, lower = table[which, 0], table[which, 3], table[which, 4]
         return np.stack([left, right, row + lower, row + upper], axis=1), which
 
-    def draw(self, stretches: Sequence[Stretch], colour: str) -> None:
-        """Draw stretches in one colour, without edges."""
-        add_boxes(self.ax, self.boxes(stretches)[0], colour)
+    def draw(self, stretches: Sequence[Stretch], colour: str, *, least_px: float = 0.0) -> None:
+        """Draw stretches in one colour, without edges; none narrower than ``least_px``, so that short ones all show or none."""
+        boxes = self.boxes(stretches)[0]
+        boxes[:, 1] = np.maximum(boxes[:, 1], boxes[:, 0] + least_px / self.px_per_s)
+        add_boxes(self.ax, boxes, colour)
 
 
 def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
@@ -227,7 +232,7 @@ def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Ite
         for kind, pieces in zip(stretches, split_by(span, busy[span.rank_class]), strict=True):
             stretches[kind] += [(span.rank_class, start, end, upper, upper + 0.85 * height) for start, end in pieces]
     for kind, found in stretches.items():
-        chart.draw(found, palette.KIND_COLOURS[kind])
+        chart.draw(found, palette.KIND_COLOURS[kind], least_px=_LEAST_TICK_PX)
     return [kind for kind, found in stretches.items() if found]
 
 
@@ -296,7 +301,7 @@ def _subtitle(chart: _Chart, metrics: Metrics) -> str:
     if chart.n_chunks > 1:
         parts.append("lighter cells are later model chunks")
     if chart.lanes:
-        parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication")
+        parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication, short ones widened to a pixel")
     return "; ".join(parts)
 
 
