@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def collection_paused() -> Iterator[None]:
+def collection_paused() -> Generator[None]:
     """Pause the cyclic garbage collector, and go on with it afterwards if it was on.
 
     Tasks, events and spans refer to each other without cycles and are freed by their counts; looking through hundreds of

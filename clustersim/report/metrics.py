@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from clustersim.trace.timeline import EngineStats
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
@@ -83,17 +85,6 @@ class TierUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReport:
-    """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
-
-    events: int
-    ranks: int
-    rank_classes: int
-    folded: bool
-    wall_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """One training step in numbers; field names and order are those of `run --json`."""
 
@@ -116,7 +107,8 @@ class Metrics:
     bubble_fraction: float
     memory: Memory
     links: tuple[TierUse, ...]
-    engine: EngineReport
+    engine: EngineStats
+    """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
     flags: tuple[Flag, ...]
 
     def to_dict(self) -> dict[str, object]:

@@ -12,7 +12,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.kernels.model import KernelModel
 from clustersim.report.measure import breakdown, tier_use
-from clustersim.report.metrics import EngineReport, Flag, Memory, Metrics, Parallelism, StageMemory
+from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_memory
@@ -71,13 +71,7 @@ def simulate(plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag]) 
         bubble_fraction=parts.bubble / step_s,
         memory=memory_report(plan, cluster),
         links=tier_use(timeline, _links_per_tier(cluster)),
-        engine=EngineReport(
-            events=timeline.engine.events,
-            ranks=timeline.engine.ranks,
-            rank_classes=timeline.engine.rank_classes,
-            folded=timeline.engine.folded,
-            wall_s=timeline.engine.wall_s,
-        ),
+        engine=timeline.engine,
         flags=tuple(all_flags),
     )
     return metrics, timeline

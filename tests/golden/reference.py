@@ -12,7 +12,6 @@ from functools import cache
 from clustersim.report.metrics import (
     Breakdown,
     ByDimension,
-    EngineReport,
     Flag,
     Memory,
     Metrics,
@@ -322,7 +321,7 @@ def reference_metrics(timeline: Timeline, *, capacity_bytes: float = 80e9, scena
             )
             for link in timeline.links
         ),
-        engine=EngineReport(events=4321, ranks=gpus, rank_classes=n_stages, folded=True, wall_s=0.25),
+        engine=EngineStats(events=4321, ranks=gpus, rank_classes=n_stages, folded=True, wall_s=0.25),
         flags=(
             Flag(code="uncalibrated", message="no measurements for this accelerator; efficiencies of its generation are used"),
             Flag(code="assumed_sources", message="the latency of the leaf switch was only remembered"),

@@ -11,57 +11,14 @@ from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
+from tests.unit.workload import factories as workload
 
-GPT = Transformer(
-    name="gpt",
-    n_layers=16,
-    hidden_size=512,
-    n_heads=8,
-    n_kv_heads=8,
-    head_dim=64,
-    intermediate_size=2048,
-    vocab_size=8192,
-    max_positions=256,
-    tied_embeddings=True,
-    gated_mlp=False,
-    normalization="layernorm",
-    position="learned",
-    linear_bias=True,
-    qkv_bias=True,
-    mlp_bias=True,
-    causal=True,
-    dropout=True,
-)
-"""GPT-2's kind of model: four times as wide in the MLP, with biases, dropout and a tied head."""
+_SIZES = {"n_layers": 16, "hidden_size": 512, "n_heads": 8, "head_dim": 64, "vocab_size": 8192, "max_positions": 256}
+"""Sizes that tensor and pipeline parallelism can divide."""
 
-LLAMA = replace(
-    GPT,
-    name="llama",
-    n_kv_heads=4,
-    intermediate_size=1536,
-    tied_embeddings=False,
-    gated_mlp=True,
-    normalization="rmsnorm",
-    position="rope",
-    linear_bias=False,
-    qkv_bias=False,
-    mlp_bias=False,
-    dropout=False,
-)
-"""Grouped key and value heads, a gated MLP, a head of its own."""
-
-BERT = replace(
-    GPT,
-    name="bert",
-    n_token_types=2,
-    embedding_normalization=True,
-    final_normalization=False,
-    pooler=True,
-    head_bias=True,
-    head_transform=True,
-    causal=False,
-)
-"""An encoder with every part that GPT lacks."""
+GPT = replace(workload.GPT, n_kv_heads=8, intermediate_size=2048, **_SIZES)
+LLAMA = replace(workload.LLAMA, n_kv_heads=4, intermediate_size=1536, **_SIZES)
+BERT = replace(workload.BERT, n_kv_heads=8, intermediate_size=2048, **_SIZES)
 
 TRAINING = Training(
     global_batch_size=16,

@@ -23,56 +23,7 @@ from clustersim.workload.parameters import (
     qk_norm_parameters,
     total_parameters,
 )
-from clustersim.workload.transformer import Transformer
-
-GPT = Transformer(
-    name="gpt",
-    n_layers=3,
-    hidden_size=64,
-    n_heads=4,
-    n_kv_heads=4,
-    head_dim=16,
-    intermediate_size=256,
-    vocab_size=1000,
-    max_positions=128,
-    tied_embeddings=True,
-    gated_mlp=False,
-    normalization="layernorm",
-    position="learned",
-    linear_bias=True,
-    qkv_bias=True,
-    mlp_bias=True,
-    causal=True,
-    dropout=True,
-)
-
-LLAMA = replace(
-    GPT,
-    name="llama",
-    n_kv_heads=2,
-    intermediate_size=176,
-    tied_embeddings=False,
-    gated_mlp=True,
-    normalization="rmsnorm",
-    position="rope",
-    linear_bias=False,
-    qkv_bias=False,
-    mlp_bias=False,
-    dropout=False,
-)
-
-BERT = replace(
-    GPT,
-    name="bert",
-    n_token_types=2,
-    embedding_normalization=True,
-    final_normalization=False,
-    pooler=True,
-    head_bias=True,
-    head_transform=True,
-    causal=False,
-    published_scope="backbone",
-)
+from tests.unit.workload.factories import BERT, GPT, LLAMA
 
 
 def gpt_checkpoint() -> Iterator[tuple[int, ...]]:
