@@ -219,7 +219,7 @@ def test_notes_of_a_file_stay_when_one_is_added() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
-        ("default: 0.788", "bf16: 0.788", "gemm.sustained_fraction.default"),
+        ("default: 0.794", "bf16: 0.794", "gemm.sustained_fraction.default"),
         ("nvlink: 0.77, ", "", "network.efficiency.nvlink"),
     ],
 )
