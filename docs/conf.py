@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import clustersim
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "clustersim"
 author = "The clustersim authors"
 project_copyright = author
 version = release = clustersim.__version__
 
-extensions = ["myst_parser", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "mathml"]
+html_math_renderer = "mathml"
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
@@ -18,3 +24,5 @@ nitpicky = True
 html_theme = "furo"
 html_title = f"clustersim {version}"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["equations.css"]
