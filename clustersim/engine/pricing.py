@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import fsum
 
 from clustersim.engine.traffic import Traffic
 from clustersim.kernels.model import KernelModel
@@ -99,7 +100,7 @@ class Pricing:
             work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped) else None
             collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
             if work is not None:
-                flops = sum(kernel.flops for kernel in work.kernels)
+                flops = fsum(kernel.flops for kernel in work.kernels)
                 price.flops += block.repeat * flops
                 if work.phase == "recompute":
                     price.recompute_s += block.repeat * quote.compute_s

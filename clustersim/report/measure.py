@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from clustersim.report.metrics import Breakdown, ByDimension, TierUse
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
@@ -101,8 +102,8 @@ def class_times(spans: Sequence[Span], step_time_s: float, *, sends_block: bool)
             rest += left
         gaps = rest
         _add(times.exposed, dimension, exposed_s)
-        _add(times.hidden, dimension, sum(end - start for start, end in in_flight) - exposed_s)
-    times.idle = sum(end - start for start, end in gaps)
+        _add(times.hidden, dimension, fsum(end - start for start, end in in_flight) - exposed_s)
+    times.idle = fsum(end - start for start, end in gaps)
     return times
 
 
@@ -164,7 +165,7 @@ class _Mean:
         return cls(tuple(each.n_ranks / total for each in classes))
 
     def of(self, values: Sequence[float]) -> float:
-        return sum(weight * value for weight, value in zip(self.weights, values, strict=True))
+        return fsum(weight * value for weight, value in zip(self.weights, values, strict=True))
 
     def by_dimension(self, accounts: Sequence[Mapping[str, float]]) -> ByDimension:
         means = {dimension: self.of([account.get(dimension, 0.0) for account in accounts]) for dimension in DIMENSIONS}
@@ -182,7 +183,7 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
     uses: list[TierUse] = []
     for tier, (n_links, bandwidth_bytes_per_s) in links_per_tier.items():
         cells = [link for link in timeline.links if link.tier == tier]
-        carried = sum(link.bytes * link.n_links for link in cells)
+        carried = fsum(link.bytes * link.n_links for link in cells)
         if n_links == 0:
             continue
         mean = carried / (bandwidth_bytes_per_s * timeline.step_time_s) if timeline.step_time_s > 0.0 else 0.0

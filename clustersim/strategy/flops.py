@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import fsum
 
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_shape, model_chunks, numerics
@@ -16,7 +17,7 @@ BACKWARD_FACTOR = 2.0
 
 
 def _forward(operators: Iterable[Operator]) -> float:
-    return sum(operator.forward_flops for operator in operators)
+    return fsum(operator.forward_flops for operator in operators)
 
 
 def _undivided(plan: Plan) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, fsum
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +42,7 @@ def layers_per_bucket(plan: Plan) -> int:
 def layer_gradient_bytes(plan: Plan) -> float:
     """Return the bytes of one layer's gradients on one rank."""
     number = numerics(plan)
-    return sum(operator.parameters for operator in layer_operators(plan.model, local_shape(plan), number)) * number.gradient_bytes
+    return fsum(operator.parameters for operator in layer_operators(plan.model, local_shape(plan), number)) * number.gradient_bytes
 
 
 def gradient_collective(plan: Plan, group: Group, size_bytes: float) -> Collective:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 from types import MappingProxyType
 from typing import Final
 
@@ -40,7 +41,7 @@ class StageHolds:
 
 
 def _count(operators: tuple[Operator, ...]) -> float:
-    return sum(operator.parameters for operator in operators)
+    return fsum(operator.parameters for operator in operators)
 
 
 def chunk_parameters(plan: Plan, chunk: ModelChunk) -> float:
@@ -58,7 +59,7 @@ def chunk_parameters(plan: Plan, chunk: ModelChunk) -> float:
 
 def stage_parameters(plan: Plan, stage: int) -> float:
     """Return the parameters that one rank of a stage holds."""
-    return sum(chunk_parameters(plan, chunk) for chunk in model_chunks(plan)[stage])
+    return fsum(chunk_parameters(plan, chunk) for chunk in model_chunks(plan)[stage])
 
 
 def layer_activation_bytes(plan: Plan) -> tuple[float, float]:
@@ -69,12 +70,12 @@ def layer_activation_bytes(plan: Plan) -> tuple[float, float]:
     """
     shapes = plan.model, local_shape(plan), numerics(plan)
     operators = layer_operators(*shapes)
-    whole = sum(operator.saved_bytes for operator in operators)
+    whole = fsum(operator.saved_bytes for operator in operators)
     match plan.strategy.recompute:
         case "none":
             return whole, whole
         case "selective":
-            return whole - sum(operator.selective_bytes for operator in operators), whole
+            return whole - fsum(operator.selective_bytes for operator in operators), whole
         case "full":
             return shapes[1].sequence_rows * plan.model.hidden_size * shapes[2].element_bytes, whole
 
@@ -84,7 +85,7 @@ def chunk_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
     shapes = plan.model, local_shape(plan), numerics(plan)
     kept, _ = layer_activation_bytes(plan)
     ends = (embedding_operators(*shapes) if chunk.first else ()) + (head_operators(*shapes) if chunk.last else ())
-    return chunk.n_layers * kept + sum(operator.saved_bytes for operator in ends)
+    return chunk.n_layers * kept + fsum(operator.saved_bytes for operator in ends)
 
 
 def optimizer_bytes_per_parameter(plan: Plan) -> float:

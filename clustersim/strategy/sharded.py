@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, fsum
 
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Collective, CollectiveOp, Communicate, Compute, Group, Lane
@@ -107,9 +107,9 @@ class _Sharded:
         """Return the collective of one layer; embedding and head are gathered with the outer layers, half of them each."""
         shapes = self.plan.model, local_shape(self.plan), numerics(self.plan)
         weights = [operator.parameters for operator in layer_operators(*shapes) if operator.parameters]
-        ends = chunk_parameters(self.plan, self.chunk) - self.chunk.n_layers * sum(weights)
+        ends = chunk_parameters(self.plan, self.chunk) - self.chunk.n_layers * fsum(weights)
         number_bytes = shapes[2].element_bytes if op == "all_gather" else shapes[2].gradient_bytes
-        size_bytes = (sum(weights) + (ends / min(2, self.chunk.n_layers) if at_end else 0.0)) * number_bytes
+        size_bytes = (fsum(weights) + (ends / min(2, self.chunk.n_layers) if at_end else 0.0)) * number_bytes
         buckets = max(1, ceil(size_bytes / self.plan.strategy.data_parallel.bucket_bytes))
         # Weights are gathered parameter by parameter; gradients travel in buckets, of which a layer fills at least one.
         pieces = len(weights) if op == "all_gather" else buckets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import fsum
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def _across_sockets(cluster: WiredCluster, supply: FloatArray, demand: FloatArra
     n_sockets = len(supply)
     cuts: list[float] = []
     for sends in product((False, True), repeat=n_sockets):
-        cut = sum(float(demand[k]) if sends[k] else float(supply[k]) for k in range(n_sockets))
+        cut = fsum(float(demand[k]) if sends[k] else float(supply[k]) for k in range(n_sockets))
         for a in range(n_sockets):
             for b in range(n_sockets):
                 if sends[a] and not sends[b]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import fsum
 
 from clustersim.report.metrics import (
     Breakdown,
@@ -258,17 +259,17 @@ def stage_breakdown(timeline: Timeline, stage: int) -> dict[str, float]:
     compute = [span for span in spans if span.stream == "compute"]
     busy = sorted((span.start_s, span.end_s) for span in compute)
     parts = {
-        "compute": sum(span.compute_s for span in compute if span.kind in {"forward", "backward"}),
-        "tp": sum(seconds for span in compute for _, seconds in span.exposed_s),
-        "optimizer": sum(span.end_s - span.start_s for span in compute if span.kind == "optimizer"),
-        "host": sum(span.end_s - span.start_s for span in compute if span.kind == "host"),
+        "compute": fsum(span.compute_s for span in compute if span.kind in {"forward", "backward"}),
+        "tp": fsum(seconds for span in compute for _, seconds in span.exposed_s),
+        "optimizer": fsum(span.end_s - span.start_s for span in compute if span.kind == "optimizer"),
+        "host": fsum(span.end_s - span.start_s for span in compute if span.kind == "host"),
     }
     for dimension, stream in (("dp", "dp"), ("pp", "recv_")):
         pieces = [(span.start_s, span.end_s) for span in spans if span.stream.startswith(stream)]
         hidden_s = _overlap_s(pieces, busy)
         parts[f"hidden_{dimension}"] = hidden_s
-        parts[dimension] = sum(end - start for start, end in pieces) - hidden_s
-    known = sum(seconds for name, seconds in parts.items() if not name.startswith("hidden"))
+        parts[dimension] = fsum(end - start for start, end in pieces) - hidden_s
+    known = fsum(seconds for name, seconds in parts.items() if not name.startswith("hidden"))
     parts["bubble"] = max(0.0, timeline.step_time_s - known)
     return parts
 
@@ -277,14 +278,14 @@ def reference_metrics(timeline: Timeline, *, capacity_bytes: float = 80e9, scena
     """Return the metrics of a reference timeline, means over its stages."""
     n_stages = len(timeline.rank_classes)
     stages = [stage_breakdown(timeline, stage) for stage in range(n_stages)]
-    mean = {name: sum(parts[name] for parts in stages) / n_stages for name in stages[0]}
+    mean = {name: fsum(parts[name] for parts in stages) / n_stages for name in stages[0]}
     step_s = timeline.step_time_s
     gpus = timeline.engine.ranks
     n_micro_batches = 1 + max(span.micro_batch for span in timeline.spans)
     tp = 8 if gpus > 1 else 1
     dp = gpus // n_stages // tp
     samples = float(dp * n_micro_batches)
-    flops = sum(span.flops for span in timeline.spans) / n_stages * gpus
+    flops = fsum(span.flops for span in timeline.spans) / n_stages * gpus
     breakdown = Breakdown(
         compute=mean["compute"],
         exposed_communication=ByDimension(tp=mean["tp"], pp=mean["pp"], dp=mean["dp"]),
@@ -344,7 +345,7 @@ def reference_memory(n_stages: int, n_micro_batches: int, capacity_bytes: float)
                 optimizer_bytes=sizes[2],
                 activations_bytes=sizes[3],
                 buffers_bytes=sizes[4],
-                peak_bytes=sum(sizes),
+                peak_bytes=fsum(sizes),
             )
         )
     peak = max(stage.peak_bytes for stage in stages)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -88,7 +89,7 @@ def segments_of(shares: Sequence[Share], timeline: Timeline) -> list[Segment]:
     at_s = 0.0
     for share in shares:
         pieces = _compute_pieces(timeline) if share.key == "compute" else {}
-        whole = sum(pieces.values()) or 1.0
+        whole = fsum(pieces.values()) or 1.0
         parts = [(name, share.seconds * size / whole) for name, size in pieces.items()] or [(share.key, share.seconds)]
         for (name, seconds), percent in zip(parts, percentages([size for _, size in parts], share.percent), strict=True):
             colour = palette.KIND_COLOURS.get(name, share.colour)

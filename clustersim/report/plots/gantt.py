@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -176,7 +177,7 @@ def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
 
 def _waits(timeline: Timeline, cells: Sequence[Span]) -> tuple[str, ...]:
     """Return ``idle`` if any rank class computes for less than the step, as far as an eye can see."""
-    busy_s = sum(span.end_s - span.start_s for span in cells)
+    busy_s = fsum(span.end_s - span.start_s for span in cells)
     return ("idle",) if busy_s < (1 - 1e-3) * timeline.step_time_s * len(timeline.rank_classes) else ()
 
 
@@ -195,7 +196,7 @@ def _free(chart: _Chart, span: Span) -> Stretch:
 
 def _strip(chart: _Chart, span: Span) -> Stretch:
     """Return a strip along the lower edge of a cell whose share of the cell is that of its exposed communication."""
-    share = min(sum(seconds for _, seconds in span.exposed_s) / (span.end_s - span.start_s), 1.0)
+    share = min(fsum(seconds for _, seconds in span.exposed_s) / (span.end_s - span.start_s), 1.0)
     return span.rank_class, span.start_s, span.end_s, chart.cell_bottom - share * (chart.cell_bottom - _CELL_TOP), chart.cell_bottom
 
 
