@@ -1,7 +1,8 @@
 """A timeline as Chrome trace events, which Perfetto and chrome://tracing open.
 
-One process for each rank class, one thread for each stream. Every time is a whole number of nanoseconds, so that slices that
-touch do touch and nested ones do nest; the format wants microseconds, written with three decimals.
+One process for each rank class, one thread for each stream. Every time is a whole number of eighths of a microsecond: the format
+wants microseconds, viewers add start and duration as floating-point numbers, and only binary fractions add without error. So slices that
+touch do touch, and nested ones do nest.
 
 References
 ----------
@@ -64,7 +65,11 @@ def trace_chunks(timeline: Timeline) -> Iterator[bytes]:
     """Yield the trace as pieces of UTF-8 text, one event a line."""
     lanes = _lanes_of(timeline)
     details, chosen = _spans_to_unfold(timeline)
-    other = {"details": details, "step_time_s": timeline.step_time_s, "time": "whole nanoseconds from the start of the step"}
+    other = {
+        "details": details,
+        "step_time_s": timeline.step_time_s,
+        "time": "microseconds from the start, in steps of an eighth",
+    }
     yield f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": ['.encode()
     between = "\n"
     events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes))

@@ -1,10 +1,11 @@
-"""Unfold a pass into its layers, and layers into computation and collectives, in whole nanoseconds."""
+"""Unfold a pass into its layers, and layers into computation and collectives, in steps of 125 nanoseconds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from clustersim.trace.timeline import Span
 
@@ -21,9 +22,13 @@ class Slice:
     flops: float = 0.0
 
 
+STEP_NS: Final = 125
+"""An eighth of a microsecond: times in microseconds are then binary fractions, and viewers add start and duration without error."""
+
+
 def to_ns(seconds: float) -> int:
-    """Return whole nanoseconds; what ends before another thing starts does so in nanoseconds too."""
-    return round(seconds * 1e9)
+    """Return nanoseconds in whole steps; what ends before another thing starts does so in steps too."""
+    return round(seconds * 1e9 / STEP_NS) * STEP_NS
 
 
 def category_of(kind: str, dimension: str) -> str:

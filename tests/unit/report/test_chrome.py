@@ -15,6 +15,7 @@ import pytest
 
 from clustersim.report import chrome
 from clustersim.report.chrome import write_trace
+from clustersim.report.unfolding import to_ns
 from clustersim.trace.timeline import RankClass, Span, Timeline
 from tests.golden.reference import reference_timeline
 
@@ -101,7 +102,14 @@ def test_no_process_or_thread_of_slices_is_number_0(trace: Trace) -> None:
 def test_every_span_is_a_slice_at_its_time(trace: Trace) -> None:
     found = {(start, end) for slices in trace.threads().values() for start, end, _ in slices}
 
-    assert {(round(span.start_s * 1e9), round(span.end_s * 1e9)) for span in TIMELINE.spans} <= found
+    assert {(to_ns(span.start_s), to_ns(span.end_s)) for span in TIMELINE.spans} <= found
+
+
+def test_start_and_duration_add_up_without_error(trace: Trace) -> None:
+    # What viewers do in floating point: an end must be the very number that the next slice starts at.
+    times = [time for event in trace.events("X") for time in (event["ts"], event["dur"])]
+
+    assert all(time * 8 == int(time * 8) for time in times)
 
 
 def test_passes_carry_their_numbers(trace: Trace) -> None:
