@@ -37,7 +37,7 @@ def category_of(kind: str, dimension: str) -> str:
 
 
 def n_slices(span: Span) -> int:
-    """Return how many slices :func:`unfolded` yields."""
+    """Return how many slices :func:`unfolded` yields at most."""
     return sum(block.repeat * (1 + len(block.slices)) for block in span.detail)
 
 
@@ -45,7 +45,8 @@ def unfolded(span: Span) -> Iterator[Slice]:
     """Yield the repetitions of every block of a span, each followed by its parts.
 
     The parts keep their own durations, so that what the pass waited for beyond them shows as a gap at its end; where they
-    are longer than the span, all are shortened alike to fit into it.
+    are longer than the span, all are shortened alike to fit into it. What takes no time, such as a collective that is hidden to its
+    end, is no slice: viewers lose the nesting over slices that end where they start.
     """
     inner_s = math.fsum(block.repeat * part.duration_s for block in span.detail for part in block.slices)
     length_s = span.end_s - span.start_s
@@ -59,7 +60,9 @@ def unfolded(span: Span) -> Iterator[Slice]:
             for part in block.slices:
                 at_s += part.duration_s * scale
                 part_ns, end_ns = end_ns, min(to_ns(at_s), last_ns)
-                parts.append(Slice(part.name, category_of(part.kind, part.dimension), part_ns, end_ns, part.bytes, part.flops))
+                if end_ns > part_ns:
+                    parts.append(Slice(part.name, category_of(part.kind, part.dimension), part_ns, end_ns, part.bytes, part.flops))
             name = block.name if block.repeat == 1 else f"{block.name} {repetition}"
-            yield Slice(name, span.kind, start_ns, end_ns)
-            yield from parts
+            if parts:
+                yield Slice(name, span.kind, start_ns, end_ns)
+                yield from parts
