@@ -37,7 +37,6 @@ class Collective:
     op: CollectiveOp
     group: Group
     bytes: float
-    algorithm: str = "auto"
     pieces: int = 1
     """Separate calls that the bytes are spread over evenly, one after the other."""
 

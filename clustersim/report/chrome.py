@@ -21,13 +21,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 LARGEST_TRACE: Final = 200_000
 """Events up to which every pass is unfolded into its layers; Perfetto stays quick well beyond it, browsers do not."""
 
-_STREAMS: Final = ("compute", "tp", "cp", "ep", "recv_forward", "send_forward", "recv_backward", "send_backward", "dp", "ps")
+_STREAMS: Final = (COMPUTE_STREAM, "tp", "cp", "ep", "recv_forward", "send_forward", "recv_backward", "send_backward", "dp", "ps")
 """Order of the threads of a process; other streams follow by name."""
 
 _BATCH: Final = 10_000

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
+from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.metrics import Breakdown, ByDimension, TierUse
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
-
-COMPUTE_STREAM = "compute"
 
 Interval = tuple[float, float]
 

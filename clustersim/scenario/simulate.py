@@ -10,6 +10,7 @@ from clustersim.engine.collection import collection_paused
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.provenance import UNSEEN
 from clustersim.kernels.model import KernelModel
 from clustersim.report.measure import breakdown, tier_use
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
@@ -111,14 +112,22 @@ def _links_per_tier(cluster: Cluster) -> dict[str, tuple[int, float]]:
 
 
 def _calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
-    return tuple(Flag(code=code, message=message) for code, message in calibration.notes)
+    flags = [Flag(code=code, message=message) for code, message in calibration.notes]
+    unseen = [f"{calibration.name}.{cover}" for source in calibration.sources if source.url in UNSEEN for cover in source.covers]
+    if unseen:
+        flags.append(Flag(code="assumed_constants", message=f"assumed, and neither measured nor fitted: {', '.join(unseen)}"))
+    return tuple(flags)
 
 
 def _model_flags(plan: Plan) -> tuple[Flag, ...]:
+    strategy = plan.strategy
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products; casts and scaling factors cost nothing here"))
-    if plan.strategy.data_parallel.overlap and plan.strategy.dp > 1:
+    if plan.n_ranks > 1:
+        message = "every collective is a ring; libraries take trees and in-switch reductions where those are faster"
+        flags.append(Flag(code="ring_collectives", message=message))
+    if (strategy.data_parallel.overlap and strategy.dp > 1) or (strategy.overlap_tp and strategy.tp > 1):
         flags.append(Flag(code="no_interference", message="computation is not slowed by communication that runs beside it"))
     return tuple(flags)
 

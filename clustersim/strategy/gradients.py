@@ -10,9 +10,13 @@ from typing import Final
 from clustersim.program.tasks import Block, Collective, Compute, Group, Phase, Work
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ELEMENT_BYTES, FP32_BYTES, local_shape, numerics
+from clustersim.strategy.shard import ELEMENT_BYTES, local_shape, numerics
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import Stream
+from clustersim.workload.shapes import FP32_BYTES
+
+GRADIENT_STREAM: Final = "dp"
+"""Stream on which gradients meet."""
 
 NORM_READ_BYTES: Final = 4.0
 CLIP_BYTES: Final = 8.0

@@ -8,7 +8,7 @@ from typing import Literal
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
-from clustersim.strategy.gradients import gradient_collective, gradient_group, layers_per_bucket, optimizer_update
+from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_collective, gradient_group, layers_per_bucket, optimizer_update
 from clustersim.strategy.memory import chunk_parameters, stage_parameters
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.passes import ChunkPasses
@@ -20,7 +20,6 @@ from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, num
 from clustersim.strategy.sharded import lower_sharded_passes
 from clustersim.trace.timeline import RankClass
 
-GRADIENT_STREAM = "dp"
 NORM_BYTES = 4.0
 
 

@@ -11,10 +11,11 @@ from typing import Final
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
-from clustersim.strategy.shard import ELEMENT_BYTES, FP32_BYTES, ModelChunk, local_shape, model_chunks, numerics
+from clustersim.strategy.shard import ELEMENT_BYTES, ModelChunk, local_shape, model_chunks, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import Operator
+from clustersim.workload.shapes import FP32_BYTES
 
 OPTIMIZER_STATES: Final[Mapping[str, int]] = MappingProxyType({"adam": 2, "momentum": 1, "sgd": 0})
 """fp32 numbers kept for each parameter, besides the fp32 master copy of a 16-bit weight."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from clustersim.program.tasks import Block, Collective, CollectiveOp, Group, Item, Overlapped, Phase, Work
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import FP32_BYTES, ModelChunk, local_shape, numerics
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.operators import Operator
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 LOSS_REDUCTIONS = 3

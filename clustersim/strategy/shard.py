@@ -9,14 +9,12 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
 
 GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
-
-FP32_BYTES: Final = 4.0
 
 
 def numerics(plan: Plan) -> Numerics:

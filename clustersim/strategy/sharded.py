@@ -7,7 +7,7 @@ from math import ceil, fsum
 
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Collective, CollectiveOp, Communicate, Compute, Group, Lane
-from clustersim.strategy.gradients import gradient_group
+from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_group
 from clustersim.strategy.memory import chunk_parameters
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.passes import ChunkPasses
@@ -16,7 +16,6 @@ from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, num
 from clustersim.workload.layer import layer_operators
 
 GATHER_STREAM = "dp_gather"
-REDUCE_STREAM = "dp"
 
 
 def lower_sharded_passes(builder: ProgramBuilder, plan: Plan, mesh: Mesh) -> None:
@@ -56,13 +55,13 @@ class _Sharded:
             )
             after.append(gather)
         if not self.plan.strategy.data_parallel.overlap:
-            after += self.builder.last(self._lane(REDUCE_STREAM))
+            after += self.builder.last(self._lane(GRADIENT_STREAM))
         self.builder.add(key, self._compute(layer, backward=backward), [self._lane(COMPUTE_STREAM)], after=after, label=label)
         if backward:
             self.builder.add(
                 ("reduce", micro_batch, layer),
                 self._collective("reduce_scatter", layer),
-                [self._lane(REDUCE_STREAM)],
+                [self._lane(GRADIENT_STREAM)],
                 after=[key],
                 label=label,
             )
@@ -71,7 +70,7 @@ class _Sharded:
         """Return what a gather waits for: one layer is gathered while the layer before it computes."""
         computed = self.builder.last(self._lane(COMPUTE_STREAM))
         if not self.plan.strategy.data_parallel.overlap:
-            return computed + self.builder.last(self._lane(REDUCE_STREAM))
+            return computed + self.builder.last(self._lane(GRADIENT_STREAM))
         return self._before(computed[0]) if computed else ()
 
     def _before(self, key: Key) -> tuple[Key, ...]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas
 
 KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "communication")
-"""Kinds of span; ``communication`` spans carry their dimension in ``dimension``."""
+"""Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
 
 DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps")
 """Parallel dimensions that communication is charged to."""
@@ -60,6 +60,7 @@ class Span:
     stream: str
     """``compute``, ``send_forward``, ``recv_forward``, ``send_backward``, ``recv_backward``, ``dp``, ``dp_gather``."""
     kind: str
+    """``forward``, ``backward``, ``optimizer``, ``host``, or ``communication``, whose dimension stands in ``dimension``."""
     name: str
     start_s: float
     end_s: float

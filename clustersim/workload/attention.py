@@ -55,7 +55,6 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
     statistics_bytes = local.rows * local.n_heads * 4.0
     return Operator(
         name="attention",
-        split="heads",
         forward=(forward,),
         backward_input=(backward,),
         backward_weight=(),
@@ -78,7 +77,6 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics) -> Opera
     kept = scores * (e + (e + MASK_BYTES if model.dropout else 0.0))
     return Operator(
         name="attention",
-        split="heads",
         forward=(query_key, softmax, *dropout, context),
         # Gradients of the probabilities and of the values, then of the queries and of the keys.
         backward_input=(query_key, context, *dropout, softmax_gradient, context, context),

@@ -6,7 +6,7 @@ from clustersim.workload.attention import MASK_BYTES
 from clustersim.workload.layer import normalization
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 LOSS_FORWARD_BYTES = 38.0
@@ -15,8 +15,6 @@ subtraction (8), exponential (8), sum (4), division (8)."""
 
 LOSS_BACKWARD_BYTES = 22.0
 """The same backward: clone (8), scaling by the output gradient (8), to 16 bits (4 + 2)."""
-
-FP32_BYTES = 4.0
 
 
 def embedding_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
@@ -30,7 +28,6 @@ def embedding_operators(model: Transformer, local: LocalShape, numerics: Numeric
     operators = [
         Operator(
             name="embedding",
-            split="vocabulary",
             forward=(Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
             backward_input=(),
             # Rows of the gradient are sorted and added into the table.
@@ -65,16 +62,15 @@ def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) ->
     logits = float(local.rows) * local.vocab_size
     loss = Operator(
         name="loss",
-        split="vocabulary",
         forward=(Stream(logits * LOSS_FORWARD_BYTES, launches=7),),
         backward_input=(Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),
         backward_weight=(),
         saved_bytes=logits * FP32_BYTES,
     )
-    return (*operators, linear("logits", "vocabulary", shape, numerics), loss)
+    return (*operators, linear("logits", shape, numerics), loss)
 
 
 def _square(name: str, model: Transformer, rows: int, numerics: Numerics) -> Operator:
     """Return a dense layer of the hidden size, which every rank holds in full."""
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=model.hidden_size, bias=True, saved_rows=rows)
-    return linear(name, "none", shape, numerics)
+    return linear(name, shape, numerics)

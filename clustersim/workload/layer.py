@@ -21,7 +21,6 @@ def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, 
     passes, launches = (8.0, 6) if eager else (2.0, 1)
     return Operator(
         name=name,
-        split="sequence",
         forward=(Stream(elements * passes * e, launches=launches),),
         backward_input=(Stream(elements * (passes + 1) * e, launches=launches),),
         backward_weight=(Stream(elements * 2 * e),),
@@ -42,7 +41,6 @@ def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name:
     after = normalization(model, local, numerics, name=name) if model.norms_per_layer > N_NORMS else None
     return Operator(
         name=name,
-        split="sequence",
         forward=(*(after.forward if after else ()), forward),
         backward_input=(*(after.backward_input if after else ()), backward),
         backward_weight=after.backward_weight if after else (),
@@ -56,7 +54,7 @@ def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
     kernel = Stream(elements * passes * numerics.element_bytes, launches=launches)
-    return Operator(name="rotary", split="heads", forward=(kernel,), backward_input=(kernel,), backward_weight=())
+    return Operator(name="rotary", forward=(kernel,), backward_input=(kernel,), backward_weight=())
 
 
 def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
@@ -65,7 +63,6 @@ def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) 
     e = numerics.element_bytes
     return Operator(
         name="qk_norm",
-        split="heads",
         forward=(Stream(elements * 2 * e, launches=2),),
         backward_input=(Stream(elements * 3 * e, launches=2),),
         backward_weight=(),
@@ -83,7 +80,6 @@ def activation(model: Transformer, local: LocalShape, numerics: Numerics) -> Ope
     launches = 2 if numerics.kernels == "eager" else 1
     return Operator(
         name="activation",
-        split="column",
         forward=(Stream(elements * (inputs + 1 + extra) * e, launches=launches),),
         backward_input=(Stream(elements * (2 * inputs + 1 + extra) * e, launches=launches),),
         backward_weight=(),
@@ -98,7 +94,6 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
         normalization(model, local, numerics, name="norm_1"),
         linear(
             "qkv",
-            "column",
             LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows),
             numerics,
         ),
@@ -111,7 +106,6 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
         core_attention(model, local, numerics),
         linear(
             "projection",
-            "row",
             LinearShape(
                 rows=local.rows,
                 inputs=local.n_heads * model.head_dim,
@@ -129,20 +123,18 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
 def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
     """Return the MLP half of a layer, from its normalisation to its residual addition."""
     up_width = local.intermediate_size * (2 if model.gated_mlp else 1)
-    shared = Operator(name="norm_2", split="sequence", forward=(), backward_input=(), backward_weight=())
+    shared = Operator(name="norm_2", forward=(), backward_input=(), backward_weight=())
     return (
         # A model with one normalisation a layer feeds it to attention and MLP alike.
         normalization(model, local, numerics, name="norm_2") if model.norms_per_layer >= N_NORMS else shared,
         linear(
             "mlp_up",
-            "column",
             LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=up_width, bias=model.mlp_bias, saved_rows=local.sequence_rows),
             numerics,
         ),
         activation(model, local, numerics),
         linear(
             "mlp_down",
-            "row",
             LinearShape(
                 rows=local.rows, inputs=local.intermediate_size, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clustersim.workload.operators import Gemm, Kernel, Operator, Split, Stream
+from clustersim.workload.operators import Gemm, Kernel, Operator, Stream
 from clustersim.workload.shapes import Numerics
 
 
@@ -20,7 +20,7 @@ class LinearShape:
     """Rows of the input that are kept for the backward pass: fewer than ``rows`` where the input is gathered again."""
 
 
-def linear(name: str, split: Split, shape: LinearShape, numerics: Numerics) -> Operator:
+def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     """Return a linear layer as an operator.
 
     The forward product is (rows, inputs) x (inputs, outputs); backward, one product gives the gradient of the input and
@@ -41,7 +41,6 @@ def linear(name: str, split: Split, shape: LinearShape, numerics: Numerics) -> O
         weight_gradient += (Stream(rows * outputs * plain),)
     return Operator(
         name=name,
-        split=split,
         forward=(forward,),
         backward_input=(input_gradient,),
         backward_weight=weight_gradient,

@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-Split = Literal["none", "column", "row", "heads", "sequence", "vocabulary"]
-"""How tensor parallelism divides an operator.
-
-``column`` and ``row`` split a linear layer as Megatron does, ``heads`` splits attention, ``vocabulary`` the embedding
-and the loss; ``sequence`` work is replicated unless sequence parallelism divides it, ``none`` is always replicated.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +81,6 @@ class Operator:
     """
 
     name: str
-    split: Split
     forward: tuple[Kernel, ...]
     backward_input: tuple[Kernel, ...]
     backward_weight: tuple[Kernel, ...]

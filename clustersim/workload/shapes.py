@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+FP32_BYTES: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ def test_a_collective_is_one_call_by_a_method_chosen_for_it() -> None:
 
     collective = Collective(op="all_reduce", group=group, bytes=1.0)
 
-    assert (collective.algorithm, collective.pieces) == ("auto", 1)
+    assert collective.pieces == 1
 
 
 def test_a_task_belongs_to_no_micro_batch_unless_it_says_so() -> None:

@@ -223,9 +223,28 @@ def test_fp8_says_what_it_leaves_out() -> None:
     assert "fp8_products_only" not in codes(metrics_of(make_plan(dp=8), "dgx-h100"))
 
 
-@pytest.mark.parametrize(("changes", "flagged"), [({"dp": 8}, True), ({"dp": 8, "overlap": False}, False), ({"tp": 8}, False)])
-def test_overlap_with_gradients_says_that_nobody_is_slowed(changes: dict[str, object], flagged: bool) -> None:
+@pytest.mark.parametrize(
+    ("changes", "flagged"),
+    [
+        ({"dp": 8}, True),
+        ({"dp": 8, "overlap": False}, False),
+        ({"tp": 8}, True),
+        ({"tp": 8, "overlap_tp": False}, False),
+    ],
+)
+def test_communication_beside_computation_says_that_nobody_is_slowed(changes: dict[str, object], flagged: bool) -> None:
     assert ("no_interference" in codes(metrics_of(make_plan(**changes)))) is flagged
+
+
+def test_a_run_with_collectives_says_that_all_of_them_are_rings() -> None:
+    assert "ring_collectives" in codes(metrics_of(make_plan(dp=8)))
+
+
+def test_constants_that_nobody_measured_are_named() -> None:
+    (flag,) = [flag for flag in metrics_of(make_plan(dp=8)).flags if flag.code == "assumed_constants"]
+
+    assert "ampere.launch" in flag.message
+    assert "gemm" not in flag.message
 
 
 def test_groups_that_lie_unevenly_are_named() -> None:

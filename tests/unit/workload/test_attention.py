@@ -23,11 +23,10 @@ def attention(model: Transformer = GPT, numerics: Numerics = NUMERICS, **changes
 
 
 @pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
-def test_attention_has_no_parameters_and_is_split_by_heads(numerics: Numerics) -> None:
+def test_attention_has_no_parameters(numerics: Numerics) -> None:
     operator = attention(numerics=numerics)
 
     assert operator.parameters == 0
-    assert operator.split == "heads"
     assert operator.backward_weight == ()
 
 

@@ -53,14 +53,10 @@ def test_the_two_halves_make_the_layer() -> None:
     assert attention_operators(LLAMA, shape, NUMERICS) + mlp_operators(LLAMA, shape, NUMERICS) == layer_operators(LLAMA, shape, NUMERICS)
 
 
-def test_megatron_s_pairs_are_split_by_column_and_then_by_row() -> None:
-    splits = [(name, operator.split) for name, operator in layer(LLAMA).items()]
+def test_each_half_runs_from_its_normalisation_to_its_residual_addition() -> None:
+    attention = ["norm_1", "qkv", "rotary", "attention", "projection", "residual_1"]
 
-    assert splits == [
-        *(("norm_1", "sequence"), ("qkv", "column"), ("rotary", "heads"), ("attention", "heads"), ("projection", "row")),
-        *(("residual_1", "sequence"), ("norm_2", "sequence"), ("mlp_up", "column"), ("activation", "column"), ("mlp_down", "row")),
-        ("residual_2", "sequence"),
-    ]
+    assert list(layer(LLAMA)) == [*attention, "norm_2", "mlp_up", "activation", "mlp_down", "residual_2"]
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)

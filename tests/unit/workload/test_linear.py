@@ -13,7 +13,7 @@ SHAPE = LinearShape(rows=96, inputs=5, outputs=7, bias=False, saved_rows=96)
 
 
 def layer(shape: LinearShape = SHAPE, numerics: Numerics = NUMERICS) -> Operator:
-    return linear("layer", "column", shape, numerics)
+    return linear("layer", shape, numerics)
 
 
 def test_forward_is_rows_by_inputs_times_inputs_by_outputs() -> None:
@@ -87,6 +87,6 @@ def test_fp8_narrows_the_operands_and_nothing_else() -> None:
     assert narrow.forward_flops == layer().forward_flops
 
 
-def test_name_and_split_are_passed_on() -> None:
-    assert (layer().name, layer().split) == ("layer", "column")
+def test_a_linear_layer_keeps_its_name_and_is_not_repeated_selectively() -> None:
+    assert layer().name == "layer"
     assert not layer().selective
