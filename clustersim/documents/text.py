@@ -46,6 +46,13 @@ class Document:
             spot, where = child, at_key or (child.line, child.column)
         return source_place(self.name, self.lines, *where)
 
+    def wrote(self, path: Sequence[str | int]) -> bool:
+        """Return whether the text itself has a value at a path, as opposed to one that was set later."""
+        spot = self.spot
+        for part in path:
+            spot = spot.children.get(part) if spot else None
+        return spot is not None
+
     def with_value(self, path: Sequence[str], value: Data) -> Document:
         """Return a copy in which one value, and the mappings on the way to it, are set; places stay those of the file."""
 

@@ -78,7 +78,9 @@ def blame(error: ScenarioError, overrides: Sequence[Override], document: Documen
         return error
     field = tuple(error.field.split(".")) if error.field else ()
     for override in reversed(overrides):
-        if field[: len(override.path)] == override.path:
+        # Also for a parent that stands in no file: --set fabric.x=1 is what made 'fabric'.
+        made_it = bool(field and document.spot) and override.path[: len(field)] == field and not document.wrote(field)
+        if made_it or field[: len(override.path)] == override.path:
             return error.at(override.place)
     return error
 

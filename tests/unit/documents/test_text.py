@@ -331,3 +331,16 @@ def test_setting_a_value_makes_the_mappings_on_the_way() -> None:
 
     assert document.with_value(("b", "c", "d"), "x").data == {"a": 1, "b": {"c": {"d": "x"}}}
     assert document.with_value(("a", "c"), "x").data == {"a": {"c": "x"}}
+
+
+def test_a_document_knows_what_its_text_wrote_and_what_was_set_later() -> None:
+    document = parse_document("a: {b: 1}\n", "x.yaml").with_value(["c", "d"], 2)
+
+    assert document.wrote(["a"])
+    assert document.wrote(["a", "b"])
+    assert not document.wrote(["c"])
+    assert not document.wrote(["a", "b", "e"])
+
+
+def test_a_mapping_that_never_was_a_text_wrote_nothing() -> None:
+    assert not plain_document({"a": 1}, "mapping").wrote(["a"])

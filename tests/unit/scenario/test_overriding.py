@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import Place, ScenarioError
+from clustersim.scenario.load import load_scenario
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 
 DOCUMENT = plain_document({"name": "a", "strategy": {"tp": 2, "pp": 4}, "model": "gpt2", "cluster": "superpod-h100"}, "a.yaml")
@@ -115,3 +118,21 @@ def test_places_of_the_file_are_kept() -> None:
     document = apply_overrides(parse_document("strategy:\n  tp: 2\n  pp: 4\n", "b.yaml"), [parse_override("strategy.tp=8")])
 
     assert str(document.place(["strategy", "pp"])) == "b.yaml:3:7"
+
+
+def test_an_unknown_parent_that_an_override_made_is_blamed_on_it() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario("1f1b", ["fabric.routing=adaptive"])
+
+    assert str(caught.value).startswith("--set fabric.routing=adaptive: fabric: unknown field 'fabric'")
+
+
+def test_an_unknown_parent_that_the_file_wrote_is_blamed_on_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("fabric: {routing: ecmp}\n", encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(file, ["fabric.routing=adaptive"])
+
+    assert caught.value.place is not None
+    assert caught.value.place.file == str(file)
