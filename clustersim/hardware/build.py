@@ -78,4 +78,10 @@ def build_fabric(spec: FabricSpec, leaf: Switch, spine: Switch) -> Fabric:
         core_oversubscription=spec.core_oversubscription,
         routing=spec.routing,
         cable_latency_s=spec.cable_latency,
+        in_network_reduction=spec.in_network_reduction,
+        seed=spec.seed,
+        dimensions=tuple(spec.dimensions),
+        leaves_per_group=spec.leaves_per_group,
+        global_links=spec.global_links,
+        link_bandwidth_bytes_per_s=spec.link_bandwidth,
     )

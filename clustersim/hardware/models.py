@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
-FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch"]
+FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly"]
 Routing = Literal["adaptive", "ecmp"]
 
 
@@ -116,6 +116,18 @@ class Fabric:
     """The same at the top of a pod."""
     routing: Routing = "adaptive"
     cable_latency_s: float = 0.0
+    in_network_reduction: bool = False
+    """True where the switches can add (SHARP)."""
+    seed: int = 0
+    """Of the hash by which ECMP picks a path for each pair."""
+    dimensions: tuple[int, ...] = ()
+    """Nodes along each dimension of a torus."""
+    leaves_per_group: int = 0
+    """Routers in one group of a dragonfly; ``nodes_per_leaf`` servers hang at each."""
+    global_links: int = 0
+    """Links of one dragonfly router to other groups."""
+    link_bandwidth_bytes_per_s: float | None = None
+    """Of one link of a torus or dragonfly, one direction; None for what the topology gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +147,17 @@ class Node:
     fabric: Fabric
     """Reference fabric, used where a scenario names none."""
     sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerHosts:
+    """Dedicated hosts without accelerators on the same fabric, such as parameter servers."""
+
+    n_hosts: int
+    host: Host
+    nic: Nic
+    n_nics: int
+    """In one host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from clustersim.documents.check import validate_part
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator, load_host, load_nic, load_node, load_switch, named
-from clustersim.hardware.models import Accelerator, Fabric, Nic, Node, ScaleUp, Source
+from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp, Source
 from clustersim.hardware.provenance import SCENARIO
 from clustersim.hardware.schema import FabricChange, NicsChange, NodeChange, ScaleUpChange
 
@@ -56,7 +56,8 @@ def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document:
         The network to start from.
     overrides
         Any of ``topology``, ``leaf``, ``spine``, ``nodes_per_leaf``, ``leaves_per_pod``, ``oversubscription``,
-        ``core_oversubscription``, ``routing`` and ``cable_latency``.
+        ``core_oversubscription``, ``routing``, ``seed``, ``cable_latency``, ``in_network_reduction``, ``dimensions``,
+        ``leaves_per_group``, ``global_links`` and ``link_bandwidth``.
     document, at
         Where the mapping stands, for messages.
 
@@ -153,11 +154,12 @@ def _rewired(accelerator: Accelerator, change: ScaleUpChange) -> Accelerator:
 
 def _new_fabric(change: FabricChange, document: Document, path: Path) -> Fabric:
     leaf = _need(change.leaf, "leaf", document, path)
+    topology: FabricTopology = _need(change.topology, "topology", document, path)
     start = Fabric(
-        topology=_need(change.topology, "topology", document, path),
+        topology=topology,
         leaf=named(load_switch, leaf, document, (*path, "leaf")),
         spine=named(load_switch, change.spine or leaf, document, (*path, "spine" if change.spine else "leaf")),
-        nodes_per_leaf=_need(change.nodes_per_leaf, "nodes_per_leaf", document, path),
+        nodes_per_leaf=1 if topology == "torus" else _need(change.nodes_per_leaf, "nodes_per_leaf", document, path),
     )
     return _changed_fabric(start, change, document, path)
 
@@ -173,6 +175,12 @@ def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, pa
         core_oversubscription=change.core_oversubscription or fabric.core_oversubscription,
         routing=change.routing or fabric.routing,
         cable_latency_s=fabric.cable_latency_s if change.cable_latency is None else change.cable_latency,
+        in_network_reduction=fabric.in_network_reduction if change.in_network_reduction is None else change.in_network_reduction,
+        seed=fabric.seed if change.seed is None else change.seed,
+        dimensions=fabric.dimensions if change.dimensions is None else tuple(change.dimensions),
+        leaves_per_group=change.leaves_per_group or fabric.leaves_per_group,
+        global_links=change.global_links or fabric.global_links,
+        link_bandwidth_bytes_per_s=change.link_bandwidth or fabric.link_bandwidth_bytes_per_s,
     )
 
 

@@ -140,6 +140,12 @@ class FabricSpec(Checked):
     core_oversubscription: PositiveRatio = 1.0
     routing: Routing = "adaptive"
     cable_latency: Seconds = 0.0
+    in_network_reduction: bool = False
+    seed: NonNegativeInt = 0
+    dimensions: list[PositiveInt] = Field(default=[])
+    leaves_per_group: NonNegativeInt = 0
+    global_links: NonNegativeInt = 0
+    link_bandwidth: PositiveBandwidth | None = None
 
 
 class ScaleUpSpec(Checked):
@@ -210,6 +216,12 @@ class FabricChange(Checked):
     core_oversubscription: PositiveRatio | None = None
     routing: Routing | None = None
     cable_latency: Seconds | None = None
+    in_network_reduction: bool | None = None
+    seed: NonNegativeInt | None = None
+    dimensions: list[PositiveInt] | None = None
+    leaves_per_group: PositiveInt | None = None
+    global_links: PositiveInt | None = None
+    link_bandwidth: PositiveBandwidth | None = None
 
 
 class NodeChange(Checked):

@@ -9,10 +9,13 @@ from typing import Final
 from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
 from clustersim.topology.bridge_pairs import bridge_pairs
 from clustersim.topology.cube_mesh import cube_mesh
-from clustersim.topology.fabrics import FabricTree, fat_tree, leaf_spine, rail_optimized, single_switch
+from clustersim.topology.dragonfly import dragonfly
+from clustersim.topology.fabrics import fat_tree, leaf_spine, rail_optimized, single_switch
 from clustersim.topology.full_mesh import full_mesh
 from clustersim.topology.nvswitch import nvswitch
 from clustersim.topology.pcie import no_scale_up
+from clustersim.topology.scale_out import Below, ScaleOut
+from clustersim.topology.torus import torus
 from clustersim.topology.wires import ScaleUpWiring
 
 SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = MappingProxyType(
@@ -26,12 +29,14 @@ SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = Mapping
 )
 """How the accelerators of one node are joined."""
 
-FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, int, int], FabricTree]]] = MappingProxyType(
+FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, Below], ScaleOut]]] = MappingProxyType(
     {
         "single_switch": single_switch,
         "leaf_spine": leaf_spine,
         "rail_optimized": rail_optimized,
         "fat_tree": fat_tree,
+        "torus": torus,
+        "dragonfly": dragonfly,
     }
 )
-"""How the adapters of so many nodes, so many in each, hang at leaves."""
+"""What the adapters of nodes hang at, and the links between."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import fsum
 
 import numpy as np
 
+from clustersim.topology.bundles import BundledTree
 from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.max_flow import max_flow
 from clustersim.topology.pcie import n_pcie_switches, socket_of_switch
+from clustersim.topology.scale_out import ScaleOut
 from clustersim.topology.wired import WiredCluster
 
 
@@ -20,11 +24,13 @@ def bisection_bandwidth_bytes_per_s(cluster: WiredCluster) -> float:
 
     Notes
     -----
-    A tree needs no search for its maximum flow. Below each switch, from the bottom up, senders and receivers are matched
+    A tree of bundles needs no search for its maximum flow. Below each switch, from the bottom up, senders and receivers are matched
     as far as they go; the rest climbs, as far as the way up (of what is still to be sent) or down (of what is still to be
     received) allows. Matching low never hurts: a flow that climbs and one that comes down through the same switch can
-    be exchanged for one that turns there, and for whatever was at their other ends.
+    be exchanged for one that turns there, and for whatever was at their other ends. A fabric that is no tree is searched.
     """
+    if cluster.works is not None:
+        cluster = replace(cluster, bandwidth_bytes_per_s=np.where(cluster.works, cluster.bandwidth_bytes_per_s, 0.0), works=None)
     if cluster.n_domains > 1:
         return _across_domains(cluster)
     if len(cluster.wiring.ports):
@@ -33,8 +39,8 @@ def bisection_bandwidth_bytes_per_s(cluster: WiredCluster) -> float:
 
 
 def _across_domains(cluster: WiredCluster) -> float:
-    wiring, tree = cluster.wiring, cluster.tree
-    assert tree is not None  # several domains imply a fabric
+    wiring, scale_out = cluster.wiring, cluster.scale_out
+    assert scale_out is not None  # several domains imply a fabric
     half = cluster.n_domains // 2 * cluster.node.scale_up.nodes_per_domain
     node, adapter = np.divmod(np.arange(cluster.n_nodes * wiring.n_adapters, dtype=np.int64), wiring.n_adapters)
     transmit = np.array([wiring.number_of(f"nic{index}/tx") for index in range(wiring.n_adapters)], dtype=np.int64)
@@ -42,22 +48,42 @@ def _across_domains(cluster: WiredCluster) -> float:
     base = node * len(wiring.wires)
     supply = np.where(node < half, cluster.bandwidth_bytes_per_s[base + transmit[adapter]], 0.0)
     demand = np.where(node < half, 0.0, cluster.bandwidth_bytes_per_s[base + receive[adapter]])
-    met, supply, demand = _matched(supply, demand, tree.leaf_of(node, adapter), tree.n_leaves)
+    met, supply, demand = _matched(supply, demand, scale_out.leaf_of(node, adapter), scale_out.n_leaves)
+    if isinstance(scale_out, BundledTree):
+        return met + _through_tree(cluster, scale_out, supply, demand)
+    return met + _through_links(cluster, scale_out, supply, demand)
+
+
+def _through_tree(cluster: WiredCluster, tree: BundledTree, supply: FloatArray, demand: FloatArray) -> float:
+    """Return what leaves that still send can exchange with leaves that still receive."""
+    first, met = cluster.layout.first_fabric_link, 0.0
     if tree.n_leaves > 1:
         leaves = np.arange(tree.n_leaves, dtype=np.int64)
-        up = cluster.leaf_up(leaves)
-        supply, demand = _climbing(cluster, supply, demand, up)
-        met_in_pod, supply, demand = _matched(supply, demand, tree.pod_of(leaves), tree.n_pods)
-        met += met_in_pod
-    if tree.n_pods > 1:
-        supply, demand = _climbing(cluster, supply, demand, cluster.pod_up(np.arange(tree.n_pods, dtype=np.int64)))
+        supply, demand = _climbing(cluster, supply, demand, first + tree.leaf_up(leaves))
+        met, supply, demand = _matched(supply, demand, tree.leaves.pod_of(leaves), tree.leaves.n_pods)
+    if tree.leaves.n_pods > 1:
+        supply, demand = _climbing(cluster, supply, demand, first + tree.pod_up(np.arange(tree.leaves.n_pods, dtype=np.int64)))
     return met + min(float(supply.sum()), float(demand.sum()))
+
+
+def _through_links(cluster: WiredCluster, scale_out: ScaleOut, supply: FloatArray, demand: FloatArray) -> float:
+    """Return the same where the fabric is no tree of bundles, by search."""
+    capacity: dict[tuple[str, str], float] = {}
+    for link in range(len(scale_out.tier_index)):
+        ends = scale_out.ends(link)
+        width = float(cluster.bandwidth_bytes_per_s[cluster.layout.first_fabric_link + link])
+        capacity[ends] = capacity.get(ends, 0.0) + width
+    for leaf in range(scale_out.n_leaves):
+        capacity["every sender", scale_out.leaf_name(leaf)] = float(supply[leaf])
+        capacity[scale_out.leaf_name(leaf), "every receiver"] = float(demand[leaf])
+    return max_flow(capacity, "every sender", "every receiver")
 
 
 def _across_switch(cluster: WiredCluster) -> float:
     half = cluster.n_ranks // 2
     base = np.repeat(np.arange(cluster.n_nodes, dtype=np.int64) * len(cluster.wiring.wires), cluster.node.n_accelerators)
-    up, down = (base + np.tile(cluster.wiring.ports[:, side], cluster.n_nodes) for side in (0, 1))
+    ports = np.array(cluster.wiring.ports, dtype=np.int64)
+    up, down = (base + np.tile(ports[:, side], cluster.n_nodes) for side in (0, 1))
     sent = float(cluster.bandwidth_bytes_per_s[up[:half]].sum())
     return min(sent, float(cluster.bandwidth_bytes_per_s[down[half:]].sum()))
 
@@ -66,14 +92,15 @@ def _across_node(cluster: WiredCluster) -> float:
     """Return the direct links that cross the middle and, where PCIe joins the domain, what its tree adds."""
     n, wiring, half = cluster.node.n_accelerators, cluster.wiring, cluster.node.n_accelerators // 2
     direct = np.array(
-        [wiring.inside[a * n + b, 0] for a in range(half) for b in range(half, n) if _is_direct(cluster, a, b)], dtype=np.int64
+        [wiring.number_of(wiring.paths.inside[a, b][0]) for a in range(half) for b in range(half, n) if _is_direct(cluster, a, b)],
+        dtype=np.int64,
     )
     crossing = float(cluster.bandwidth_bytes_per_s[direct].sum())
     return crossing + (_across_pcie(cluster) if wiring.pcie_in_domain else 0.0)
 
 
 def _is_direct(cluster: WiredCluster, a: int, b: int) -> bool:
-    return int((cluster.wiring.inside[a * cluster.node.n_accelerators + b] >= 0).sum()) == 1
+    return len(cluster.wiring.paths.inside[a, b]) == 1
 
 
 def _across_pcie(cluster: WiredCluster) -> float:

@@ -14,8 +14,8 @@ from clustersim.hardware.models import Fabric, Node
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine")
-"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core."""
+TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory")
+"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,10 @@ class Routes:
 
 
 class Cluster(Protocol):
-    """What the floors above may ask of a cluster. A link's id is its place in ``links`` and in the link arrays."""
+    """What the floors above may ask of a cluster. A link's id is its place in ``links`` and in the link arrays.
+
+    Routes run between endpoints: the ranks, and after them the memories of the hosts (see ``host_endpoint``).
+    """
 
     @property
     def node(self) -> Node:
@@ -63,6 +66,16 @@ class Cluster(Protocol):
     @property
     def n_ranks(self) -> int:
         """Number of accelerators; ranks count them node by node."""
+        ...
+
+    @property
+    def n_hosts(self) -> int:
+        """Number of hosts: those of the nodes in order, then the dedicated servers."""
+        ...
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of switches that adapters hang at; 0 without a fabric."""
         ...
 
     @property
@@ -93,18 +106,50 @@ class Cluster(Protocol):
         """Return the scale-up domain of each rank."""
         ...
 
+    def nic_of(self, ranks: IntArray) -> IntArray:
+        """Return the adapter of each rank; adapters count through the cluster, node by node."""
+        ...
+
+    def host_endpoint(self, hosts: IntArray) -> IntArray:
+        """Return the endpoint that stands for the memory of each host."""
+        ...
+
+    def memory_link(self, hosts: IntArray) -> IntArray:
+        """Return the link whose capacity is the memory bandwidth of each host; no route contains it."""
+        ...
+
+    def switch_ports(self, ranks: IntArray) -> IntArray:
+        """Return the links of each rank to and from the switch of its scale-up domain: shape (n, 2)."""
+        ...
+
+    def leaf_of(self, ranks: IntArray) -> IntArray:
+        """Return the leaf that the adapter of each rank hangs at."""
+        ...
+
+    def leaf_up(self, leaves: IntArray) -> IntArray:
+        """Return the link from each leaf up to its spines; the id after it leads down. Only where there are several leaves."""
+        ...
+
+    def to_leaf(self, ranks: IntArray) -> Routes:
+        """Return the way of each rank to its leaf."""
+        ...
+
+    def from_leaf(self, ranks: IntArray) -> Routes:
+        """Return the way from its leaf to each rank."""
+        ...
+
     def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
-        """Return the route from each source to the destination at the same place."""
+        """Return the route from each source to the destination at the same place; both are endpoints: ranks or host memories."""
         ...
 
 
 def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
-    """Return the links from one rank to another, in order, for people to read.
+    """Return the links from one endpoint to another, in order, for people to read.
 
     Raises
     ------
     ScenarioError
-        A rank is outside the cluster.
+        An endpoint is outside the cluster.
     """
     found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))
     links = cluster.links

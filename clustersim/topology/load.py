@@ -19,12 +19,3 @@ class Footprint:
     """Distinct links, ascending."""
     flows: FloatArray
     """Number of flows on each of these links; fractions where routing spreads them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """What one operation puts on its footprint, and the time before its first byte counts."""
-
-    bytes_per_flow: float
-    latency_s: float
-    """Start-up, hops and ramp-up."""

@@ -1,4 +1,4 @@
-"""One node as a list of wires, and its routes as tables over its accelerators."""
+"""One node as a list of wires, and its routes as tables over its accelerators and its host."""
 
 from __future__ import annotations
 
@@ -7,32 +7,77 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.hardware.models import Fabric, Node
+from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import SCALE_UP
 from clustersim.topology.cluster import IntArray
-from clustersim.topology.fabrics import hop_latency_s
-from clustersim.topology.pcie import n_pcie_switches, path_between_switches, pcie_wires, switch_end
+from clustersim.topology.pcie import (
+    n_pcie_switches,
+    path_between_switches,
+    path_down_to_switch,
+    path_up_from_switch,
+    pcie_wires,
+    socket_end,
+    switch_end,
+)
+from clustersim.topology.scale_out import hop_latency_s
 from clustersim.topology.wires import ScaleUpWiring, Wire
+
+NO_WAY = -2
+"""Stands first in the row of a table where the wires do not lead from one to the other."""
+BY_PEER = -1
+"""Adapter of an endpoint that takes another one for each peer: a host uses all of its own."""
+
+Path = tuple[str, ...]
+"""Names of wires, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """The ways inside a node between its endpoints, which are its accelerators in order and then the memory of its host.
+
+    Keys that are missing are ways that do not exist.
+    """
+
+    n_endpoints: int
+    inside: Mapping[tuple[int, int], Path]
+    """From endpoint to endpoint."""
+    outward: Mapping[tuple[int, int], Path]
+    """(endpoint, adapter): from the endpoint to the leaf of the adapter."""
+    inward: Mapping[tuple[int, int], Path]
+    """(endpoint, adapter): from the leaf of the adapter to the endpoint."""
+    to_switch: Mapping[tuple[int, int], Path]
+    """(endpoint, accelerator): from the endpoint to a switch that may span nodes, by the port of the accelerator."""
+    from_switch: Mapping[tuple[int, int], Path]
+    """(endpoint, accelerator): from that switch to the endpoint, by the port of the accelerator."""
+    adapter_of: tuple[int, ...]
+    """The adapter of each endpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tables:
+    """Paths of one or several kinds of places (nodes as built, servers, nodes with broken wires) as arrays.
+
+    Rows hold wire numbers in order and are filled up with -1. The axes before the last are (kind, endpoint, endpoint), or
+    (kind, endpoint, adapter), or (kind, endpoint, accelerator).
+    """
+
+    inside: IntArray
+    outward: IntArray
+    inward: IntArray
+    to_switch: IntArray
+    from_switch: IntArray
+    adapter_of: IntArray
+    """Shape (kind, endpoint)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeWiring:
-    """The wires of a node, numbered by their place, and the routes over them.
-
-    Route tables hold wire numbers in order and are filled up with -1.
-    """
+    """The wires of a node, numbered by their place, and the ways over them."""
 
     wires: tuple[Wire, ...]
-    inside: IntArray
-    """Row a * n + b: from accelerator a to accelerator b of the same node."""
-    outward: IntArray
-    """Row a: from accelerator a to the leaf of its adapter."""
-    inward: IntArray
-    """Row b: from the leaf to accelerator b."""
-    ports: IntArray
-    """Row a: up to and down from a switch that may span nodes; no rows without one."""
-    adapter_of: IntArray
-    """The adapter of each accelerator."""
+    paths: Paths
+    ports: tuple[tuple[int, int], ...]
+    """Each accelerator's wires up to and down from a switch that may span nodes; empty without one."""
     n_adapters: int
     pcie_in_domain: bool
     """Whether some accelerators have nothing but PCIe between them."""
@@ -61,28 +106,85 @@ def adapter_of_accelerator(node: Node) -> IntArray:
 
 
 def wire_node(node: Node, fabric: Fabric | None) -> NodeWiring:
-    """Return the wires and route tables of a node; without a fabric its adapters are left out."""
+    """Return the wires of a node and the ways over them; without a fabric its adapters are left out."""
     scale_up = SCALE_UP[node.scale_up.kind](node)
-    pairs = [(a, b) for a in range(node.n_accelerators) for b in range(node.n_accelerators)]
-    pcie_in_domain = any(a != b and (a, b) not in scale_up.paths for a, b in pairs)
+    accelerators = range(node.n_accelerators)
+    pcie_in_domain = any(a != b and (a, b) not in scale_up.paths for a in accelerators for b in accelerators)
     # Where PCIe joins the domain, the domain's latency lies on it: half where it is entered, half where it is left.
     pcie_latency_s = node.scale_up.latency_s / 2 if pcie_in_domain else 0.0
     wires = scale_up.wires + pcie_wires(node, pcie_latency_s)
     if fabric is not None:
         wires += _adapter_wires(node, fabric, pcie_latency_s)
     numbers = {wire.name: number for number, wire in enumerate(wires)}
-    inside = [_path_inside(node, scale_up, a, b) for a, b in pairs]
-    outward = [_path_outward(node, a) if fabric else () for a in range(node.n_accelerators)]
-    inward = [_path_inward(node, b) if fabric else () for b in range(node.n_accelerators)]
     return NodeWiring(
         wires=wires,
-        inside=_table(inside, numbers),
-        outward=_table(outward, numbers),
-        inward=_table(inward, numbers),
-        ports=_table(scale_up.ports, numbers),
-        adapter_of=adapter_of_accelerator(node),
+        paths=_paths(node, scale_up, n_adapters(node) if fabric else 0),
+        ports=tuple((numbers[up], numbers[down]) for up, down in scale_up.ports),
         n_adapters=n_adapters(node),
         pcie_in_domain=pcie_in_domain,
+    )
+
+
+def wire_server(servers: ServerHosts, fabric: Fabric) -> NodeWiring:
+    """Return the wires of a dedicated host: its adapters, each at one of its sockets, evenly and in order.
+
+    Its memory is that of all sockets together, so that nothing crosses between them. Only its host is an endpoint; it
+    stands in the tables at the place that the caller gives it.
+    """
+    latency_s = servers.nic.latency_s + hop_latency_s(None, fabric.leaf, fabric.cable_latency_s)
+    wires: list[Wire] = []
+    for adapter in range(servers.n_nics):
+        below = socket_end(adapter * servers.host.n_sockets // servers.n_nics)
+        wires.extend(_adapter_pair(adapter, below, servers.nic.bandwidth_bytes_per_s, latency_s))
+    adapters = range(servers.n_nics)
+    paths = Paths(
+        n_endpoints=1,
+        inside={(0, 0): ()},
+        outward={(0, adapter): (f"nic{adapter}/tx",) for adapter in adapters},
+        inward={(0, adapter): (f"nic{adapter}/rx",) for adapter in adapters},
+        to_switch={},
+        from_switch={},
+        adapter_of=(BY_PEER,),
+    )
+    return NodeWiring(wires=tuple(wires), paths=paths, ports=(), n_adapters=servers.n_nics, pcie_in_domain=False)
+
+
+def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Tables:
+    """Return the paths of several kinds of places in one set of arrays.
+
+    Parameters
+    ----------
+    kinds
+        The wires that the paths of each kind name, and the paths. A kind with fewer endpoints fills the last ones.
+    n_endpoints
+        Of the kind with most.
+    """
+    numbers = [{wire.name: number for number, wire in enumerate(wiring.wires)} for wiring, _ in kinds]
+    all_paths = [paths for _, paths in kinds]
+    n_adapters = max(wiring.n_adapters for wiring, _ in kinds)
+
+    def table(columns: int, pick: Sequence[Mapping[tuple[int, int], Path]], *, square: bool = False) -> IntArray:
+        width = max(1, max((len(path) for paths in pick for path in paths.values()), default=0))
+        rows = np.full((len(kinds), n_endpoints, columns, width), -1, dtype=np.int64)
+        rows[..., 0] = NO_WAY
+        for kind, paths in enumerate(pick):
+            first = n_endpoints - all_paths[kind].n_endpoints
+            for (endpoint, column), path in paths.items():
+                row = rows[kind, first + endpoint, column + (first if square else 0)]
+                row[0] = -1
+                row[: len(path)] = [numbers[kind][name] for name in path]
+        return rows
+
+    adapter_of = np.full((len(kinds), n_endpoints), BY_PEER, dtype=np.int64)
+    for kind, paths in enumerate(all_paths):
+        adapter_of[kind, n_endpoints - paths.n_endpoints :] = paths.adapter_of
+    return Tables(
+        inside=table(n_endpoints, [paths.inside for paths in all_paths], square=True),
+        outward=table(n_adapters, [paths.outward for paths in all_paths]),
+        inward=table(n_adapters, [paths.inward for paths in all_paths]),
+        to_switch=table(n_endpoints, [paths.to_switch for paths in all_paths]),
+        from_switch=table(n_endpoints, [paths.from_switch for paths in all_paths]),
+        adapter_of=adapter_of,
     )
 
 
@@ -91,55 +193,65 @@ def _adapter_wires(node: Node, fabric: Fabric, pcie_latency_s: float) -> tuple[W
 
     A NIC's latency includes its PCIe path. What already lies on the accelerator's PCIe wires is not counted again.
     """
-    latency_s = max(0.0, node.nic.latency_s - pcie_latency_s) + hop_latency_s(fabric, None, fabric.leaf)
-    bandwidth_bytes_per_s = adapter_bandwidth_bytes_per_s(node)
+    latency_s = max(0.0, node.nic.latency_s - pcie_latency_s) + hop_latency_s(None, fabric.leaf, fabric.cable_latency_s)
     wires: list[Wire] = []
     for adapter in range(n_adapters(node)):
-        below, leaf = switch_end(_switch_of_adapter(node, adapter)), f"leaf{{leaves[{adapter}]}}"
-        for direction, tail, head in (("tx", below, leaf), ("rx", leaf, below)):
-            wires.append(
-                Wire(
-                    name=f"nic{adapter}/{direction}",
-                    tier="nic",
-                    tail=tail,
-                    head=head,
-                    bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-                    latency_s=latency_s,
-                )
-            )
+        below = switch_end(_switch_of_adapter(node, adapter))
+        wires.extend(_adapter_pair(adapter, below, adapter_bandwidth_bytes_per_s(node), latency_s))
     return tuple(wires)
+
+
+def _adapter_pair(adapter: int, below: str, bandwidth_bytes_per_s: float, latency_s: float) -> tuple[Wire, ...]:
+    leaf = f"{{leaves[{adapter}]}}"
+    return tuple(
+        Wire(
+            name=f"nic{adapter}/{direction}",
+            tier="nic",
+            tail=tail,
+            head=head,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            latency_s=latency_s,
+        )
+        for direction, tail, head in (("tx", below, leaf), ("rx", leaf, below))
+    )
 
 
 def _switch_of_adapter(node: Node, adapter: int) -> int:
     return adapter * n_pcie_switches(node) // n_adapters(node)
 
 
-def _path_inside(node: Node, scale_up: ScaleUpWiring, a: int, b: int) -> tuple[str, ...]:
-    if a == b:
-        return ()
-    path = scale_up.paths.get((a, b))
-    if path is not None:
-        return path
-    below = node.accelerators_per_pcie_switch
-    return (f"gpu{a}/pcie/up", *path_between_switches(node, a // below, b // below), f"gpu{b}/pcie/down")
+def _paths(node: Node, scale_up: ScaleUpWiring, n_adapters: int) -> Paths:
+    host, below = node.n_accelerators, node.accelerators_per_pcie_switch
+    # Up and down the accelerator's own PCIe link, and the switch that it hangs at; the host hangs at every socket.
+    ups: list[Path] = [(f"gpu{a}/pcie/up",) for a in range(host)]
+    downs: list[Path] = [(f"gpu{a}/pcie/down",) for a in range(host)]
 
+    def to_switch(endpoint: int, switch: int) -> Path:
+        if endpoint == host:
+            return path_down_to_switch(switch)
+        return (*ups[endpoint], *path_between_switches(node, endpoint // below, switch))
 
-def _path_outward(node: Node, accelerator: int) -> tuple[str, ...]:
-    adapter = int(adapter_of_accelerator(node)[accelerator])
-    switch = accelerator // node.accelerators_per_pcie_switch
-    between = path_between_switches(node, switch, _switch_of_adapter(node, adapter))
-    return (f"gpu{accelerator}/pcie/up", *between, f"nic{adapter}/tx")
+    def from_switch(endpoint: int, switch: int) -> Path:
+        if endpoint == host:
+            return path_up_from_switch(switch)
+        return (*path_between_switches(node, switch, endpoint // below), *downs[endpoint])
 
-
-def _path_inward(node: Node, accelerator: int) -> tuple[str, ...]:
-    adapter = int(adapter_of_accelerator(node)[accelerator])
-    switch = accelerator // node.accelerators_per_pcie_switch
-    between = path_between_switches(node, _switch_of_adapter(node, adapter), switch)
-    return (f"nic{adapter}/rx", *between, f"gpu{accelerator}/pcie/down")
-
-
-def _table(paths: Sequence[Sequence[str]], numbers: Mapping[str, int]) -> IntArray:
-    table = np.full((len(paths), max((len(path) for path in paths), default=0)), -1, dtype=np.int64)
-    for row, path in enumerate(paths):
-        table[row, : len(path)] = [numbers[name] for name in path]
-    return table
+    endpoints = range(host + 1)
+    inside: dict[tuple[int, int], Path] = {(host, host): ()}
+    for a in range(host):
+        inside[a, host] = (*ups[a], *path_up_from_switch(a // below))
+        inside[host, a] = (*path_down_to_switch(a // below), *downs[a])
+        for b in range(host):
+            straight = () if a == b else scale_up.paths.get((a, b))
+            inside[a, b] = (*to_switch(a, b // below), *downs[b]) if straight is None else straight
+    adapters = [(adapter, _switch_of_adapter(node, adapter)) for adapter in range(n_adapters)]
+    ports = list(enumerate(scale_up.ports))
+    return Paths(
+        n_endpoints=host + 1,
+        inside=inside,
+        outward={(end, adapter): (*to_switch(end, switch), f"nic{adapter}/tx") for end in endpoints for adapter, switch in adapters},
+        inward={(end, adapter): (f"nic{adapter}/rx", *from_switch(end, switch)) for end in endpoints for adapter, switch in adapters},
+        to_switch={(end, port): (*inside[end, port], up) for end in endpoints for port, (up, _) in ports if end in (port, host)},
+        from_switch={(end, port): (down, *inside[port, end]) for end in endpoints for port, (_, down) in ports if end in (port, host)},
+        adapter_of=(*(int(adapter) for adapter in adapter_of_accelerator(node)), BY_PEER),
+    )

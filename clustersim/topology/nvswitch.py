@@ -14,7 +14,7 @@ def nvswitch(node: Node) -> ScaleUpWiring:
     span nodes, as in an NVL72 rack.
     """
     bandwidth_bytes_per_s = scale_up_bandwidth_bytes_per_s(node)
-    switch = "domain{domain}/nvswitch"
+    switch = "{domain}/nvswitch"
     wires: list[Wire] = []
     for index in range(node.n_accelerators):
         here = accelerator_end(index)

@@ -33,14 +33,14 @@ def pcie_wires(node: Node, accelerator_latency_s: float) -> tuple[Wire, ...]:
         ends = (accelerator_end(index), switch_end(index // node.accelerators_per_pcie_switch))
         wires.extend(_both_ways(f"gpu{index}/pcie", ends, width_bytes_per_s, latency_s=accelerator_latency_s))
     for switch in range(n_pcie_switches(node)):
-        ends = (switch_end(switch), _socket_end(socket_of_switch(node, switch)))
+        ends = (switch_end(switch), socket_end(socket_of_switch(node, switch)))
         wires.extend(_both_ways(f"pcie{switch}", ends, width_bytes_per_s))
     wires.extend(
         Wire(
             name=f"socket{a}/to{b}",
             tier="socket",
-            tail=_socket_end(a),
-            head=_socket_end(b),
+            tail=socket_end(a),
+            head=socket_end(b),
             bandwidth_bytes_per_s=node.host.socket_link_bandwidth_bytes_per_s,
         )
         for a in range(node.host.n_sockets)
@@ -61,11 +61,22 @@ def path_between_switches(node: Node, source: int, destination: int) -> tuple[st
 
 def switch_end(switch: int) -> str:
     """Return the template of a PCIe switch's name."""
-    return f"node{{node}}/pcie{switch}"
+    return f"{{node}}/pcie{switch}"
 
 
-def _socket_end(socket: int) -> str:
-    return f"node{{node}}/socket{socket}"
+def path_up_from_switch(switch: int) -> tuple[str, ...]:
+    """Return the wires from a PCIe switch to the memory of the host, which is that of all sockets together."""
+    return (f"pcie{switch}/up",)
+
+
+def path_down_to_switch(switch: int) -> tuple[str, ...]:
+    """Return the wires from the memory of the host to a PCIe switch."""
+    return (f"pcie{switch}/down",)
+
+
+def socket_end(socket: int) -> str:
+    """Return the template of a socket's name."""
+    return f"{{node}}/socket{socket}"
 
 
 def _both_ways(name: str, ends: tuple[str, str], bandwidth_bytes_per_s: float, *, latency_s: float = 0.0) -> tuple[Wire, Wire]:

@@ -1,9 +1,9 @@
-"""A cluster with all its wires laid: links as arrays, names and ends on demand, routes by arithmetic."""
+"""A cluster with all its wires laid: links as arrays, names and ends on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
@@ -11,37 +11,68 @@ import numpy as np
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Routes
-from clustersim.topology.fabrics import FabricTree
+from clustersim.topology.hashing import BoolArray
+from clustersim.topology.layout import Layout
 from clustersim.topology.node_wiring import NodeWiring
+from clustersim.topology.routing import Policy, Rows, between, compressed, down_from_leaf, own_leaf, up_to_leaf
+from clustersim.topology.scale_out import ScaleOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WiredCluster:
-    """A cluster as directed links.
+    """A cluster as directed links."""
 
-    Link ids count the wires of node 0, of node 1 and so on; then up and down of each leaf, where there is more than
-    one leaf; then up and down of each pod, where there is more than one pod. A link that no route could use is not laid.
-    """
-
-    node: Node
     fabric: Fabric
-    n_nodes: int
-    wiring: NodeWiring
-    tree: FabricTree | None
-    """None where one scale-up domain holds all nodes, so that nothing needs the fabric."""
+    layout: Layout
     bandwidth_bytes_per_s: FloatArray
     latency_s: FloatArray
     tier_index: IntArray
+    policy: Policy
+    """How paths are chosen where there are several."""
+    works: BoolArray | None = None
+    """Whether each link is up; None where all are. One that is down keeps its bandwidth, and is on no route."""
+    shared: IntArray | None = None
+    """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
+
+    @property
+    def node(self) -> Node:
+        """The node that the cluster is made of."""
+        return self.layout.node
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout.n_nodes
+
+    @property
+    def wiring(self) -> NodeWiring:
+        """The wires of one node."""
+        return self.layout.wiring
+
+    @property
+    def scale_out(self) -> ScaleOut | None:
+        """The fabric between the places; None where one scale-up domain holds everything."""
+        return self.layout.scale_out
 
     @property
     def n_ranks(self) -> int:
         """Number of accelerators; ranks count them node by node."""
-        return self.n_nodes * self.node.n_accelerators
+        return self.layout.n_ranks
+
+    @property
+    def n_hosts(self) -> int:
+        """Number of hosts: those of the nodes in order, then the dedicated servers."""
+        return self.layout.n_hosts
 
     @property
     def n_domains(self) -> int:
         """Number of scale-up domains; the last may hold fewer nodes than the others."""
         return -(-self.n_nodes // self.node.scale_up.nodes_per_domain)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of switches that adapters hang at; 0 without a fabric."""
+        return self.scale_out.n_leaves if self.scale_out else 0
 
     @property
     def links(self) -> Sequence[Link]:
@@ -70,66 +101,142 @@ class WiredCluster:
         """
         if self.wiring.n_adapters == 0:
             raise ScenarioError(f"{self.node.name} has no network adapters", field="cluster.nics", hint="give it one or more")
-        return self.node_of(ranks) * self.wiring.n_adapters + self.wiring.adapter_of[self.local_index_of(ranks)]
+        nodes = self.node_of(ranks)
+        return nodes * self.wiring.n_adapters + self.layout.tables.adapter_of[self.layout.kind_of_place[nodes], self.local_index_of(ranks)]
 
-    def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
-        """Return the route from each source to the destination at the same place; from a rank to itself it is empty.
+    def host_endpoint(self, hosts: IntArray) -> IntArray:
+        """Return the endpoint that stands for the memory of each host.
 
         Raises
         ------
         ScenarioError
-            A rank is outside the cluster.
+            A host is outside the cluster.
+        """
+        outside = (hosts < 0) | (hosts >= self.n_hosts)
+        if np.any(outside):
+            raise ScenarioError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
+        return self.n_ranks + hosts
+
+    def memory_link(self, hosts: IntArray) -> IntArray:
+        """Return the link whose capacity is the memory bandwidth of each host, reads and writes together; no route contains it.
+
+        Raises
+        ------
+        ScenarioError
+            A host is outside the cluster.
+        """
+        return self.layout.first_memory_link + self.host_endpoint(hosts) - self.n_ranks
+
+    def switch_ports(self, ranks: IntArray) -> IntArray:
+        """Return the links of each rank to and from the switch of its scale-up domain: shape (n, 2).
+
+        Raises
+        ------
+        ScenarioError
+            The accelerators are joined without a switch, a link to or from it is down, or a rank is outside the cluster.
+        """
+        if not self.wiring.ports:
+            raise ScenarioError(
+                f"{self.node.name} joins its accelerators without a switch ({self.node.scale_up.kind})",
+                field="cluster.node",
+                hint="choose a node of scale_up kind nvswitch",
+            )
+        ports = np.array(self.wiring.ports, dtype=np.int64)
+        link_ids = ports[self.local_index_of(ranks)] + self.layout.first_wire(self.node_of(ranks))[:, None]
+        if self.works is not None and not self.works[link_ids].all():
+            name = self.link_name(int(np.setdiff1d(link_ids, np.flatnonzero(self.works))[0]))
+            raise ScenarioError(f"{name} is down", field="cluster.links", hint="choose an algorithm without the switch")
+        return link_ids if self.shared is None else self.shared[link_ids]
+
+    def leaf_of(self, ranks: IntArray) -> IntArray:
+        """Return the leaf that the adapter of each rank hangs at.
+
+        Raises
+        ------
+        ScenarioError
+            Nothing is laid between the nodes, or a rank is outside the cluster.
+        """
+        return own_leaf(self.layout, self._between_nodes(), self._checked(ranks))
+
+    def leaf_up(self, leaves: IntArray) -> IntArray:
+        """Return the link from each leaf up to its spines; the id after it leads down, also where the two share one capacity.
+
+        Raises
+        ------
+        ScenarioError
+            The fabric has no such links, or more than one for each leaf.
+        """
+        return self.layout.first_fabric_link + self._between_nodes().leaf_up(leaves)
+
+    def to_leaf(self, ranks: IntArray) -> Routes:
+        """Return the way of each rank to its leaf.
+
+        Raises
+        ------
+        ScenarioError
+            Nothing is laid between the nodes, or a rank is outside the cluster.
+        """
+        self._between_nodes()
+        return self._compressed(up_to_leaf(self.layout, self._checked(ranks)), ranks, None)
+
+    def from_leaf(self, ranks: IntArray) -> Routes:
+        """Return the way from its leaf to each rank.
+
+        Raises
+        ------
+        ScenarioError
+            Nothing is laid between the nodes, or a rank is outside the cluster.
+        """
+        self._between_nodes()
+        return self._compressed(down_from_leaf(self.layout, self._checked(ranks)), None, ranks)
+
+    def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
+        """Return the route from each source to the destination at the same place; from an endpoint to itself it is empty.
+
+        Parameters
+        ----------
+        sources, destinations
+            Endpoints: ranks, or what ``host_endpoint`` gives for hosts.
+
+        Raises
+        ------
+        ScenarioError
+            An endpoint is outside the cluster, or no way leads from one to the other.
         """
         if sources.shape != destinations.shape:
             raise ScenarioError(f"{len(sources)} sources do not match {len(destinations)} destinations")
-        rows = self._rows(self._checked(sources), self._checked(destinations))
-        used = rows >= 0
-        starts = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(used.sum(axis=1), out=starts[1:])
-        link_ids = rows[used]
-        latency_s = np.where(used, self.latency_s[rows], 0.0).sum(axis=1)
-        return Routes(starts=starts, link_ids=link_ids, weights=np.ones(len(link_ids)), latency_s=latency_s)
+        n_endpoints = self.n_ranks + self.n_hosts
+        for ends in (sources, destinations):
+            outside = (ends < 0) | (ends >= n_endpoints)
+            if np.any(outside):
+                hint = f"its ranks are 0 to {self.n_ranks - 1}, the memories of its hosts {self.n_ranks} to {n_endpoints - 1}"
+                raise ScenarioError(f"rank {int(ends[outside][0])} is outside the cluster", hint=hint)
+        rows = between(self.layout, self.policy, sources, destinations)
+        return self._compressed(rows, sources, destinations)
+
+    def endpoint_name(self, endpoint: int) -> str:
+        """Return how people call an endpoint: ``rank 5``, ``the host of node 3`` or ``server 1``."""
+        if endpoint < self.n_ranks:
+            return f"rank {endpoint}"
+        host = endpoint - self.n_ranks
+        return f"the host of node {host}" if host < self.n_nodes else f"server {host - self.n_nodes}"
 
     def ends(self, link_id: int) -> tuple[str, str]:
         """Return the names of what a link leads from and to."""
-        n_wires, tree = len(self.wiring.wires), self.tree
-        if link_id < n_wires * self.n_nodes:
-            node, wire = divmod(link_id, n_wires)
-            places = {"node": node, "domain": node // self.node.scale_up.nodes_per_domain, "leaves": self._leaves_of_node(node)}
-            return self.wiring.wires[wire].tail.format(**places), self.wiring.wires[wire].head.format(**places)
-        assert tree is not None  # only a fabric has links beyond the nodes
-        bundle, down = divmod(link_id - n_wires * self.n_nodes, 2)
-        if bundle < tree.n_leaves:
-            low, high = f"leaf{bundle}", f"pod{bundle // tree.leaves_per_pod}/spines"
-        else:
-            low, high = f"pod{bundle - tree.n_leaves}/spines", "core"
-        return (high, low) if down else (low, high)
+        return self.layout.ends(link_id)
 
     def link_name(self, link_id: int) -> str:
-        """Return a link's name, such as ``node3/gpu2/nvlink/up``, ``node3/nic5/tx`` or ``leaf2/up``."""
-        n_wires, tree = len(self.wiring.wires), self.tree
-        if link_id < n_wires * self.n_nodes:
-            node, wire = divmod(link_id, n_wires)
-            return f"node{node}/{self.wiring.wires[wire].name}"
-        assert tree is not None  # only a fabric has links beyond the nodes
-        bundle, down = divmod(link_id - n_wires * self.n_nodes, 2)
-        place = f"leaf{bundle}" if bundle < tree.n_leaves else f"pod{bundle - tree.n_leaves}"
-        return f"{place}/{'down' if down else 'up'}"
+        """Return a link's name, such as ``node3/gpu2/nvlink/up``, ``node3/nic5/tx``, ``leaf2/up`` or ``node0/memory``."""
+        return self.layout.link_name(link_id)
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the id of the link from each leaf to its spines; the id after it leads down."""
-        return self.n_nodes * len(self.wiring.wires) + 2 * leaves
-
-    def pod_up(self, pods: IntArray) -> IntArray:
-        """Return the id of the link from the spines of each pod to the core; the id after it leads down."""
-        n_leaves = self.tree.n_leaves if self.tree else 0
-        return self.n_nodes * len(self.wiring.wires) + 2 * n_leaves + 2 * pods
-
-    def _leaves_of_node(self, node: int) -> list[int]:
-        if self.tree is None:
-            return []
-        adapters = np.arange(self.wiring.n_adapters, dtype=np.int64)
-        return [int(leaf) for leaf in self.tree.leaf_of(np.full_like(adapters, node), adapters)]
+    def _between_nodes(self) -> ScaleOut:
+        if self.scale_out is None:
+            raise ScenarioError(
+                f"nothing is laid between {self.n_nodes} node(s) that one scale-up domain holds",
+                field="cluster.nodes",
+                hint=f"use more than {self.node.scale_up.nodes_per_domain}",
+            )
+        return self.scale_out
 
     def _checked(self, ranks: IntArray) -> IntArray:
         outside = (ranks < 0) | (ranks >= self.n_ranks)
@@ -138,44 +245,15 @@ class WiredCluster:
             raise ScenarioError(f"rank {rank} is outside the cluster", hint=f"its ranks are 0 to {self.n_ranks - 1}")
         return ranks
 
-    def _rows(self, sources: IntArray, destinations: IntArray) -> IntArray:
-        """Return the link ids of each pair in order, one row each, with -1 where there is none."""
-        n_local, n_wires, wiring = self.node.n_accelerators, len(self.wiring.wires), self.wiring
-        source_node, source = np.divmod(sources, n_local)
-        node, destination = np.divmod(destinations, n_local)
-        per_domain = self.node.scale_up.nodes_per_domain
-        same_domain = source_node // per_domain == node // per_domain
-        n_out, n_in = wiring.outward.shape[1], wiring.inward.shape[1]
-        rows = np.full((len(sources), max(2, wiring.inside.shape[1], n_out + 4 + n_in)), -1, dtype=np.int64)
-
-        near = np.flatnonzero(source_node == node)
-        table = wiring.inside[source[near] * n_local + destination[near]]
-        rows[near, : table.shape[1]] = _shifted(table, node[near] * n_wires)
-
-        over = np.flatnonzero(same_domain & (source_node != node))
-        if len(over):
-            rows[over, 0] = wiring.ports[source[over], 0] + source_node[over] * n_wires
-            rows[over, 1] = wiring.ports[destination[over], 1] + node[over] * n_wires
-
-        far = np.flatnonzero(~same_domain)
-        if len(far):
-            source_node, source, node, destination = source_node[far], source[far], node[far], destination[far]
-            rows[far, :n_out] = _shifted(wiring.outward[source], source_node * n_wires)
-            rows[far, n_out : n_out + 4] = self._climb(source_node, source, node, destination)
-            rows[far, n_out + 4 : n_out + 4 + n_in] = _shifted(wiring.inward[destination], node * n_wires)
-        return rows
-
-    def _climb(self, source_node: IntArray, source: IntArray, node: IntArray, destination: IntArray) -> IntArray:
-        """Return leaf up, pod up, pod down and leaf down of each pair, as far as it climbs."""
-        assert self.tree is not None  # pairs of two domains imply a fabric
-        adapter_of = self.wiring.adapter_of
-        source_leaf = self.tree.leaf_of(source_node, adapter_of[source])
-        leaf = self.tree.leaf_of(node, adapter_of[destination])
-        source_pod, pod = self.tree.pod_of(source_leaf), self.tree.pod_of(leaf)
-        climbed = np.stack((self.leaf_up(source_leaf), self.pod_up(source_pod), self.pod_up(pod) + 1, self.leaf_up(leaf) + 1), axis=1)
-        climbed[source_leaf == leaf] = -1
-        climbed[source_pod == pod, 1:3] = -1
-        return climbed
+    def _compressed(self, rows: Rows, sources: IntArray | None, destinations: IntArray | None) -> Routes:
+        lost = np.flatnonzero(~rows.reached)
+        if len(lost):
+            source, destination = (
+                "its leaf" if ends is None else self.endpoint_name(int(ends[lost[0]])) for ends in (sources, destinations)
+            )
+            raise ScenarioError(f"no way leads from {source} to {destination}", field="cluster", hint="links that are down cut it off")
+        routes = compressed(rows, self.latency_s)
+        return routes if self.shared is None else replace(routes, link_ids=self.shared[routes.link_ids])
 
 
 class LinkSequence(Sequence[Link]):
@@ -202,7 +280,3 @@ class LinkSequence(Sequence[Link]):
             bandwidth_bytes_per_s=float(cluster.bandwidth_bytes_per_s[link_id]),
             latency_s=float(cluster.latency_s[link_id]),
         )
-
-
-def _shifted(table: IntArray, offsets: IntArray) -> IntArray:
-    return np.where(table >= 0, table + offsets[:, None], -1)

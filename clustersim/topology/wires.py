@@ -13,8 +13,8 @@ from clustersim.hardware.models import Node
 class Wire:
     """One direction of a connection that every node of the cluster has.
 
-    ``tail`` and ``head`` are where it begins and ends: templates over the numbers of the node (``{node}``), of its
-    scale-up domain (``{domain}``) and of the leaves that its adapters hang at (``{leaves[0]}``).
+    ``tail`` and ``head`` are where it begins and ends: templates over the names of the node or server (``{node}``),
+    of its scale-up domain (``{domain}``) and of the leaves that its adapters hang at (``{leaves[0]}``).
     """
 
     name: str
@@ -38,7 +38,7 @@ class ScaleUpWiring:
 
 def accelerator_end(index: int) -> str:
     """Return the template of an accelerator's name."""
-    return f"node{{node}}/gpu{index}"
+    return f"{{node}}/gpu{index}"
 
 
 def scale_up_bandwidth_bytes_per_s(node: Node) -> float:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from math import prod
 
 import networkx as nx
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
+from clustersim.hardware.models import Fabric, FabricTopology, Node, Routing, ScaleUpKind
 from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
 from clustersim.topology.build import build_cluster
+from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, FloatArray
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
@@ -20,10 +22,13 @@ from tests.unit.topology.factories import (
     PCIE_BYTES_PER_S,
     SCALE_UP_BYTES_PER_S,
     SOCKET_BYTES_PER_S,
+    TREES,
     accelerator_name,
     all_pairs,
+    fitted,
     make_fabric,
     make_node,
+    make_servers,
     wire_graph,
 )
 
@@ -54,12 +59,15 @@ def max_flow_in_domain(cluster: WiredCluster) -> float:
     return max_flow_bytes_per_s(graph, names[:half], names[half:])
 
 
+@pytest.mark.parametrize("routing", ["adaptive", "ecmp"])
 @pytest.mark.parametrize("topology", list(FABRICS))
 @pytest.mark.parametrize("n_nodes", [2, 4, 5, 7, 8, 12])
 @pytest.mark.parametrize("n_nics", [2, 8])
-def test_the_closed_form_is_the_maximum_flow(topology: FabricTopology, n_nodes: int, n_nics: int) -> None:
-    fabric = make_fabric(topology, nodes_per_leaf=3, leaves_per_pod=2, oversubscription=3.0, core_oversubscription=2.0)
-    cluster = build_cluster(make_node(n_nics=n_nics), n_nodes, fabric)
+def test_the_closed_form_is_the_maximum_flow(topology: FabricTopology, n_nodes: int, n_nics: int, routing: Routing) -> None:
+    fabric = make_fabric(
+        topology, nodes_per_leaf=3, leaves_per_pod=2, oversubscription=3.0, core_oversubscription=2.0, routing=routing, n_ports=16
+    )
+    cluster = build_cluster(make_node(n_nics=n_nics), n_nodes, fitted(fabric, n_nodes))
 
     assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx(max_flow_between_domains(cluster), rel=1e-9)  # the search adds up
 
@@ -71,14 +79,17 @@ def test_the_closed_form_is_the_maximum_flow(topology: FabricTopology, n_nodes: 
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 5)),
     ratios=st.tuples(st.sampled_from([0.5, 1.0, 2.0, 7.0]), st.sampled_from([0.5, 1.0, 3.0])),
     nodes_per_domain=st.integers(1, 3),
+    routing=st.sampled_from(["adaptive", "ecmp"]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_the_closed_form_holds_for_uneven_links_too(
+    *,
     topology: FabricTopology,
     n_nodes: int,
     sizes: tuple[int, int],
     ratios: tuple[float, float],
     nodes_per_domain: int,
+    routing: Routing,
     seed: int,
 ) -> None:
     fabric = make_fabric(
@@ -87,8 +98,10 @@ def test_the_closed_form_holds_for_uneven_links_too(
         leaves_per_pod=sizes[1],
         oversubscription=ratios[0],
         core_oversubscription=ratios[1],
+        routing=routing,
+        n_ports=8,
     )
-    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=nodes_per_domain), n_nodes, fabric)
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=nodes_per_domain), n_nodes, fitted(fabric, n_nodes))
     cluster = _worn(cluster, seed)
     expected = max_flow_between_domains(cluster) if cluster.n_domains > 1 else max_flow_in_domain(cluster)
 
@@ -114,7 +127,7 @@ def test_within_a_node_it_is_the_maximum_flow_too(
     assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("topology", list(FABRICS))
+@pytest.mark.parametrize("topology", TREES)
 def test_without_oversubscription_half_of_the_adapters_send_at_full_rate(topology: FabricTopology) -> None:
     cluster = build_cluster(make_node(), 16, make_fabric(topology, nodes_per_leaf=2, leaves_per_pod=2))
 
@@ -127,6 +140,60 @@ def test_oversubscription_divides_the_bisection(topology: FabricTopology, ratio:
     cluster = build_cluster(make_node(), 16, make_fabric(topology, nodes_per_leaf=4, oversubscription=ratio))
 
     assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx(8 * 8 * NIC_BYTES_PER_S / ratio, rel=1e-12)
+
+
+@pytest.mark.parametrize("dimensions", [(4, 4, 4), (8, 8), (2, 2, 2), (3, 5, 4), (16,), (4, 2), (3, 6, 1)])
+def test_a_torus_is_cut_twice_across_its_last_dimension(dimensions: tuple[int, ...]) -> None:
+    n_nodes = prod(dimensions)
+    long = [size for size in dimensions if size > 1]
+    cluster = build_cluster(make_node(), n_nodes, make_fabric("torus", dimensions=dimensions))
+
+    # Two rings of links cross, of as many as there are nodes in one layer; a link has its share of the eight adapters of a node.
+    link_bytes_per_s = 8 * NIC_BYTES_PER_S / (2 * len(long))
+    assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx(2 * n_nodes / long[-1] * link_bytes_per_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("per_group", "global_links"), [(4, 2), (2, 4), (3, 3), (6, 1)])
+@pytest.mark.parametrize("n_groups", [2, 4, 6])
+def test_a_dragonfly_of_wide_groups_is_cut_between_them(per_group: int, global_links: int, n_groups: int) -> None:
+    fabric = make_fabric("dragonfly", nodes_per_leaf=1, leaves_per_group=per_group, global_links=global_links)
+    cluster = build_cluster(make_node(), n_groups * per_group, fabric)
+    per_pair = per_group * global_links // (n_groups - 1)
+
+    # Each of half of the groups has its links to each of the others; adapters and links inside groups carry more.
+    assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx((n_groups / 2) ** 2 * per_pair * NIC_BYTES_PER_S, rel=1e-9)
+
+
+@pytest.mark.parametrize("n_routers", [2, 4, 6, 8])
+def test_one_group_of_a_dragonfly_is_cut_between_all_its_routers(n_routers: int) -> None:
+    cluster = build_cluster(make_node(), n_routers, make_fabric("dragonfly", nodes_per_leaf=1, leaves_per_group=n_routers))
+
+    assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx((n_routers / 2) ** 2 * NIC_BYTES_PER_S, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "between", "left_fraction"),
+    [
+        (make_fabric(nodes_per_leaf=1), ("leaf0", "spines"), 15 / 16),  # one of the rails of one of two nodes
+        (make_fabric("torus", dimensions=(4,)), ("router1", "router2"), 1 / 2),
+        (make_fabric("leaf_spine", nodes_per_leaf=1, n_ports=8), ("leaf1", "spine0"), 7 / 8),  # one spine of four on one leaf of two
+    ],
+)
+def test_a_link_that_is_down_carries_nothing_across(fabric: Fabric, between: tuple[str, str], left_fraction: float) -> None:
+    whole = build_cluster(make_node(), 4, fabric)
+    worn = build_cluster(make_node(), 4, fabric, changes=[LinkChange(between=between, down=True)])
+
+    across_bytes_per_s = bisection_bandwidth_bytes_per_s(whole)
+
+    assert bisection_bandwidth_bytes_per_s(worn) == pytest.approx(left_fraction * across_bytes_per_s, rel=1e-9)
+
+
+def test_servers_are_on_neither_side() -> None:
+    fabric = make_fabric("leaf_spine", nodes_per_leaf=1)
+
+    with_servers = build_cluster(make_node(), 4, fabric, servers=make_servers(3))
+
+    assert bisection_bandwidth_bytes_per_s(with_servers) == bisection_bandwidth_bytes_per_s(build_cluster(make_node(), 4, fabric))
 
 
 @pytest.mark.parametrize(("leaf_ratio", "core_ratio"), [(1.0, 7.0), (2.0, 7.0), (3.0, 1.0)])

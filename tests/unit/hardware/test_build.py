@@ -86,4 +86,16 @@ def test_a_plain_fabric_has_two_tiers_and_full_bandwidth() -> None:
     fabric = build_fabric(FabricSpec(topology="leaf_spine", leaf="a", spine="b", nodes_per_leaf=8), switch, switch)
 
     assert (fabric.leaves_per_pod, fabric.oversubscription, fabric.core_oversubscription) == (0, 1.0, 1.0)
-    assert fabric.routing == "adaptive"
+    assert (fabric.routing, fabric.in_network_reduction) == ("adaptive", False)
+
+
+def test_a_fabric_of_routers_has_its_shape_from_the_profile() -> None:
+    switch = load_switch("qm9700-ndr")
+    given = {"topology": "torus", "leaf": "a", "spine": "b", "nodes_per_leaf": 1, "routing": "ecmp", "seed": 5}
+    shape = {"dimensions": [4, 2], "leaves_per_group": 3, "global_links": 2, "link_bandwidth": "1 GB/s"}
+    spec = FabricSpec.model_validate(given | shape)
+
+    fabric = build_fabric(spec, switch, switch)
+
+    assert (fabric.dimensions, fabric.leaves_per_group, fabric.global_links, fabric.seed) == ((4, 2), 3, 2, 5)
+    assert fabric.link_bandwidth_bytes_per_s == 1e9

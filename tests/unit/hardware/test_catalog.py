@@ -322,7 +322,7 @@ def test_a_node_is_put_together_from_the_profiles_that_it_names(write: Callable[
         ({"nics": "{model: cx77, count: 4}"}, "nics.model", 7),
         ({"fabric": "{topology: leaf_spine, leaf: qm970, spine: qm9700-ndr, nodes_per_leaf: 8}"}, "fabric.leaf", 9),
         ({"fabric": "{topology: leaf_spine, leaf: qm9700-ndr, spine: x, nodes_per_leaf: 8}"}, "fabric.spine", 9),
-        ({"fabric": "{topology: torus, leaf: qm9700-ndr, spine: x, nodes_per_leaf: 8}"}, "fabric.topology", 9),
+        ({"fabric": "{topology: ring, leaf: qm9700-ndr, spine: x, nodes_per_leaf: 8}"}, "fabric.topology", 9),
     ],
 )
 def test_a_node_that_names_an_unknown_part_is_refused_at_that_place(

@@ -109,6 +109,28 @@ def test_a_third_tier_can_be_given() -> None:
     assert (fabric.leaves_per_pod, fabric.core_oversubscription, fabric.cable_latency_s) == (8, 7.0, 50e-9)
 
 
+def test_switches_of_a_fabric_can_be_told_to_add_and_not_to() -> None:
+    adding = changed("dgx-h100", "fabric: {in_network_reduction: true}").fabric
+
+    assert adding.in_network_reduction
+    assert not load_node("dgx-h100").fabric.in_network_reduction
+    assert not changed("dgx-h100", "fabric: {in_network_reduction: false}").fabric.in_network_reduction
+
+
+def test_fabrics_without_spines_and_hashed_routes_have_keys_of_their_own() -> None:
+    torus = changed("dgx-h100", "fabric: {topology: torus, dimensions: [4, 2], link_bandwidth: 100 Gbit/s}").fabric
+    dragonfly = changed("dgx-h100", "fabric: {topology: dragonfly, leaves_per_group: 4, global_links: 2, routing: ecmp, seed: 7}").fabric
+
+    assert (torus.dimensions, torus.link_bandwidth_bytes_per_s) == ((4, 2), 12.5e9)
+    assert (dragonfly.leaves_per_group, dragonfly.global_links, dragonfly.seed) == (4, 2, 7)
+
+
+def test_a_torus_from_nothing_needs_no_nodes_below_a_leaf() -> None:
+    text = INLINE.replace("topology: leaf_spine, ", "topology: torus, dimensions: [2], ").replace("nodes_per_leaf: 16, ", "")
+
+    assert changed(None, text).fabric.topology == "torus"
+
+
 def test_a_fabric_alone_can_be_changed() -> None:
     base = load_node("dgx-h100").fabric
     document = parse_document("fabric: {spine: tomahawk4-400g}\n", "run.yaml")
@@ -189,8 +211,8 @@ def test_a_wrong_override_is_one_clear_error_at_its_place(text: str, field: str,
 
 
 def test_a_wrong_topology_lists_the_right_ones() -> None:
-    with pytest.raises(ScenarioError, match="'torus' is not one of rail_optimized, leaf_spine, fat_tree, single_switch"):
-        changed("dgx-h100", "fabric: {topology: torus}")
+    with pytest.raises(ScenarioError, match="'ring' is not one of rail_optimized, leaf_spine, fat_tree, single_switch, torus, dragonfly"):
+        changed("dgx-h100", "fabric: {topology: ring}")
 
 
 def test_an_unknown_base_is_refused() -> None:

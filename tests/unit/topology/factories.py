@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 
-from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Host, Nic, Node, Routing, ScaleUp, ScaleUpKind, Switch
+from clustersim.hardware.models import (
+    Accelerator,
+    Fabric,
+    FabricTopology,
+    Host,
+    Nic,
+    Node,
+    Routing,
+    ScaleUp,
+    ScaleUpKind,
+    ServerHosts,
+    Switch,
+)
 from clustersim.topology.cluster import IntArray
 from clustersim.topology.wired import WiredCluster
 
@@ -14,7 +28,11 @@ PCIE_BYTES_PER_S = 32e9
 SOCKET_BYTES_PER_S = 20e9
 NIC_BYTES_PER_S = 25e9
 SCALE_UP_S = 0.5e-6
+SERVER_NIC_BYTES_PER_S = 12.5e9
+SERVER_MEMORY_BYTES_PER_S = 3e11
+MEMORY_BYTES_PER_S = 4e11
 NIC_S = 1.0e-6
+SERVER_NIC_S = 1.5e-6
 LEAF_S = 0.2e-6
 SPINE_S = 0.4e-6
 CABLE_S = 0.03e-6
@@ -30,18 +48,38 @@ def make_fabric(
     oversubscription: float = 1.0,
     core_oversubscription: float = 1.0,
     routing: Routing = "adaptive",
+    seed: int = 0,
+    dimensions: tuple[int, ...] = (),
+    leaves_per_group: int = 2,
+    global_links: int = 4,
+    n_ports: int = 64,
 ) -> Fabric:
     return Fabric(
         topology=topology,
-        leaf=Switch(name="leaf", n_ports=64, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=LEAF_S, sources=()),
-        spine=Switch(name="spine", n_ports=64, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=SPINE_S, sources=()),
+        leaf=Switch(name="leaf", n_ports=n_ports, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=LEAF_S, sources=()),
+        spine=Switch(name="spine", n_ports=n_ports, port_bandwidth_bytes_per_s=NIC_BYTES_PER_S, latency_s=SPINE_S, sources=()),
         nodes_per_leaf=nodes_per_leaf,
         leaves_per_pod=leaves_per_pod,
         oversubscription=oversubscription,
         core_oversubscription=core_oversubscription,
         routing=routing,
         cable_latency_s=CABLE_S,
+        seed=seed,
+        dimensions=dimensions,
+        leaves_per_group=leaves_per_group,
+        global_links=global_links,
     )
+
+
+def fitted(fabric: Fabric, n_places: int) -> Fabric:
+    """Return a fabric that so many places fit: a torus is a ring of them."""
+    return replace(fabric, dimensions=(n_places,)) if fabric.topology == "torus" else fabric
+
+
+def make_servers(n_hosts: int = 2, n_nics: int = 1, n_sockets: int = 2) -> ServerHosts:
+    host = replace(make_node(n_sockets=n_sockets).host, memory_bandwidth_bytes_per_s=SERVER_MEMORY_BYTES_PER_S)
+    nic = Nic(name="server nic", bandwidth_bytes_per_s=SERVER_NIC_BYTES_PER_S, latency_s=SERVER_NIC_S, sources=())
+    return ServerHosts(n_hosts=n_hosts, host=host, nic=nic, n_nics=n_nics)
 
 
 def make_node(
@@ -75,7 +113,7 @@ def make_node(
         name="host",
         n_sockets=n_sockets,
         memory_bytes=1e12,
-        memory_bandwidth_bytes_per_s=4e11,
+        memory_bandwidth_bytes_per_s=MEMORY_BYTES_PER_S,
         socket_link_bandwidth_bytes_per_s=SOCKET_BYTES_PER_S,
         storage_bandwidth_bytes_per_s=None,
         sources=(),
@@ -102,6 +140,15 @@ def ranks(*values: int) -> IntArray:
 def all_pairs(n_ranks: int) -> tuple[IntArray, IntArray]:
     sources, destinations = np.divmod(np.arange(n_ranks * n_ranks, dtype=np.int64), n_ranks)
     return sources, destinations
+
+
+TREES: tuple[FabricTopology, ...] = ("single_switch", "leaf_spine", "rail_optimized", "fat_tree")
+
+
+def named_rows(cluster: WiredCluster, source: int, destination: int) -> list[tuple[str, float]]:
+    """Return the links of one route with their shares."""
+    routes = cluster.routes(ranks(source), ranks(destination))
+    return [(cluster.link_name(int(link)), float(share)) for link, share in zip(routes.link_ids, routes.weights, strict=True)]
 
 
 def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> nx.DiGraph:

@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 
 from clustersim.errors import ScenarioError
-from clustersim.hardware.models import Fabric, FabricTopology, Node
+from clustersim.hardware.models import Fabric, FabricTopology, Node, ServerHosts
 from clustersim.topology.build import build_cluster
+from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster import route
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, make_fabric, make_node
+from tests.unit.topology.factories import (
+    MEMORY_BYTES_PER_S,
+    NIC_BYTES_PER_S,
+    SERVER_MEMORY_BYTES_PER_S,
+    SERVER_NIC_BYTES_PER_S,
+    make_fabric,
+    make_node,
+    make_servers,
+    ranks,
+)
 
 
 def bandwidth_of(cluster: WiredCluster, name: str) -> float:
@@ -74,7 +85,7 @@ def test_a_bundle_of_nics_counts_in_full() -> None:
 
 
 def test_one_node_has_no_adapters() -> None:
-    assert tiers_of(build_cluster(make_node(), 1)) == {"nvlink", "pcie", "socket"}
+    assert tiers_of(build_cluster(make_node(), 1)) == {"nvlink", "pcie", "socket", "memory"}
 
 
 def test_one_domain_of_many_nodes_has_no_adapters() -> None:
@@ -101,11 +112,76 @@ def test_the_arrays_cannot_be_written() -> None:
         cluster.bandwidth_bytes_per_s[0] = 1.0
 
 
-def test_ecmp_is_refused_for_now() -> None:
-    with pytest.raises(ScenarioError, match="use adaptive") as caught:
-        build_cluster(make_node(), 4, make_fabric(routing="ecmp"))
+def test_hashed_flows_get_uplinks_one_by_one_and_spread_ones_a_bundle() -> None:
+    hashed, spread = (build_cluster(make_node(), 4, make_fabric("leaf_spine", routing=routing)) for routing in ("ecmp", "adaptive"))
 
-    assert caught.value.field == "cluster.fabric.routing"
+    assert sum(link.tier == "leaf" for link in hashed.links) == 2 * 2 * 16
+    assert sum(link.tier == "leaf" for link in spread.links) == 2 * 2
+    assert bandwidth_of(hashed, "leaf0/spine0/up3") == NIC_BYTES_PER_S
+
+
+def test_a_change_of_a_single_spine_lays_spines_one_by_one_and_one_of_all_does_not() -> None:
+    fabric = make_fabric("leaf_spine", n_ports=16)
+    single, whole = (
+        build_cluster(make_node(), 8, fabric, changes=[LinkChange(between=("leaf0", name), fraction=0.5)]) for name in ("spine1", "spines")
+    )
+
+    assert bandwidth_of(single, "leaf0/spine1/up") == bandwidth_of(single, "leaf0/spine0/up") / 2
+    assert bandwidth_of(whole, "leaf0/up") == bandwidth_of(whole, "leaf1/up") / 2
+
+
+def test_the_seed_of_the_run_and_that_of_the_fabric_both_decide_the_hash() -> None:
+    pairs = ranks(*range(16)), ranks(*range(16, 32))
+
+    def links(fabric_seed: int, seed: int) -> list[int]:
+        fabric = make_fabric("leaf_spine", routing="ecmp", seed=fabric_seed)
+        return build_cluster(make_node(), 4, fabric, seed=seed).routes(*pairs).link_ids.tolist()
+
+    assert links(0, 0) == links(0, 0)
+    assert len({tuple(links(*seeds)) for seeds in ((0, 0), (1, 0), (0, 1), (1, 1))}) == 4
+
+
+def test_servers_stand_where_further_nodes_would() -> None:
+    fabric = make_fabric("leaf_spine", nodes_per_leaf=2)
+    cluster = build_cluster(make_node(), 3, fabric, servers=make_servers(2, n_nics=2))
+    ends = {cluster.link_name(link): cluster.ends(link) for link in range(len(cluster.links))}
+
+    assert ends["server0/nic1/tx"] == ("server0/socket1", "leaf1")
+    assert ends["server1/nic0/rx"] == ("leaf2", "server1/socket0")
+    assert bandwidth_of(cluster, "server0/nic0/tx") == SERVER_NIC_BYTES_PER_S
+    assert cluster.n_leaves == 3
+
+
+def test_servers_need_the_fabric_also_beside_a_single_domain() -> None:
+    assert "nic" in tiers_of(build_cluster(make_node(), 1, servers=make_servers(1)))
+
+
+def test_the_nics_of_a_server_are_spread_over_the_rails() -> None:
+    cluster = build_cluster(make_node(), 2, make_fabric(nodes_per_leaf=4), servers=make_servers(1, n_nics=4))
+    ends = {cluster.link_name(link): cluster.ends(link) for link in range(len(cluster.links))}
+
+    assert [ends[f"server0/nic{nic}/tx"][1] for nic in range(4)] == ["leaf0", "leaf2", "leaf4", "leaf6"]
+
+
+def test_every_host_has_a_memory_at_the_end_of_the_links() -> None:
+    cluster = build_cluster(make_node(), 3, servers=make_servers(2))
+
+    memories = [link for link in cluster.links if link.tier == "memory"]
+
+    assert [link.name for link in memories] == ["node0/memory", "node1/memory", "node2/memory", "server0/memory", "server1/memory"]
+    assert [link.name for link in list(cluster.links)[-5:]] == [link.name for link in memories]
+    assert {link.bandwidth_bytes_per_s for link in memories[:3]} == {MEMORY_BYTES_PER_S}
+    assert {link.bandwidth_bytes_per_s for link in memories[3:]} == {SERVER_MEMORY_BYTES_PER_S}
+
+
+def test_without_links_that_are_down_a_domain_of_many_nodes_needs_no_fabric_and_with_one_it_has_a_way_around() -> None:
+    node = make_node(n_accelerators=2, n_nics=2, nodes_per_domain=4)
+    lost = [LinkChange(between=(f"node0/gpu{index}", "nvswitch"), down=True) for index in range(2)]
+
+    cluster = build_cluster(node, 4, make_fabric("single_switch"), changes=lost)
+
+    assert "nic" not in tiers_of(build_cluster(node, 4, make_fabric("single_switch")))
+    assert [link.name for link in route(cluster, 0, 6)][1:3] == ["node0/nic0/tx", "node3/nic0/rx"]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +194,13 @@ def test_ecmp_is_refused_for_now() -> None:
         (make_node(nodes_per_domain=0), 1, make_fabric(), "cluster.node.scale_up.nodes_per_domain"),
         (make_node("full_mesh", nodes_per_domain=2), 2, make_fabric(), "cluster.node.scale_up.nodes_per_domain"),
         (make_node(n_nics=0), 2, make_fabric(), "cluster.nics"),
+        (make_node(), 2, make_fabric("torus"), "cluster.fabric.dimensions"),
+        (make_node(), 2, make_fabric("torus", dimensions=(3,)), "cluster.fabric.dimensions"),
+        (make_node(), 2, make_fabric("torus", dimensions=(2, 1, 1, 1)), "cluster.fabric.dimensions"),
+        (make_node(), 2, make_fabric("torus", dimensions=(-2, -1)), "cluster.fabric.dimensions"),
+        (make_node(), 2, make_fabric("dragonfly", leaves_per_group=0), "cluster.fabric.leaves_per_group"),
+        (make_node(), 2, make_fabric("dragonfly", global_links=0), "cluster.fabric.global_links"),
+        (make_node(), 9, make_fabric("dragonfly", nodes_per_leaf=1, global_links=1), "cluster.fabric.global_links"),
         (make_node(), 2, make_fabric(nodes_per_leaf=0), "cluster.fabric.nodes_per_leaf"),
         (make_node(), 2, make_fabric(leaves_per_pod=-1), "cluster.fabric.leaves_per_pod"),
         (make_node(), 2, make_fabric("fat_tree"), "cluster.fabric.leaves_per_pod"),
@@ -134,12 +217,40 @@ def test_what_cannot_be_wired_is_refused_by_its_field(node: Node, n_nodes: int, 
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("servers", "node", "field"),
+    [
+        (make_servers(0), make_node(), "servers"),
+        (make_servers(1, n_nics=0), make_node(), "servers.nics"),
+        (make_servers(1, n_sockets=0), make_node(), "servers.host.n_sockets"),
+        (make_servers(1), make_node(n_nics=0), "cluster.nics"),
+    ],
+)
+def test_servers_that_cannot_be_wired_are_refused(servers: ServerHosts, node: Node, field: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        build_cluster(node, 1, servers=servers)
+
+    assert caught.value.field == field
+    assert caught.value.hint
+
+
 def test_a_link_without_bandwidth_is_named() -> None:
     node = make_node()
     node = dataclasses.replace(node, host=dataclasses.replace(node.host, socket_link_bandwidth_bytes_per_s=0.0))
 
     with pytest.raises(ScenarioError, match="link node0/socket0/to1 has no bandwidth"):
         build_cluster(node, 1)
+
+
+def test_131072_ranks_build_in_a_second_with_uplinks_one_by_one_too() -> None:
+    for fabric in (make_fabric(nodes_per_leaf=32), make_fabric(nodes_per_leaf=32, routing="ecmp")):
+        begin_s = time.perf_counter()
+        cluster = build_cluster(make_node(), 16384, fabric)
+        everybody = np.arange(cluster.n_ranks, dtype=np.int64)
+        routes = cluster.routes(everybody, np.roll(everybody, -8 * 400 - 3))
+
+        assert len(routes.starts) == 131073
+        assert time.perf_counter() - begin_s < 1.5
 
 
 def test_a_cluster_of_24576_builds_within_a_second_and_routes_as_many_pairs_in_half() -> None:

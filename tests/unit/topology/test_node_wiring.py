@@ -103,4 +103,4 @@ def test_without_a_fabric_there_are_no_adapters() -> None:
     wiring = wire_node(make_node(), None)
 
     assert "nic" not in {wire.tier for wire in wiring.wires}
-    assert wiring.outward.shape == (8, 0)
+    assert wiring.paths.outward == wiring.paths.inward == {}

@@ -68,3 +68,17 @@ def test_an_accelerator_without_links_cannot_hang_at_a_switch() -> None:
 
     assert caught.value.field == "cluster.accelerator"
     assert "scale_up kind 'pcie'" in str(caught.value)
+
+
+def test_a_rack_that_is_filled_in_part_is_a_domain_like_the_others() -> None:
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 40)
+    sources, destinations = all_pairs(cluster.n_ranks)
+    same_rack = cluster.domain_of(sources) == cluster.domain_of(destinations)
+
+    lengths = np.diff(cluster.routes(sources, destinations).starts)
+
+    assert cluster.n_domains == 3
+    assert np.bincount(cluster.domain_of(np.arange(cluster.n_ranks))).tolist() == [72, 72, 16]
+    assert set(lengths[same_rack & (sources != destinations)].tolist()) == {2}
+    assert lengths[~same_rack].min() > 2
+    assert [link.name for link in route(cluster, 144, 159)] == ["node36/gpu0/nvlink/up", "node39/gpu3/nvlink/down"]

@@ -1,0 +1,112 @@
+"""A tree whose uplinks are drawn as bundles: one link up and one down for each leaf, and for each pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Fabric
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray
+from clustersim.topology.hashing import BoolArray
+from clustersim.topology.leaves import Leaves
+from clustersim.topology.scale_out import Condition, Ways, hop_latency_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BundledTree:
+    """Leaves, pods and a core, with routing that spreads every flow evenly over all equal paths.
+
+    The spines of a pod then act as one switch, and so does the core, so that nothing is lost. Links count up and down of
+    each leaf, where there is more than one leaf; then up and down of each pod, where there is more than one pod.
+    """
+
+    leaves: Leaves
+    bandwidth_bytes_per_s: FloatArray
+    latency_s: FloatArray
+    tier_index: IntArray
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return self.leaves.n_leaves
+
+    def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
+        """Return the leaf of each adapter."""
+        return self.leaves.leaf_of(places, adapters)
+
+    def leaf_up(self, leaves: IntArray) -> IntArray:
+        """Return the link from each leaf to its spines; the one after it leads down.
+
+        Raises
+        ------
+        ScenarioError
+            There is only one leaf, so that nothing is above it.
+        """
+        if self.leaves.n_leaves == 1:
+            raise ScenarioError("a fabric of one leaf has no spines", field="cluster.fabric", hint="use more nodes than one leaf holds")
+        return 2 * leaves
+
+    def pod_up(self, pods: IntArray) -> IntArray:
+        """Return the link from the spines of each pod to the core; the one after it leads down."""
+        return 2 * self.leaves.n_leaves + 2 * pods
+
+    def leaf_classes(self, works: BoolArray) -> IntArray:
+        """Return a number for each leaf; different leaves with the same number reach the same others."""
+        pods = self.leaves.pod_of(np.arange(self.leaves.n_leaves, dtype=np.int64))
+        if self.leaves.n_leaves == 1:
+            return pods
+        return pods * 4 + works[: 2 * self.leaves.n_leaves].reshape(-1, 2) @ np.array([1, 2])
+
+    def leaf_name(self, leaf: int) -> str:
+        """Return the name of a leaf."""
+        return f"leaf{leaf}"
+
+    def link_name(self, link: int) -> str:
+        """Return the name of a link."""
+        bundle, down = divmod(link, 2)
+        place = f"leaf{bundle}" if bundle < self.leaves.n_leaves else f"pod{bundle - self.leaves.n_leaves}"
+        return f"{place}/{'down' if down else 'up'}"
+
+    def ends(self, link: int) -> tuple[str, str]:
+        """Return the names of what a link leads from and to."""
+        bundle, down = divmod(link, 2)
+        n_leaves = self.leaves.n_leaves
+        if bundle < n_leaves:
+            low, high = f"leaf{bundle}", f"pod{bundle // self.leaves.leaves_per_pod}/spines"
+        else:
+            low, high = f"pod{bundle - n_leaves}/spines", "core"
+        return (high, low) if down else (low, high)
+
+    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+        """Return leaf up, pod up, pod down and leaf down of each pair, as far as it climbs."""
+        source_pod, pod = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
+        link_ids = np.stack((2 * sources, self.pod_up(source_pod), self.pod_up(pod) + 1, 2 * destinations + 1), axis=1)
+        link_ids[sources == destinations] = -1
+        link_ids[source_pod == pod, 1:3] = -1
+        used = link_ids >= 0
+        reached: BoolArray = np.ones(len(link_ids), dtype=np.bool_)
+        if condition.left_fraction is not None:
+            reached = np.all(~used | (condition.left_fraction[link_ids] > 0.0), axis=1)
+        return Ways(link_ids=link_ids, weights=None, reached=reached)
+
+
+def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: float) -> BundledTree:
+    """Return the bundles of a tree; the core is made of the same switches as the spines."""
+    counts = [2 * leaves.n_leaves if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods if leaves.n_pods > 1 else 0]
+    bandwidths_bytes_per_s = [
+        leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s),
+        leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s),
+    ]
+    latencies_s = [
+        hop_latency_s(fabric.leaf, fabric.spine, fabric.cable_latency_s),
+        hop_latency_s(fabric.spine, fabric.spine, fabric.cable_latency_s),
+    ]
+    tiers = np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64)
+    return BundledTree(
+        leaves=leaves,
+        bandwidth_bytes_per_s=np.repeat(bandwidths_bytes_per_s, counts),
+        latency_s=np.repeat(latencies_s, counts),
+        tier_index=np.repeat(tiers, counts),
+    )

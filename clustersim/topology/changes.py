@@ -1,0 +1,113 @@
+"""What a cluster's owner says of single links: slower, down, or one way at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from clustersim.errors import ScenarioError
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.hashing import BoolArray
+from clustersim.topology.layout import Layout
+from clustersim.topology.names import BothWays, Links, links_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """One change of the links between two ends, by the names that ``ends`` of the cluster gives.
+
+    A ``*`` in a name stands for anything up to the next slash, and ``[0-3,7]`` for some of the numbers.
+    """
+
+    between: tuple[str, str]
+    bandwidth_bytes_per_s: float | None = None
+    """Of all links between two ends together, one direction."""
+    fraction: float | None = None
+    """Share of the bandwidth as built that is left."""
+    latency_s: float | None = None
+    down: bool = False
+    half_duplex: bool = False
+    """Whether both directions share the capacity of one."""
+    forward_only: bool = False
+    """Whether only links from the first end to the second are meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changed:
+    """Links after all changes."""
+
+    works: BoolArray
+    """Whether each link is up."""
+    bandwidth_bytes_per_s: FloatArray
+    """That of a link that is down is as built: it is on no route, and nothing has to divide by zero."""
+    latency_s: FloatArray
+    shared: IntArray | None
+    """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
+
+
+def change_links(layout: Layout, bandwidth_bytes_per_s: FloatArray, latency_s: FloatArray, changes: Sequence[LinkChange]) -> Changed:
+    """Return links after some changes, the later ones on top of the earlier.
+
+    Raises
+    ------
+    ScenarioError
+        A change contradicts itself, or names something that does not exist or is not joined.
+    """
+    bandwidth, latency = bandwidth_bytes_per_s.copy(), latency_s.copy()
+    works = np.ones(layout.n_links, dtype=np.bool_)
+    shared = np.arange(layout.n_links, dtype=np.int64)
+    for index, change in enumerate(changes):
+        field = f"cluster.links.{index}"
+        _check(change, field)
+        found = links_between(layout, change.between, field)
+        for links in (found.forward,) if change.forward_only else (found.forward, found.backward):
+            _change(change, links, bandwidth, bandwidth_bytes_per_s, latency)
+            for ids in links.values():
+                works[ids] = not change.down
+        if change.half_duplex:
+            _share(found, shared)
+    alike = bool((shared == np.arange(layout.n_links)).all())
+    return Changed(works=works, bandwidth_bytes_per_s=bandwidth, latency_s=latency, shared=None if alike else shared)
+
+
+def _change(change: LinkChange, links: Links, bandwidth: FloatArray, as_built: FloatArray, latency: FloatArray) -> None:
+    for parallel in links.values():
+        ids = np.array(parallel, dtype=np.int64)
+        if change.fraction is not None:
+            bandwidth[ids] = as_built[ids] * change.fraction
+        elif change.bandwidth_bytes_per_s is not None:
+            bandwidth[ids] = change.bandwidth_bytes_per_s * as_built[ids] / as_built[ids].sum()
+        if change.latency_s is not None:
+            latency[ids] = change.latency_s
+
+
+def _share(found: BothWays, shared: IntArray) -> None:
+    for (tail, head), ids in found.forward.items():
+        back = found.backward.get((head, tail), [])
+        shared[back] = shared[ids[: len(back)]]
+
+
+def _check(change: LinkChange, field: str) -> None:
+    low, high = change.between
+    asks_for_rate = change.bandwidth_bytes_per_s is not None or change.fraction is not None
+    if low == high:
+        raise ScenarioError(f"'{low}' stands at both ends", field=f"{field}.between", hint="name the two things that the link joins")
+    if change.bandwidth_bytes_per_s is not None and not 0 < change.bandwidth_bytes_per_s < float("inf"):
+        hint = "write state: down for a link that carries nothing"
+        raise ScenarioError(f"a link cannot have {change.bandwidth_bytes_per_s:g} B/s", field=f"{field}.bandwidth", hint=hint)
+    if change.fraction is not None and not 0 < change.fraction <= 1:
+        hint = "write a share above 0 and at most 1, or state: down"
+        raise ScenarioError(f"{change.fraction:g} is not a share of a bandwidth", field=f"{field}.fraction", hint=hint)
+    if change.latency_s is not None and not (change.latency_s >= 0 and isfinite(change.latency_s)):
+        raise ScenarioError(f"a link cannot have a latency of {change.latency_s:g} s", field=f"{field}.latency", hint="write 0 s or more")
+    if change.bandwidth_bytes_per_s is not None and change.fraction is not None:
+        raise ScenarioError("bandwidth and fraction both say how fast the link is", field=f"{field}.fraction", hint="delete one of the two")
+    if change.down and (asks_for_rate or change.latency_s is not None or change.half_duplex):
+        raise ScenarioError(
+            "a link that is down has no other properties", field=f"{field}.state", hint="delete state, or all but between and state"
+        )
+    if change.half_duplex and change.forward_only:
+        raise ScenarioError("half duplex is about both directions", field=f"{field}.direction", hint="delete direction")

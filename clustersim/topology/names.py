@@ -1,0 +1,182 @@
+"""Find links by the names of what they join."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from clustersim.documents.check import did_you_mean
+from clustersim.errors import ScenarioError
+from clustersim.topology.layout import Layout
+
+Links = dict[tuple[str, str], list[int]]
+"""Ids of parallel links, by where they lead from and to."""
+
+_MOST_NAMES: Final = 1000
+"""Of how many known names the nearest is looked for."""
+_MOST_SHOWN: Final = 8
+_LARGEST_RANGE: Final = 1_000_000
+_SINGLE: Final = re.compile(r"(?:^|/)(?:spine(?!s$)|core(?!$))[^/]*$")
+_WILD: Final = re.compile(r"(\*|\[[^\]]*\])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BothWays:
+    """Links between two ends, each way."""
+
+    forward: Links
+    backward: Links
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Name:
+    """One end as it was written."""
+
+    text: str
+    field: str
+    expression: re.Pattern[str]
+
+    def means(self, names: Iterable[str]) -> bool:
+        return any(self.expression.fullmatch(name) is not None for name in names)
+
+
+def names_a_spine(name: str) -> bool:
+    """Return whether a name is that of a single spine or core switch, so that bundles of uplinks will not do.
+
+    Examples
+    --------
+    >>> [names_a_spine(name) for name in ("pod0/spine1", "spine*", "core3", "pod0/spines", "core", "leaf1")]
+    [True, True, True, False, False, False]
+    """
+    return _SINGLE.search(name) is not None
+
+
+def links_between(layout: Layout, between: tuple[str, str], field: str) -> BothWays:
+    """Return the links between two ends.
+
+    Raises
+    ------
+    ScenarioError
+        A name means nothing in this cluster, or no link joins the two.
+    """
+    low, high = (_name(text, f"{field}.between.{index}") for index, text in enumerate(between))
+    places = [places for places in (_places(layout, name) for name in (low, high)) if places is not None]
+    first = layout.first_fabric_link
+    link_ids: Iterable[int] = _wires(layout, places[0]) if places else range(first, layout.first_memory_link)
+    found = BothWays(forward={}, backward={})
+    known: dict[str, None] = {}
+    neighbours: dict[str, None] = {}
+    for link_id in link_ids:
+        tail, head = layout.ends(link_id)
+        tails, heads = _aliases(layout, link_id, tail), _aliases(layout, link_id, head)
+        known.update(dict.fromkeys((*tails, *heads)))
+        if low.means(tails):
+            neighbours[head] = None
+            if high.means(heads):
+                found.forward.setdefault((tail, head), []).append(link_id)
+        if low.means(heads) and high.means(tails):
+            found.backward.setdefault((tail, head), []).append(link_id)
+    if not found.forward and not found.backward:
+        for name in (low, high):
+            _check_known(layout, name, known)
+        raise _not_joined(low, high, list(neighbours))
+    return found
+
+
+def _name(text: str, field: str) -> _Name:
+    parts = [_alternatives(part, field) if _WILD.fullmatch(part) else re.escape(part) for part in _WILD.split(text)]
+    return _Name(text=text, field=field, expression=re.compile("".join(parts)))
+
+
+def _alternatives(part: str, field: str) -> str:
+    if part == "*":
+        return "[^/]*"
+    ranges = re.findall(r"(\d+)(?:-(\d+))?(?:,|$)", part[1:-1])
+    bounds = [(int(low), int(high or low)) for low, high in ranges]
+    readable = re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", part[1:-1]) is not None
+    if not readable or any(low > high or high - low > _LARGEST_RANGE for low, high in bounds):
+        raise ScenarioError(f"'{part}' is not a range of numbers", field=field, hint="write such as [0-3] or [0,2,5]")
+    return f"(?:{'|'.join(str(number) for low, high in bounds for number in range(low, high + 1))})"
+
+
+def _places(layout: Layout, name: _Name) -> list[int] | None:
+    """Return the nodes and servers whose parts a name means; None for a name of something between them."""
+    if not name.text.startswith(("node", "server")):
+        return None
+    first = _name(name.text.split("/", maxsplit=1)[0], name.field)
+    places = [place for place in range(layout.n_hosts) if first.means((layout.place_name(place),))]
+    if not places:
+        servers = f", servers server0 to server{layout.n_servers - 1}" if layout.n_servers else ""
+        hint = f"nodes are node0 to node{layout.n_nodes - 1}{servers}"
+        raise ScenarioError(f"there is no '{first.text}'", field=name.field, hint=hint)
+    return places
+
+
+def _wires(layout: Layout, places: list[int]) -> Iterable[int]:
+    for place in places:
+        wiring = layout.wiring if place < layout.n_nodes else layout.server_wiring
+        assert wiring is not None  # places beyond the nodes are servers, which have wires
+        first = int(layout.first_wire(np.array([place], dtype=np.int64))[0])
+        yield from range(first, first + len(wiring.wires))
+
+
+def _aliases(layout: Layout, link_id: int, end: str) -> tuple[str, ...]:
+    """Return all names that one end of a link goes by."""
+    place, _, part = end.rpartition("/")
+    if part.startswith("spine"):
+        return end, f"{place or 'pod0'}/spines", "spines"
+    if part.startswith("core"):
+        return end, "core"
+    if part == "nvswitch":
+        return end, part
+    name = layout.link_name(link_id).split("/")
+    is_adapter = len(name) > 2 and name[1].startswith("nic")
+    return (end, f"{name[0]}/{name[1]}") if is_adapter and place == name[0] else (end,)
+
+
+def _check_known(layout: Layout, name: _Name, known: dict[str, None]) -> None:
+    """Refuse a name that nothing goes by."""
+    if name.means(known):
+        return
+    places = _places(layout, name)
+    everything = _names_between_places(layout) if places is None else _names_at(layout, places[0])
+    if name.means(everything):
+        return
+    digits = re.findall(r"\d+", name.text)
+    alike = [choice for choice in everything if re.findall(r"\d+", choice) == digits]
+    near = did_you_mean(name.text, alike) or did_you_mean(name.text, islice(everything, _MOST_NAMES))
+    shown = ", ".join(islice(everything, _MOST_SHOWN))
+    hint = near or (
+        f"there are {shown}{', ...' if len(everything) > _MOST_SHOWN else ''}" if shown else "nothing is laid between the nodes"
+    )
+    raise ScenarioError(f"there is no '{name.text}'", field=name.field, hint=hint)
+
+
+def _names_at(layout: Layout, place: int) -> dict[str, None]:
+    names = (alias for link_id in _wires(layout, [place]) for end in layout.ends(link_id) for alias in _aliases(layout, link_id, end))
+    return dict.fromkeys(name for name in names if name.startswith(f"{layout.place_name(place)}/"))
+
+
+def _names_between_places(layout: Layout) -> dict[str, None]:
+    names: dict[str, None] = {}
+    scale_out = layout.scale_out
+    if scale_out is not None:
+        names.update(dict.fromkeys(scale_out.leaf_name(leaf) for leaf in range(scale_out.n_leaves)))
+        for link_id in range(layout.first_fabric_link, layout.first_memory_link):
+            for end in layout.ends(link_id):
+                names.update(dict.fromkeys(_aliases(layout, link_id, end)))
+    if layout.wiring.ports:
+        n_domains = -(-layout.n_nodes // layout.node.scale_up.nodes_per_domain)
+        names.update(dict.fromkeys(f"domain{domain}/nvswitch" for domain in range(n_domains)))
+    return names
+
+
+def _not_joined(low: _Name, high: _Name, neighbours: list[str]) -> ScenarioError:
+    shown = ", ".join(neighbours[:_MOST_SHOWN]) + (", ..." if len(neighbours) > _MOST_SHOWN else "")
+    hint = f"'{low.text}' is joined to {shown}" if shown else "name two neighbours"
+    return ScenarioError(f"no link joins '{low.text}' and '{high.text}'", field=low.field.rpartition(".")[0], hint=hint)

@@ -1,0 +1,275 @@
+"""Routes between endpoints by arithmetic: tables inside the places, the fabric between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from clustersim.topology.cluster import FloatArray, IntArray, Routes
+from clustersim.topology.hashing import BoolArray, pair_keys
+from clustersim.topology.layout import Layout
+from clustersim.topology.node_wiring import NO_WAY
+from clustersim.topology.scale_out import Condition, ScaleOut, Ways
+
+_NEVER: Final = 1 << 20
+"""More links than any route has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Routes of many pairs, one row each, filled up with -1."""
+
+    link_ids: IntArray
+    weights: FloatArray | None
+    """Same shape; None where every link carries all of its pair's bytes."""
+    reached: BoolArray
+    """False for a pair that no route joins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Policy:
+    """How paths are chosen where there are several."""
+
+    seed: int | None
+    """Of the hash that picks one; None where flows are spread."""
+    left_fraction: FloatArray | None = None
+    """Share of the bandwidth as built that each link of the fabric has, 0 where it is down; None as long as all are as built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spots:
+    """Where endpoints are."""
+
+    ids: IntArray
+    places: IntArray
+    endpoints: IntArray
+    """Number within the place: an accelerator, or after them the host."""
+    kinds: IntArray
+    first_wire: IntArray
+
+    def taken(self, chosen: IntArray) -> Spots:
+        """Return some of them."""
+        return Spots(
+            ids=self.ids[chosen],
+            places=self.places[chosen],
+            endpoints=self.endpoints[chosen],
+            kinds=self.kinds[chosen],
+            first_wire=self.first_wire[chosen],
+        )
+
+
+def between(layout: Layout, policy: Policy, sources: IntArray, destinations: IntArray) -> Rows:
+    """Return the route of each pair of endpoints.
+
+    What is inside a place or a scale-up domain stays there, and goes over the fabric only where no wire inside is left.
+    """
+    here, there = _spots(layout, sources), _spots(layout, destinations)
+    near = here.places == there.places
+    per_domain = layout.node.scale_up.nodes_per_domain
+    over = np.zeros_like(near)
+    if per_domain > 1:
+        in_domains = (here.places < layout.n_nodes) & (there.places < layout.n_nodes)
+        over = ~near & in_domains & (here.places // per_domain == there.places // per_domain)
+    far = ~(near | over)
+    parts: list[tuple[IntArray, Rows]] = []
+    for chosen, route in ((near, _inside), (over, _over_switch)):
+        pairs = np.flatnonzero(chosen)
+        if len(pairs):
+            rows = route(layout, here.taken(pairs), there.taken(pairs))
+            parts.append((pairs, rows))
+            if layout.scale_out is not None:
+                far[pairs[~rows.reached]] = True
+    pairs = np.flatnonzero(far)
+    if len(pairs):
+        parts.append((pairs, _over_fabric(layout, policy, here.taken(pairs), there.taken(pairs))))
+    return _merged(parts, len(sources))
+
+
+def own_leaf(layout: Layout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
+    """Return the leaf that the adapter of each rank hangs at."""
+    spots = _spots(layout, ranks)
+    return scale_out.leaf_of(spots.places, layout.tables.adapter_of[spots.kinds, spots.endpoints])
+
+
+def up_to_leaf(layout: Layout, ranks: IntArray) -> Rows:
+    """Return the way of each rank to its leaf."""
+    spots = _spots(layout, ranks)
+    return _rows(_looked_up(layout.tables.outward, spots, layout.tables.adapter_of[spots.kinds, spots.endpoints]))
+
+
+def down_from_leaf(layout: Layout, ranks: IntArray) -> Rows:
+    """Return the way from its leaf to each rank."""
+    spots = _spots(layout, ranks)
+    return _rows(_looked_up(layout.tables.inward, spots, layout.tables.adapter_of[spots.kinds, spots.endpoints]))
+
+
+def compressed(rows: Rows, link_latency_s: FloatArray) -> Routes:
+    """Return routes in compressed rows; the latency of a pair that is spread is the mean over its paths."""
+    used = rows.link_ids >= 0
+    counts = used.sum(axis=1)
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    link_ids = rows.link_ids[used]
+    weights = np.ones(len(link_ids)) if rows.weights is None else rows.weights[used]
+    pairs = np.repeat(np.arange(len(counts)), counts)
+    latency_s = np.bincount(pairs, weights=weights * link_latency_s[link_ids], minlength=len(counts)).astype(np.float64)
+    return Routes(starts=starts, link_ids=link_ids, weights=weights, latency_s=latency_s)
+
+
+def _spots(layout: Layout, endpoints: IntArray) -> Spots:
+    n = layout.node.n_accelerators
+    hosts = endpoints >= layout.n_ranks
+    places = np.where(hosts, endpoints - layout.n_ranks, endpoints // n)
+    return Spots(
+        ids=endpoints,
+        places=places,
+        endpoints=np.where(hosts, n, endpoints % n),
+        kinds=layout.kind_of_place[places],
+        first_wire=layout.first_wire(places),
+    )
+
+
+def _inside(layout: Layout, here: Spots, there: Spots) -> Rows:
+    return _rows(_looked_up(layout.tables.inside, here, there.endpoints))
+
+
+def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
+    """Return routes over the switch of a domain that spans nodes.
+
+    A host goes by the accelerator with the number of its peer, so that a host that talks to many uses all ports.
+    """
+    n = layout.node.n_accelerators
+    turn = (here.places + there.places) % n
+    ports = np.where(here.endpoints < n, here.endpoints, np.where(there.endpoints < n, there.endpoints, turn))
+    peer_ports = np.where(there.endpoints < n, there.endpoints, ports)
+    up = _looked_up(layout.tables.to_switch, here, ports)
+    down = _looked_up(layout.tables.from_switch, there, peer_ports)
+    return _rows(np.concatenate((up, down), axis=1))
+
+
+def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
+    """Return routes by the adapters of two places.
+
+    A rank has its own adapter. A host uses all of its own: for a peer with an adapter the one on the same rail, and among
+    hosts one after the other.
+    """
+    tables = layout.tables
+    own, peer = (tables.adapter_of[spots.kinds, spots.endpoints] for spots in (here, there))
+    turn = (here.places + there.places) % layout.wiring.n_adapters
+    rails = np.where(own >= 0, own, np.where(peer >= 0, peer, turn))
+    peer_rails = np.where(peer >= 0, peer, rails)
+    adapters = _adapters_on(layout, here.places, rails, there.places)
+    peer_adapters = _adapters_on(layout, there.places, peer_rails, here.places)
+    rows = _by_adapters(layout, policy, (here, there), (adapters, peer_adapters))
+    lost = np.flatnonzero(~rows.reached)
+    if not len(lost):
+        return rows
+    found = _by_other_adapters(layout, policy, here.taken(lost), there.taken(lost))
+    return _merged([(np.arange(len(rows.reached)), rows), (lost, found)], len(rows.reached))
+
+
+def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adapters: tuple[IntArray, IntArray]) -> Rows:
+    """Return routes by one adapter of each of two places."""
+    scale_out = layout.scale_out
+    assert scale_out is not None  # pairs of two domains imply a fabric
+    here, there = ends
+    up = _looked_up(layout.tables.outward, here, adapters[0])
+    down = _looked_up(layout.tables.inward, there, adapters[1])
+    leaves, peer_leaves = (
+        scale_out.leaf_of(spots.places, _rails_of(layout, spots.places, chosen)) for spots, chosen in zip(ends, adapters, strict=True)
+    )
+    keys = None if policy.seed is None else pair_keys(policy.seed, here.ids, there.ids)
+    ways = _ways(scale_out, leaves, peer_leaves, Condition(keys=keys, left_fraction=policy.left_fraction))
+    across = np.where(ways.link_ids >= 0, ways.link_ids + layout.first_fabric_link, -1)
+    rows = _rows(np.concatenate((up, across, down), axis=1))
+    weights = None
+    if ways.weights is not None:
+        weights = np.concatenate((np.ones(up.shape), ways.weights, np.ones(down.shape)), axis=1)
+    return Rows(link_ids=rows.link_ids, weights=weights, reached=rows.reached & ways.reached)
+
+
+def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: Condition) -> Ways:
+    """Return how pairs cross the fabric; where only their leaves decide, and are fewer, pairs of leaves are asked for once."""
+    n_leaves = scale_out.n_leaves
+    if condition.keys is not None or len(leaves) < n_leaves**2:
+        return scale_out.ways(leaves, peer_leaves, condition)
+    sources, destinations = np.divmod(np.arange(n_leaves**2, dtype=np.int64), n_leaves)
+    ways = scale_out.ways(sources, destinations, condition)
+    pairs = leaves * n_leaves + peer_leaves
+    weights = None if ways.weights is None else ways.weights[pairs]
+    return Ways(link_ids=ways.link_ids[pairs], weights=weights, reached=ways.reached[pairs])
+
+
+def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
+    """Return routes by whichever adapters work: those with the fewest links to them first, then those with the lowest numbers."""
+    out_steps, in_steps = (_steps(table) for table in (layout.tables.outward, layout.tables.inward))
+    steps = out_steps[here.kinds, here.endpoints][:, :, None] + in_steps[there.kinds, there.endpoints][:, None, :]
+    n_pairs, n_out, n_in = len(here.ids), out_steps.shape[2], in_steps.shape[2]
+    flat = steps.reshape(n_pairs, n_out * n_in)
+    order = np.argsort(flat, axis=1, kind="stable")
+    nothing = Rows(link_ids=np.full((n_pairs, 1), -1, dtype=np.int64), weights=None, reached=np.zeros(n_pairs, dtype=np.bool_))
+    parts = [(np.arange(n_pairs, dtype=np.int64), nothing)]
+    left = np.arange(n_pairs, dtype=np.int64)
+    for turn in range(n_out * n_in):
+        choice = order[left, turn]
+        left, choice = left[flat[left, choice] < _NEVER], choice[flat[left, choice] < _NEVER]
+        if not len(left):
+            break
+        rows = _by_adapters(layout, policy, (here.taken(left), there.taken(left)), (choice // n_in, choice % n_in))
+        parts.append((left, rows))
+        left = left[~rows.reached]
+    return _merged(parts, n_pairs)
+
+
+def _adapters_on(layout: Layout, places: IntArray, rails: IntArray, peers: IntArray) -> IntArray:
+    """Return the adapter of each place on a rail; of several of a server's on one rail each peer takes another."""
+    if layout.servers is None:
+        return rails
+    n_rails, n_nics = layout.wiring.n_adapters, layout.servers.n_nics
+    first = -(-rails * n_nics // n_rails)
+    count = -(-(rails + 1) * n_nics // n_rails) - first
+    nics = np.where(count > 0, first + peers % np.maximum(count, 1), rails * n_nics // n_rails)
+    return np.where(places >= layout.n_nodes, nics, rails)
+
+
+def _rails_of(layout: Layout, places: IntArray, adapters: IntArray) -> IntArray:
+    """Return the rail of each adapter: those of a server are spread over the rails evenly and in order."""
+    if layout.servers is None:
+        return adapters
+    return np.where(places >= layout.n_nodes, adapters * layout.wiring.n_adapters // layout.servers.n_nics, adapters)
+
+
+def _steps(table: IntArray) -> IntArray:
+    """Return how many links each row of a table has."""
+    return np.where(table[..., 0] == NO_WAY, _NEVER, np.asarray((table >= 0).sum(axis=-1), dtype=np.int64))
+
+
+def _looked_up(table: IntArray, spots: Spots, columns: IntArray) -> IntArray:
+    """Return link ids from a table of wire numbers; ``NO_WAY`` stays."""
+    found = table[spots.kinds, spots.endpoints, columns]
+    return np.where(found >= 0, found + spots.first_wire[:, None], found)
+
+
+def _rows(link_ids: IntArray) -> Rows:
+    reached: BoolArray = np.all(link_ids != NO_WAY, axis=1)
+    return Rows(link_ids=np.maximum(link_ids, -1), weights=None, reached=reached)
+
+
+def _merged(parts: list[tuple[IntArray, Rows]], n_pairs: int) -> Rows:
+    """Return the rows of all parts at their places; where parts overlap, the later one counts."""
+    if len(parts) == 1:  # it covers all pairs, in order
+        return parts[0][1]
+    width = max((rows.link_ids.shape[1] for _, rows in parts), default=0)
+    link_ids = np.full((n_pairs, width), -1, dtype=np.int64)
+    reached = np.zeros(n_pairs, dtype=np.bool_)
+    weighted = any(rows.weights is not None for _, rows in parts)
+    weights = np.ones((n_pairs, width)) if weighted else None
+    for places, rows in parts:
+        link_ids[places] = -1
+        link_ids[places, : rows.link_ids.shape[1]] = rows.link_ids
+        reached[places] = rows.reached
+        if weights is not None:
+            weights[places, : rows.link_ids.shape[1]] = 1.0 if rows.weights is None else rows.weights
+    return Rows(link_ids=link_ids, weights=weights, reached=reached)
