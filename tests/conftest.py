@@ -14,6 +14,9 @@ GOLDEN = TESTS / "golden"
 if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.reference` also under a bare `pytest`
     sys.path.insert(0, str(TESTS.parent))
 
+collect_ignore = ["benchmarks/simgrid_flows.py"]
+"""Runs under the interpreter that has SimGrid, not under this one."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew; review the diff")

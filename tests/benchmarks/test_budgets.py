@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import clustersim
+from clustersim.report.chrome import write_trace
 from clustersim.scenario.run import run
+from tests.golden.reference import reference_timeline
 
 HELP_BUDGET_S: Final = 0.25
 DEMO_BUDGET_S: Final = 2.0
+TRACE_BUDGET_S: Final = 3.0
 
 
 def best_s(benchmark: BenchmarkFixture) -> float:
@@ -35,3 +40,18 @@ def test_the_demo_is_simulated_in_two_seconds(benchmark: BenchmarkFixture) -> No
     benchmark.pedantic(clustersim.run, ("llama3-70b-h100-512",), rounds=3, warmup_rounds=0)
 
     assert best_s(benchmark) <= DEMO_BUDGET_S
+
+
+def test_a_trace_of_half_a_million_spans_is_written_in_three_seconds(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    base = reference_timeline(16, 64, 2)
+    spans = tuple(replace(span, detail=()) for span in base.spans)
+    copies = tuple(
+        replace(span, start_s=span.start_s + shift * base.step_time_s, end_s=span.end_s + shift * base.step_time_s)
+        for shift in range(5)
+        for span in spans
+    )
+    timeline = replace(base, spans=copies)
+
+    benchmark.pedantic(write_trace, args=(timeline, tmp_path / "trace.json.gz"), rounds=3)
+
+    assert best_s(benchmark) < TRACE_BUDGET_S * len(copies) / 500_000

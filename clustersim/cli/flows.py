@@ -1,0 +1,41 @@
+"""``clustersim flows``: the network model alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from clustersim.cli.terminal import print_table, write_json
+from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.network.flows import finish_times
+from clustersim.scenario.flows_file import load_flows
+from clustersim.units.quantity import format_quantity
+
+_DIGITS: Final = 6
+
+
+def flows_command(source: str, *, as_json: bool) -> int:
+    """Print when each flow of a file finishes, and return the exit code."""
+    file = load_flows(source)
+    finish_s = finish_times(file.links, file.flows)
+    for number, end_s in enumerate(finish_s):
+        if not math.isfinite(end_s):
+            raise ScenarioError(
+                "takes longer than a number can say", field=f"flows[{number}]", hint="mind that bytes and bandwidths are in SI units"
+            )
+    if as_json:
+        write_json({"finish_s": finish_s})
+        return EXIT_OK
+    rows = [
+        (
+            str(number),
+            " > ".join(file.link_names[link] for link in flow.route),
+            format_quantity(flow.size_bytes, "B", _DIGITS),
+            format_quantity(flow.start_s, "s", _DIGITS),
+            format_quantity(end_s, "s", _DIGITS),
+            format_quantity(flow.size_bytes / (end_s - flow.start_s), "B/s", _DIGITS) if end_s > flow.start_s else "-",
+        )
+        for number, (flow, end_s) in enumerate(zip(file.flows, finish_s, strict=True))
+    ]
+    print_table((">flow", "route", ">bytes", ">start", ">finish", ">mean rate"), rows)
+    return EXIT_OK

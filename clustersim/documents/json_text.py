@@ -1,0 +1,129 @@
+"""Read JSON that may be long, and find places in it only when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.spots import Data, source_place
+from clustersim.errors import Place, ScenarioError
+
+STDIN: Final = "-"
+_MAX_BYTES: Final = 256 * 2**20
+"""Unpacked; a million flows fit in."""
+_GZIP: Final = b"\x1f\x8b"
+_GZIP_BITS: Final = 31
+"""What zlib calls its largest window with a gzip header around it."""
+_BLANK: Final = re.compile(r"[ \t\r\n]*")
+
+
+def read_json(source: str) -> tuple[str, str, Data]:
+    """Return the name of a JSON file, its text, and its data.
+
+    Parameters
+    ----------
+    source
+        A path, or ``-`` for stdin. What is packed by gzip is unpacked, whatever its name.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is too large, not text, or not JSON.
+    """
+    name = "<stdin>" if source == STDIN else source
+    raw = _unpacked(name, _bytes(source, name))
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint="write it as a JSON file") from error
+    try:
+        data: Data = json.loads(text)
+    except json.JSONDecodeError as error:
+        message = f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise ScenarioError(message, place=source_place(name, text.splitlines(), error.lineno, error.colno)) from error
+    except RecursionError as error:
+        raise ScenarioError("is nested too deep", place=Place(file=name)) from error
+    except ValueError as error:
+        raise ScenarioError(f"is not JSON: {error}", place=Place(file=name)) from error
+    return name, text, data
+
+
+def place_in(text: str, name: str, path: Sequence[str | int], *, key: bool = False) -> Place:
+    r"""Return where the value at a path stands in a JSON text, or its key; the nearest parent where it is missing.
+
+    Examples
+    --------
+    >>> str(place_in('{"flows": [{"bytes": 1},\n {"bytes": -1}]}', "x.json", ("flows", 1, "bytes")))
+    'x.json:2:12'
+    """
+    at = _skip(text, 0)
+    for depth, part in enumerate(path):
+        found = _child(text, at, part)
+        if found is None:
+            break
+        at = found[0] if key and depth == len(path) - 1 else found[1]
+    line = text.count("\n", 0, at)
+    return source_place(name, text.splitlines(), line + 1, at - (text.rfind("\n", 0, at) + 1) + 1)
+
+
+def _child(text: str, at: int, part: str | int) -> tuple[int, int] | None:
+    """Return where the key and the value of a part of the mapping or list at ``at`` stand."""
+    decoder, found = json.JSONDecoder(), None
+    if text[at] != ("[" if isinstance(part, int) else "{"):
+        return None
+    place, number = _skip(text, at + 1), 0
+    while text[place] not in "]}":
+        start, name = place, str(number)
+        if not isinstance(part, int):
+            read, end = decoder.raw_decode(text, place)
+            name, place = str(read), _skip(text, _skip(text, end) + 1)
+        if name == str(part):
+            # The last of several counts, as for the reader.
+            found = start, place
+        place = _skip(text, decoder.raw_decode(text, place)[1])
+        if text[place] == ",":
+            place = _skip(text, place + 1)
+        number += 1
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    blank = _BLANK.match(text, at)
+    return blank.end() if blank else at
+
+
+def _bytes(source: str, name: str) -> bytes:
+    if source == STDIN:
+        return sys.stdin.buffer.read(_MAX_BYTES + 1)
+    path = Path(source)
+    if path.is_dir():
+        raise ScenarioError("is a directory, not a file", place=Place(file=name), hint="name a JSON file")
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        near = did_you_mean(path.name, sorted(item.name for item in path.parent.iterdir())) if path.parent.is_dir() else None
+        raise ScenarioError("no such file", place=Place(file=name), hint=near) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ScenarioError(f"cannot be read: {reason or error}", place=Place(file=name)) from error
+
+
+def _unpacked(name: str, raw: bytes) -> bytes:
+    if raw[:2] == _GZIP:
+        unpacker = zlib.decompressobj(wbits=_GZIP_BITS)
+        try:
+            raw = unpacker.decompress(raw, _MAX_BYTES + 1)
+        except zlib.error as error:
+            raise ScenarioError("is not a gzip file, though it begins like one", place=Place(file=name)) from error
+        if not unpacker.eof and len(raw) <= _MAX_BYTES:
+            raise ScenarioError("is cut off: the end of the gzip file is missing", place=Place(file=name))
+    if len(raw) > _MAX_BYTES:
+        raise ScenarioError("is larger than 256 MiB", place=Place(file=name), hint="split it")
+    return raw

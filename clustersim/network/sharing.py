@@ -1,0 +1,209 @@
+"""The state of everything in flight on shared links, between two changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from clustersim.network.flights import INF, Flights
+from clustersim.network.levels import Levels, State
+from clustersim.network.wiring import Kind, Wiring, lay_wiring
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.load import Footprint
+
+
+class SharedNetwork:
+    """Flows in flight that share links max-min fairly, and the time at which the next one lands.
+
+    Knows nothing of events: whoever simulates asks and tells. After the changes of an instant, ``share`` gives all their
+    rates; then time may ``advance``, at the latest to ``next_end_s``, and ``finished`` says what has landed.
+
+    Parameters
+    ----------
+    capacity_bytes_per_s
+        Of every link of the cluster.
+    labels
+        One number for each link, such as its tier; links with different labels stand in different cells of ``wiring``.
+    account
+        Whether to keep ``occupancy``.
+    compiled
+        Whether to compile the loops for many kinds with numba; by default where it is installed and the kinds are very many.
+        The results are the same.
+
+    Examples
+    --------
+    >>> network = SharedNetwork(np.array([10.0, 4.0]))
+    >>> both = network.add_kind(Footprint(link_ids=np.array([0, 1]), flows=np.ones(2)))
+    >>> first = network.add_kind(Footprint(link_ids=np.array([0]), flows=np.ones(1)))
+    >>> network.start(0, both, 4.0); network.start(1, first, 12.0); network.share()
+    >>> network.next_end_s()
+    1.0
+    >>> network.advance(1.0); network.finished()
+    [0]
+    """
+
+    def __init__(
+        self,
+        capacity_bytes_per_s: FloatArray,
+        *,
+        labels: IntArray | None = None,
+        account: bool = True,
+        compiled: bool | None = None,
+    ) -> None:
+        self.now_s = 0.0
+        self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
+        self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
+        self._compiled = compiled
+        self._occupancy = Occupancy() if account else None
+        self._kinds: list[Kind] = []
+        self._numbers: dict[tuple[bytes, bytes, float, float], int] = {}
+        self._weights: FloatArray | None = None
+        self._flights = Flights()
+        self._touched: dict[int, None] = {}
+        self._levels: Levels | None = None
+
+    def add_kind(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
+        """Return the number of a kind of coupled flow; of the same one if an equal kind is there already.
+
+        Parameters
+        ----------
+        weight
+            Under progressive filling the rate grows as this times the level that is common to all.
+        cap_bytes_per_s
+            The rate never exceeds it.
+        """
+        assert weight > 0.0
+        assert cap_bytes_per_s > 0.0
+        if not (footprint.flows > 0.0).all():
+            crossed = footprint.flows > 0.0
+            footprint = Footprint(link_ids=footprint.link_ids[crossed], flows=footprint.flows[crossed])
+        kind = Kind(footprint=footprint, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
+        number = self._numbers.setdefault(kind.key, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+            self._levels = None
+        return number
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """All kinds, by number."""
+        return self._kinds
+
+    @property
+    def wiring(self) -> Wiring:
+        """The kinds on cells of links that none of them tells apart."""
+        return self._solver().wiring
+
+    def start(self, flow: int, kind: int, size_bytes: float) -> None:
+        """Put a flow in flight now. One of infinite size is background traffic: it goes on until it is stopped."""
+        self._solver()
+        self._flights.start(flow, kind, size_bytes, self.now_s)
+        self._touched[kind] = None
+
+    def stop(self, flow: int) -> None:
+        """Take a flow out that has not landed."""
+        self._touched[self._flights.stop(flow)] = None
+
+    def advance(self, now_s: float) -> None:
+        """Let time pass; everything in flight progresses at its rate."""
+        assert now_s >= self.now_s
+        self.now_s = now_s
+
+    def finished(self) -> list[int]:
+        """Take out and return the flows that have landed, in the order in which they started."""
+        landed = self._flights.landed(self.now_s)
+        self._touched.update((kind, None) for _, kind in landed)
+        return [flow for flow, _ in landed]
+
+    def share(self) -> None:
+        """Give everything in flight its max-min fair rate."""
+        levels, counts = self._solver(), self._flights.counts
+        touched: dict[int, list[int]] = {}
+        for kind in self._touched:
+            touched.setdefault(levels.wiring.components.item(kind), []).append(kind)
+        self._touched.clear()
+        for component, kinds in touched.items():
+            part = levels.part(component)
+            part.count({kind: counts.get(kind, 0) for kind in kinds})
+            if self._occupancy is not None:
+                self._occupancy.note(component, part.state(), self.now_s)
+            changed, new = levels.change(part, kinds)
+            self._flights.set_rates(changed, self._rates(changed, new), self.now_s)
+
+    def next_end_s(self) -> float:
+        """Return when the next flow lands at the present rates, in seconds; infinite when none ever does."""
+        return self._flights.next_end_s()
+
+    def idle_rate(self, kind: int) -> float:
+        """Return the rate of one flow of a kind when nothing else is in flight, in bytes per second."""
+        footprint = self._kinds[kind].footprint
+        room = self._capacity_bytes_per_s[footprint.link_ids] / footprint.flows
+        return min(float(room.min(initial=INF)), self._kinds[kind].cap_bytes_per_s)
+
+    def rates(self, state: State) -> Mapping[int, float]:
+        """Return the rate of one flow of each kind of a state, in bytes per second.
+
+        Parameters
+        ----------
+        state
+            Pairs of a kind and the number of its flows, ascending.
+        """
+        return {kind: level * self._kinds[kind].weight for kind, level in self._solver().solve(state).items()}
+
+    def occupancy(self) -> Mapping[State, float]:
+        """Return for how many seconds each state was in flight.
+
+        Kinds that have no way of meeting, not even through others, have states of their own, each with its own seconds. Empty
+        without ``account``.
+        """
+        return {} if self._occupancy is None else self._occupancy.until(self.now_s)
+
+    def _rates(self, kinds: Sequence[int] | IntArray, levels: Sequence[float] | FloatArray) -> Sequence[float] | FloatArray:
+        if self._weights is None:
+            return levels
+        return self._weights[np.asarray(kinds, dtype=np.int64)] * levels
+
+    def _solver(self) -> Levels:
+        """Return the levels of the present kinds; with new kinds everything in flight is laid and shared anew."""
+        if self._levels is None:
+            wiring = lay_wiring(self._kinds, self._capacity_bytes_per_s, self._labels)
+            self._levels = Levels(wiring=wiring, compiled=self._compiled)
+            weights = np.array([kind.weight for kind in self._kinds])
+            self._weights = None if (weights == 1.0).all() else weights
+            self._flights.grow(len(self._kinds))
+            self._touched.update(dict.fromkeys(self._flights.counts))
+            if self._occupancy is not None:
+                self._occupancy.close(self.now_s)
+        return self._levels
+
+
+@dataclass(slots=True)
+class Occupancy:
+    """Seconds of each state, of each component of the network by itself."""
+
+    _seconds: dict[State, float] = field(default_factory=dict[State, float])
+    _running: dict[int, tuple[State, float]] = field(default_factory=dict[int, tuple[State, float]])
+    """State of each component, and since when."""
+
+    def note(self, component: int, state: State, now_s: float) -> None:
+        """Begin a state of a component, and end the one before."""
+        before, since_s = self._running.get(component, ((), now_s))
+        if before and now_s > since_s:
+            self._seconds[before] = self._seconds.get(before, 0.0) + now_s - since_s
+        self._running[component] = state, now_s
+
+    def close(self, now_s: float) -> None:
+        """End the states of all components, whose names will mean others from now on."""
+        for component in list(self._running):
+            self.note(component, (), now_s)
+        self._running.clear()
+
+    def until(self, now_s: float) -> Mapping[State, float]:
+        """Return all seconds up to now."""
+        seconds = dict(self._seconds)
+        for state, since_s in self._running.values():
+            if state and now_s > since_s:
+                seconds[state] = seconds.get(state, 0.0) + now_s - since_s
+        return seconds

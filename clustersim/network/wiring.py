@@ -1,0 +1,168 @@
+"""Kinds of coupled flow on cells of links: who crosses what, and who can ever meet whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.network.filling import Filling, spans
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.load import Footprint
+
+BoolArray = NDArray[np.bool_]
+T = TypeVar("T", np.int64, np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """Coupled flows that differ in nothing but their bytes and their start."""
+
+    footprint: Footprint
+    weight: float
+    """Under progressive filling the rate grows as this times the level."""
+    cap_bytes_per_s: float
+    """The rate never exceeds it."""
+
+    @property
+    def limit(self) -> float:
+        """The highest level."""
+        return self.cap_bytes_per_s / self.weight
+
+    @property
+    def key(self) -> tuple[bytes, bytes, float, float]:
+        """What two kinds have in common when they are one."""
+        return self.footprint.link_ids.tobytes(), self.footprint.flows.tobytes(), self.weight, self.cap_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wiring:
+    """All kinds on cells, in compressed rows: kind v crosses ``cells[starts[v]:starts[v + 1]]``.
+
+    A cell is a set of links that no kind tells apart: they have the same capacity, the same label, and as many flows of every kind,
+    so that they are full at the same moment and one of them stands for all.
+    """
+
+    starts: IntArray
+    cells: IntArray
+    flows: FloatArray
+    """How many flows of the kind cross each link of the cell."""
+    loads: FloatArray
+    """What one flow of the kind takes of each link of the cell at level 1: coefficient times weight."""
+    limits: FloatArray
+    """Highest level of each kind."""
+    components: IntArray
+    """For each kind the first of those that it is connected with, through links that others use too."""
+    capacity_bytes_per_s: FloatArray
+    """Of each link of a cell."""
+    first_link: IntArray
+    """The lowest link of each cell."""
+    cell_of_link: IntArray
+    """For each link of the cluster; -1 for those that no kind crosses."""
+
+    @property
+    def n_links(self) -> IntArray:
+        """Number of links in each cell."""
+        return np.bincount(self.cell_of_link[self.cell_of_link >= 0], minlength=len(self.first_link))
+
+    def meets(self) -> BoolArray:
+        """Return a matrix that says which kinds share a link with which."""
+        n_kinds = len(self.limits)
+        crosses = np.zeros((len(self.first_link), n_kinds))
+        crosses[self.cells, np.repeat(np.arange(n_kinds), np.diff(self.starts))] = 1.0
+        return crosses.T @ crosses > 0.0
+
+    def problem(self, kinds: IntArray, counts: FloatArray) -> tuple[Filling, IntArray, IntArray]:
+        """Return the max-min problem of some kinds alone, with its entries and its cells as numbered here.
+
+        Parameters
+        ----------
+        kinds
+            Ascending and distinct.
+        counts
+            Flows in flight of each of them.
+        """
+        entries = spans(self.starts, kinds)
+        lengths = self.starts[kinds + 1] - self.starts[kinds]
+        cells, numbers = np.unique(self.cells[entries], return_inverse=True)
+        problem = Filling(
+            starts=np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths))),
+            cells=numbers,
+            loads=self.loads[entries] * np.repeat(counts, lengths),
+            limits=self.limits[kinds],
+            capacity_bytes_per_s=self.capacity_bytes_per_s[cells],
+        )
+        return problem, entries, cells
+
+
+def lay_wiring(kinds: Sequence[Kind], capacity_bytes_per_s: FloatArray, labels: IntArray) -> Wiring:
+    """Return the kinds on the cells of their links.
+
+    Parameters
+    ----------
+    capacity_bytes_per_s
+        Of every link of the cluster.
+    labels
+        One number for each link of the cluster; links with different labels are kept apart.
+    """
+    lengths = np.array([len(kind.footprint.link_ids) for kind in kinds], dtype=np.int64)
+    links = _joined([kind.footprint.link_ids for kind in kinds], np.int64)
+    flows = _joined([kind.footprint.flows for kind in kinds], np.float64)
+    kind_of = np.repeat(np.arange(len(kinds)), lengths)
+    first_link, cell_of_link = _cells(links, kind_of, flows, capacity_bytes_per_s, labels)
+    kept = first_link[cell_of_link[links]] == links
+    cells, kind_of = cell_of_link[links[kept]], kind_of[kept]
+    return Wiring(
+        starts=np.searchsorted(kind_of, np.arange(len(kinds) + 1)),
+        cells=cells,
+        flows=flows[kept],
+        loads=flows[kept] * np.array([kind.weight for kind in kinds])[kind_of],
+        limits=np.array([kind.limit for kind in kinds]),
+        components=_components(cells, kind_of, len(kinds), len(first_link)),
+        capacity_bytes_per_s=capacity_bytes_per_s[first_link].astype(np.float64),
+        first_link=first_link,
+        cell_of_link=cell_of_link,
+    )
+
+
+def _joined(parts: Sequence[NDArray[T]], dtype: type[T]) -> NDArray[T]:
+    return np.concatenate([np.zeros(0, dtype=dtype), *parts])
+
+
+def _cells(
+    links: IntArray, kind_of: IntArray, flows: FloatArray, capacity_bytes_per_s: FloatArray, labels: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the first link of each cell, and the cell of each link."""
+    order = np.argsort(links, kind="stable")
+    used, begins = np.unique(links[order], return_index=True)
+    kinds_there, flows_there = kind_of[order], flows[order]
+    cell_of: dict[tuple[bytes, bytes, float, int], int] = {}
+    first: list[int] = []
+    cell_of_link = np.full(len(capacity_bytes_per_s), -1)
+    bounds = [*begins.tolist(), len(links)]
+    for place, link in enumerate(used.tolist()):
+        here = slice(bounds[place], bounds[place + 1])
+        key = (kinds_there[here].tobytes(), flows_there[here].tobytes(), float(capacity_bytes_per_s[link]), int(labels[link]))
+        cell = cell_of.setdefault(key, len(first))
+        if cell == len(first):
+            first.append(link)
+        cell_of_link[link] = cell
+    return np.array(first, dtype=np.int64), cell_of_link
+
+
+def _components(cells: IntArray, kind_of: IntArray, n_kinds: int, n_cells: int) -> IntArray:
+    """Return for each kind the lowest kind that it is connected with: names spread from kinds to cells and back until none changes."""
+    names = np.arange(n_kinds)
+    while True:
+        cell_names = np.full(n_cells, n_kinds)
+        np.minimum.at(cell_names, cells, names[kind_of])
+        spread = names.copy()
+        np.minimum.at(spread, kind_of, cell_names[cells])
+        # Whoever a kind is named after may have a lower name by now.
+        spread = spread[spread]
+        if (spread == names).all():
+            return names
+        names = spread

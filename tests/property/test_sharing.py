@@ -1,0 +1,299 @@
+"""What max-min fairness means, for coupled flows with weights and caps that come and go on shared links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clustersim.network import levels
+from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.levels import State
+from clustersim.network.sharing import SharedNetwork
+from clustersim.topology.load import Footprint
+
+INF = float("inf")
+ROUND_OFF = 1e-9
+"""Rates are differences of capacities: a handful of roundings, and room for those that cancel."""
+
+
+@dataclass(frozen=True)
+class Coupled:
+    flows: dict[int, float]
+    """Coefficient by link."""
+    weight: float = 1.0
+    cap: float = INF
+
+    @property
+    def footprint(self) -> Footprint:
+        links = sorted(self.flows)
+        return Footprint(link_ids=np.array(links, dtype=np.int64), flows=np.array([self.flows[link] for link in links]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    capacity: tuple[float, ...]
+    kinds: tuple[Coupled, ...]
+    counts: tuple[int, ...]
+    """Flows in flight of each kind, one or more."""
+
+
+COEFFICIENTS = st.sampled_from([0.5, 1.0, 1.0, 1.0, 2.0, 3.0, 14.0])
+CAPACITIES = st.one_of(st.sampled_from([1.0, 2.0, 4.0, 12.0]), st.floats(1e-3, 1e3))
+WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0])
+CAPS = st.sampled_from([INF, INF, INF, 0.25, 1.0, 5.0])
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    n_links, n_kinds = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    ways = st.dictionaries(st.integers(0, n_links - 1), COEFFICIENTS, min_size=1, max_size=4)
+    kinds = draw(st.lists(st.builds(Coupled, flows=ways, weight=WEIGHTS, cap=CAPS), min_size=n_kinds, max_size=n_kinds))
+    counts = draw(st.lists(st.sampled_from([1, 1, 2, 5]), min_size=n_kinds, max_size=n_kinds))
+    return Problem(capacity=tuple(draw(st.lists(CAPACITIES, min_size=n_links, max_size=n_links))), kinds=tuple(kinds), counts=tuple(counts))
+
+
+def network(problem: Problem) -> tuple[SharedNetwork, list[int]]:
+    made = SharedNetwork(np.array(problem.capacity))
+    return made, [made.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap) for kind in problem.kinds]
+
+
+def rates(problem: Problem) -> list[float]:
+    """Return the rate of one flow of each kind; equal kinds are one to the network, with the sum of their counts."""
+    made, numbers = network(problem)
+    counts = dict.fromkeys(numbers, 0)
+    for number, count in zip(numbers, problem.counts, strict=True):
+        counts[number] += count
+    found = made.rates(tuple(sorted(counts.items())))
+    return [found[number] for number in numbers]
+
+
+def loads(problem: Problem, found: Sequence[float]) -> list[float]:
+    """Return what each link carries."""
+    flying = list(zip(problem.kinds, problem.counts, found, strict=True))
+    return [sum(kind.flows.get(link, 0.0) * count * rate for kind, count, rate in flying) for link in range(len(problem.capacity))]
+
+
+def exact_rates(problem: Problem) -> list[float]:
+    """Return the rates by the textbook: raise all levels together, in exact fractions, until a link is full or a cap is reached."""
+    flying = [
+        ({link: Fraction(flows) * count for link, flows in kind.flows.items()}, Fraction(kind.weight))
+        for kind, count in zip(problem.kinds, problem.counts, strict=True)
+    ]
+    limits = [Fraction(kind.cap) / Fraction(kind.weight) if kind.cap < INF else None for kind in problem.kinds]
+    level, growing = [Fraction(0)] * len(flying), list(range(len(flying)))
+    while growing:
+        slack = [Fraction(limit) for limit in problem.capacity]
+        slope = [Fraction(0)] * len(slack)
+        for number, (flows, weight) in enumerate(flying):
+            for link, flow in flows.items():
+                slack[link] -= flow * weight * level[number]
+                slope[link] += flow * weight if number in growing else 0
+        rooms = [left / steep for left, steep in zip(slack, slope, strict=True) if steep]
+        step = min([*rooms, *(limit - level[number] for number in growing if (limit := limits[number]) is not None)])
+        for number in growing:
+            level[number] += step
+        full = [link for link, (left, steep) in enumerate(zip(slack, slope, strict=True)) if steep and left == steep * step]
+        growing = [number for number in growing if level[number] != limits[number] and not any(link in flying[number][0] for link in full)]
+    return [float(reached * weight) for reached, (_, weight) in zip(level, flying, strict=True)]
+
+
+@given(problems())
+def test_no_link_is_overbooked(problem: Problem) -> None:
+    for load, capacity in zip(loads(problem, rates(problem)), problem.capacity, strict=True):
+        assert load <= capacity * (1.0 + ROUND_OFF)
+
+
+@given(problems())
+def test_every_kind_below_its_cap_crosses_a_full_link_on_which_no_weighted_rate_is_higher(problem: Problem) -> None:
+    found = rates(problem)
+
+    carried = loads(problem, found)
+    full = [link for link, load in enumerate(carried) if load >= problem.capacity[link] * (1.0 - ROUND_OFF)]
+    weighted = [rate / kind.weight for rate, kind in zip(found, problem.kinds, strict=True)]
+    for number, kind in enumerate(problem.kinds):
+        assert found[number] <= kind.cap * (1.0 + ROUND_OFF)
+        highest = [
+            max(weighted[other] for other, rival in enumerate(problem.kinds) if link in rival.flows) for link in full if link in kind.flows
+        ]
+        at_its_cap = found[number] >= kind.cap * (1.0 - ROUND_OFF)
+        assert at_its_cap or any(weighted[number] >= level * (1.0 - ROUND_OFF) for level in highest)
+
+
+@settings(deadline=None)
+@given(problems())
+def test_the_rates_are_those_of_progressive_filling_in_exact_fractions(problem: Problem) -> None:
+    assert rates(problem) == pytest.approx(exact_rates(problem), rel=ROUND_OFF)
+
+
+@given(problems(), st.floats(1e-6, 1e12))
+def test_rates_grow_with_capacities_and_caps(problem: Problem, factor: float) -> None:
+    kinds = tuple(replace(kind, cap=kind.cap * factor) for kind in problem.kinds)
+
+    scaled = rates(Problem(tuple(capacity * factor for capacity in problem.capacity), kinds, problem.counts))
+
+    assert scaled == pytest.approx([rate * factor for rate in rates(problem)], rel=ROUND_OFF)
+
+
+@given(problems(), st.sampled_from([0.25, 2.0, 3.0]))
+def test_weights_count_only_against_each_other(problem: Problem, factor: float) -> None:
+    kinds = tuple(replace(kind, weight=kind.weight * factor) for kind in problem.kinds)
+
+    assert rates(replace(problem, kinds=kinds)) == pytest.approx(rates(problem), rel=ROUND_OFF)
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_the_order_of_links_and_kinds_does_not_matter(problem: Problem, random: Random) -> None:
+    n_links, n_kinds = len(problem.capacity), len(problem.kinds)
+    links, order = random.sample(range(n_links), n_links), random.sample(range(n_kinds), n_kinds)
+    capacity = [0.0] * n_links
+    for old, new in enumerate(links):
+        capacity[new] = problem.capacity[old]
+    kinds = [replace(kind, flows={links[link]: flows for link, flows in kind.flows.items()}) for kind in problem.kinds]
+
+    turned = rates(Problem(tuple(capacity), tuple(kinds[number] for number in order), tuple(problem.counts[number] for number in order)))
+
+    found = rates(problem)
+    assert turned == pytest.approx([found[number] for number in order], rel=ROUND_OFF)
+
+
+@given(problems())
+def test_flows_of_a_kind_are_as_good_as_kinds_of_one_flow(problem: Problem) -> None:
+    # The same kind through a link of its own each, wide enough for anything, is another kind to the network.
+    capacity, kinds = list(problem.capacity), list[Coupled]()
+    for kind, count in zip(problem.kinds, problem.counts, strict=True):
+        for _ in range(count):
+            kinds.append(replace(kind, flows=kind.flows | {len(capacity): 1.0}))
+            capacity.append(1e9)
+
+    one_by_one = rates(Problem(tuple(capacity), tuple(kinds), (1,) * len(kinds)))
+
+    expected = [rate for rate, count in zip(rates(problem), problem.counts, strict=True) for _ in range(count)]
+    assert one_by_one == pytest.approx(expected, rel=ROUND_OFF)
+
+
+@given(problems())
+def test_a_kind_that_leaves_never_slows_the_slowest(problem: Problem) -> None:
+    found = [rate / kind.weight for rate, kind in zip(rates(problem), problem.kinds, strict=True)]
+
+    for gone in range(1, len(problem.kinds)):
+        kinds, counts = list(problem.kinds), list(problem.counts)
+        del kinds[gone], counts[gone]
+        rest = rates(replace(problem, kinds=tuple(kinds), counts=tuple(counts)))
+        left = [rate / kind.weight for rate, kind in zip(rest, kinds, strict=True)]
+        assert min(left) >= min([*found[:gone], *found[gone + 1 :]]) * (1.0 - ROUND_OFF)
+
+
+@settings(deadline=None, max_examples=60)
+@given(problems(), st.sampled_from([0, 2, 32]), st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40))
+def test_rates_followed_from_change_to_change_are_those_solved_from_nothing(
+    problem: Problem, few: int, changes: list[tuple[int, bool]]
+) -> None:
+    made, numbers = network(problem)
+    in_flight: dict[int, int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "FEW", few)
+        for flow, (which, starts) in enumerate(changes):
+            if starts or not in_flight:
+                in_flight[flow] = numbers[which % len(numbers)]
+                made.start(flow, in_flight[flow], INF)
+            else:
+                gone = list(in_flight)[which % len(in_flight)]
+                made.stop(gone)
+                del in_flight[gone]
+            made.share()
+
+            flying = list(in_flight.values())
+            state: State = tuple(sorted((number, flying.count(number)) for number in dict.fromkeys(flying)))
+            expected = made.rates(state)
+            found = {number: made._flights._rate.each[number] for number in expected}
+            assert found == pytest.approx(dict(expected), rel=ROUND_OFF)
+
+
+@st.composite
+def transfers(draw: st.DrawFn) -> tuple[list[Pipe], list[Flow]]:
+    n_links = draw(st.integers(1, 5))
+    pipes = st.builds(Pipe, bandwidth_bytes_per_s=CAPACITIES, latency_s=st.sampled_from([0.0, 0.0, 0.5, 3.0]))
+    routes = st.lists(st.integers(0, n_links - 1), min_size=1, max_size=3, unique=True).map(tuple)
+    flows = st.builds(
+        Flow,
+        route=routes,
+        size_bytes=st.one_of(st.sampled_from([0.0, 4.0, 8.0]), st.floats(1e-3, 1e4)),
+        start_s=st.one_of(st.sampled_from([0.0, 1.0, 1.0]), st.floats(0.0, 20.0)),
+        weight=WEIGHTS,
+        cap_bytes_per_s=CAPS,
+    )
+    return draw(st.lists(pipes, min_size=n_links, max_size=n_links)), draw(st.lists(flows, min_size=1, max_size=8))
+
+
+def way_s(links: Sequence[Pipe], flow: Flow) -> float:
+    return sum(links[link].latency_s for link in flow.route)
+
+
+@settings(deadline=None)
+@given(transfers())
+def test_no_flow_is_faster_than_alone(case: tuple[list[Pipe], list[Flow]]) -> None:
+    links, flows = case
+    for flow, end_s in zip(flows, finish_times(links, flows), strict=True):
+        rate = min([flow.cap_bytes_per_s, *(links[link].bandwidth_bytes_per_s for link in flow.route)])
+        assert end_s >= (flow.start_s + way_s(links, flow) + flow.size_bytes / rate) * (1.0 - ROUND_OFF)
+
+
+@settings(deadline=None)
+@given(transfers())
+def test_every_byte_arrives_and_no_other(case: tuple[list[Pipe], list[Flow]]) -> None:
+    links, flows = case
+    made = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]))
+    kinds = [
+        made.add_kind(Coupled(dict.fromkeys(flow.route, 1.0)).footprint, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
+        for flow in flows
+    ]
+    waiting = sorted((flow.start_s, index) for index, flow in enumerate(flows))
+    while waiting or made.next_end_s() < INF:
+        made.advance(max(made.now_s, min(made.next_end_s(), waiting[0][0] if waiting else INF)))
+        made.finished()
+        while waiting and waiting[0][0] <= made.now_s:
+            _, index = waiting.pop(0)
+            made.start(index, kinds[index], flows[index].size_bytes)
+        made.share()
+
+    carried = [0.0] * len(links)
+    for state, seconds in made.occupancy().items():
+        rates = made.rates(state)
+        for kind, count in state:
+            for link in made.kinds[kind].footprint.link_ids.tolist():
+                carried[link] += rates[kind] * count * seconds
+    sent = [sum(flow.size_bytes for flow in flows if link in flow.route) for link in range(len(links))]
+    assert carried == pytest.approx(sent, rel=ROUND_OFF, abs=1e-9)
+
+
+@settings(deadline=None)
+@given(transfers())
+def test_the_same_flows_finish_in_the_same_bits(case: tuple[list[Pipe], list[Flow]]) -> None:
+    assert finish_times(*case) == finish_times(*case)
+
+
+@settings(deadline=None)
+@given(transfers(), st.sampled_from([0.125, 2.0, 1024.0]))
+def test_time_and_bandwidth_scale(case: tuple[list[Pipe], list[Flow]], factor: float) -> None:
+    links, flows = case
+    faster = [Pipe(bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor, latency_s=link.latency_s / factor) for link in links]
+    sooner = [replace(flow, start_s=flow.start_s / factor, cap_bytes_per_s=flow.cap_bytes_per_s * factor) for flow in flows]
+
+    assert finish_times(faster, sooner) == pytest.approx([end_s / factor for end_s in finish_times(links, flows)], rel=1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=8))
+def test_a_full_link_works_without_a_break(sizes: list[float]) -> None:
+    link = Pipe(bandwidth_bytes_per_s=4.0, latency_s=0.0)
+
+    ends_s = finish_times([link], [Flow(route=(0,), size_bytes=size, start_s=0.0) for size in sizes])
+
+    assert max(ends_s) == pytest.approx(sum(sizes) / 4.0, rel=ROUND_OFF)

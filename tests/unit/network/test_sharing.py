@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clustersim.network.sharing import SharedNetwork
+from tests.unit.network.factories import INF, finish, footprint, leaf_spine
+
+
+def network(*capacity: float) -> SharedNetwork:
+    return SharedNetwork(np.array(capacity))
+
+
+def test_equal_kinds_have_one_number() -> None:
+    shared = network(8.0, 4.0)
+
+    first = shared.add_kind(footprint([0, 1]))
+    assert shared.add_kind(footprint({0: 1.0, 1: 1.0})) == first
+    assert shared.add_kind(footprint([0, 1]), weight=2.0) != first
+    assert shared.add_kind(footprint([0, 1]), cap_bytes_per_s=2.0) != first
+    assert shared.add_kind(footprint({0: 2.0, 1: 1.0})) != first
+    assert len(shared.kinds) == 4
+
+
+def test_links_that_no_flow_crosses_do_not_count() -> None:
+    shared = network(8.0, 4.0)
+
+    assert shared.add_kind(footprint({0: 1.0, 1: 0.0})) == shared.add_kind(footprint([0]))
+
+
+def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
+    shared = network(4.0)
+    kind = shared.add_kind(footprint([0]))
+    shared.start(0, kind, 4.0)
+    shared.start(1, kind, 8.0)
+    shared.share()
+
+    assert finish(shared) == {0: 2.0, 1: 3.0}
+
+
+def test_rates_grow_by_weight() -> None:
+    shared = network(9.0)
+    light, heavy = shared.add_kind(footprint([0])), shared.add_kind(footprint([0]), weight=2.0)
+
+    assert shared.rates(((light, 1), (heavy, 1))) == {light: 3.0, heavy: 6.0}
+
+
+def test_a_cap_holds_whatever_the_weight() -> None:
+    shared = network(9.0)
+    light, heavy = shared.add_kind(footprint([0])), shared.add_kind(footprint([0]), weight=2.0, cap_bytes_per_s=4.0)
+
+    assert shared.rates(((light, 1), (heavy, 1))) == {light: 5.0, heavy: 4.0}
+
+
+def test_an_idle_rate_is_that_of_one_flow_alone() -> None:
+    shared = network(9.0, 4.0)
+
+    assert shared.idle_rate(shared.add_kind(footprint([0, 1]))) == 4.0
+    assert shared.idle_rate(shared.add_kind(footprint({0: 3.0, 1: 1.0}), weight=5.0)) == 3.0
+    assert shared.idle_rate(shared.add_kind(footprint([0]), cap_bytes_per_s=2.0)) == 2.0
+    assert shared.idle_rate(shared.add_kind(footprint([]))) == INF
+
+
+def test_a_kind_may_be_added_while_others_are_in_flight() -> None:
+    shared = network(4.0)
+    shared.start(0, shared.add_kind(footprint([0])), 8.0)
+    shared.share()
+    shared.advance(1.0)
+
+    shared.start(1, shared.add_kind(footprint([0]), weight=3.0), 3.0)
+    shared.share()
+
+    # 4 B left at 1 B/s for 1 s, then 3 B at 4 B/s.
+    assert finish(shared) == {1: 2.0, 0: 2.75}
+
+
+def test_background_traffic_stays_until_it_is_stopped() -> None:
+    shared = network(4.0)
+    kind = shared.add_kind(footprint([0]))
+    shared.start(0, kind, INF)
+    shared.start(1, kind, 4.0)
+    shared.start(2, kind, 8.0)
+    shared.share()
+    assert shared.next_end_s() == 3.0
+    shared.advance(3.0)
+    assert shared.finished() == [1]
+
+    shared.stop(0)
+    shared.share()
+
+    assert finish(shared) == {2: 4.0}
+
+
+def test_a_flow_that_crosses_nothing_lands_at_once() -> None:
+    shared = network(4.0)
+    shared.start(0, shared.add_kind(footprint([])), 1e12)
+    shared.share()
+
+    assert finish(shared) == {0: 0.0}
+
+
+def test_a_link_without_capacity_holds_its_flows_for_ever() -> None:
+    shared = network(0.0)
+    shared.start(0, shared.add_kind(footprint([0])), 1.0)
+    shared.share()
+
+    assert shared.next_end_s() == INF
+
+
+def test_nothing_happens_without_kinds() -> None:
+    shared = network(4.0)
+    shared.share()
+    shared.advance(3.0)
+
+    assert shared.finished() == []
+    assert shared.next_end_s() == INF
+    assert shared.occupancy() == {}
+
+
+def test_what_lands_is_named_in_the_order_of_its_start() -> None:
+    shared = network(4.0, 4.0)
+    kinds = [shared.add_kind(footprint([link])) for link in (0, 1)]
+    for flow, link in ((9, 1), (4, 0), (7, 1), (2, 0)):
+        shared.start(flow, kinds[link], 4.0)
+    shared.share()
+    shared.advance(2.0)
+
+    assert shared.finished() == [9, 4, 7, 2]
+
+
+def test_the_seconds_of_each_state_are_counted() -> None:
+    shared = network(4.0)
+    kind = shared.add_kind(footprint([0]))
+    shared.start(0, kind, 4.0)
+    shared.start(1, kind, 8.0)
+    shared.share()
+    finish(shared)
+
+    assert shared.occupancy() == {((kind, 2),): 2.0, ((kind, 1),): 1.0}
+
+
+def test_the_present_state_counts_up_to_now() -> None:
+    shared = network(4.0)
+    kind = shared.add_kind(footprint([0]))
+    shared.start(0, kind, INF)
+    shared.share()
+
+    shared.advance(5.0)
+
+    assert shared.occupancy() == {((kind, 1),): 5.0}
+    assert shared.occupancy() == {((kind, 1),): 5.0}
+
+
+def test_kinds_that_never_meet_have_states_of_their_own() -> None:
+    shared = network(4.0, 2.0)
+    first, second = (shared.add_kind(footprint([link])) for link in (0, 1))
+    shared.start(0, first, 4.0)
+    shared.start(1, second, 4.0)
+    shared.share()
+    finish(shared)
+
+    assert shared.occupancy() == {((first, 1),): 1.0, ((second, 1),): 2.0}
+
+
+def test_seconds_are_kept_when_a_new_kind_connects_what_was_apart() -> None:
+    shared = network(4.0, 4.0)
+    first, second = (shared.add_kind(footprint([link])) for link in (0, 1))
+    shared.start(0, first, INF)
+    shared.start(1, second, INF)
+    shared.share()
+    shared.advance(1.0)
+
+    both = shared.add_kind(footprint([0, 1]))
+    shared.start(2, both, 4.0)
+    shared.share()
+    finish(shared)
+
+    assert shared.occupancy() == {((first, 1),): 1.0, ((second, 1),): 1.0, ((first, 1), (second, 1), (both, 1)): 2.0}
+
+
+def test_there_is_no_account_for_those_who_want_none() -> None:
+    shared = SharedNetwork(np.array([4.0]), account=False)
+    shared.start(0, shared.add_kind(footprint([0])), 4.0)
+    shared.share()
+    finish(shared)
+
+    assert shared.occupancy() == {}
+
+
+def test_labels_keep_links_apart() -> None:
+    shared = SharedNetwork(np.array([4.0, 4.0]), labels=np.array([0, 1]))
+    shared.add_kind(footprint([0, 1]))
+
+    assert len(shared.wiring.first_link) == 2
+
+
+def test_time_does_not_run_backwards() -> None:
+    shared = network(4.0)
+    shared.advance(2.0)
+
+    with pytest.raises(AssertionError):
+        shared.advance(1.0)
+
+
+def test_many_kinds_are_shared_as_exactly_as_few() -> None:
+    shared, kinds = leaf_spine(16)
+    generator = np.random.default_rng(1)
+    in_flight: dict[int, int] = {}
+    for flow, kind in enumerate(generator.permutation(kinds).tolist()):
+        shared.start(flow, kind, float(generator.uniform(1.0, 9.0)))
+        in_flight[flow] = kind
+        shared.share()
+    assert len(in_flight) == 240
+
+    while in_flight:
+        state = tuple(sorted((kind, 1) for kind in in_flight.values()))
+        expected = shared.rates(state)
+        found = {kind: shared._flights._rate.each[kind] for kind in in_flight.values()}
+        assert found == pytest.approx(expected, rel=1e-11)  # follows 480 changes; each is exact to round-off
+        shared.advance(shared.next_end_s())
+        for flow in shared.finished():
+            del in_flight[flow]
+        shared.share()
