@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Protocol
 from clustersim.hardware.models import Source
 
 
@@ -47,21 +48,42 @@ class LaunchCalibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyCalibration:
+    """What one family of collective algorithms costs besides its hops and its bytes."""
+
+    start_s: float
+    """Start of one call, above what the library's own constants count."""
+    chunk_s: float
+    """Overhead of one chunk of the tensor at one step inside a domain; it makes the ramp-up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """Share of the data-sheet bandwidth beyond which the multiprocessors that drive the links are the limit."""
+
+    nvls: float
+    """Of NVLink, with the switch adding."""
+    exchange: float
+    """Of NVLink, with a rank sending to all others at once."""
+    pair: float
+    """Of NVLink, with two ranks alone."""
+    peer: float
+    """Of PCIe, between accelerators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkCalibration:
-    """Collectives: start, hop and ramp-up times, and the usable share of each tier."""
+    """Collectives: start and ramp-up times, ceilings, and the usable share of each tier."""
 
     efficiency: Mapping[str, float]
     """Usable share of the data-sheet bandwidth for each tier of links."""
-    base_s: float
-    """Start of one collective."""
-    intra_hop_s: float
-    """One step between accelerators of one domain."""
-    inter_hop_s: float
-    """One step between servers."""
-    intra_ramp_s_per_sqrt_byte: float
-    """Ramp-up inside a domain: the time grows by this times the square root of the tensor's bytes."""
-    inter_ramp_s_per_sqrt_byte: float
-    """The same where a group spans domains."""
+    families: Mapping[Family, FamilyCalibration]
+    """By family of algorithms: ring, tree, nvls, exchange."""
+    ceilings: Ceilings
+    latencies: Mapping[Family, Latencies] = field(default_factory=lambda: LATENCIES)
+    """What the communication library itself counts."""
+    protocols: tuple[Protocol, ...] = PROTOCOLS
+    """Those that the library may use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from clustersim.documents.data import data_path
 from clustersim.hardware.calibration import (
     AttentionCalibration,
     Calibration,
+    Ceilings,
+    FamilyCalibration,
     GemmCalibration,
     LaunchCalibration,
     NetworkCalibration,
@@ -58,6 +60,8 @@ class EfficiencySpec(Checked):
     nic: Share
     leaf: Share
     spine: Share
+    memory: Share
+    """Of the host."""
 
 
 class GemmSpec(Checked):
@@ -86,16 +90,37 @@ class LaunchSpec(Checked):
     step: Seconds
 
 
+class FamilySpec(Checked):
+    """One family of collective algorithms."""
+
+    start: Seconds
+    chunk: Seconds
+
+
+class CeilingsSpec(Checked):
+    """What multiprocessors can drive, as a share of the data-sheet bandwidth."""
+
+    nvls: Share
+    exchange: Share
+    pair: Share
+    peer: Share
+
+
+class FamiliesSpec(Checked):
+    """All families."""
+
+    ring: FamilySpec
+    tree: FamilySpec
+    nvls: FamilySpec
+    exchange: FamilySpec
+
+
 class NetworkSpec(Checked):
     """Collectives."""
 
     efficiency: EfficiencySpec
-    base: Seconds
-    intra_hop: Seconds
-    inter_hop: Seconds
-    intra_ramp: Seconds
-    """For the square root of one byte."""
-    inter_ramp: Seconds
+    families: FamiliesSpec
+    ceilings: CeilingsSpec
 
 
 class CalibrationSpec(Spec):
@@ -116,7 +141,7 @@ class CalibrationSpec(Spec):
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that a file describes; every number in it stands under a source."""
     spec, _ = read_spec(CalibrationSpec, path)
-    gemm, attention, launch, network = spec.gemm, spec.attention, spec.launch, spec.network
+    gemm, attention, launch = spec.gemm, spec.attention, spec.launch
     return Calibration(
         name=spec.name,
         generation=spec.generation,
@@ -128,18 +153,29 @@ def read_calibration(path: Path) -> Calibration:
         attention=AttentionCalibration(**attention.model_dump()),
         memory_fraction=spec.memory_fraction,
         launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
-        network=NetworkCalibration(
-            efficiency=network.efficiency.model_dump(),
-            base_s=network.base,
-            intra_hop_s=network.intra_hop,
-            inter_hop_s=network.inter_hop,
-            intra_ramp_s_per_sqrt_byte=network.intra_ramp,
-            inter_ramp_s_per_sqrt_byte=network.inter_ramp,
-        ),
+        network=_network(spec.network),
         accelerators=tuple(spec.accelerators),
         sources=built_sources(spec),
         notes=tuple(spec.notes.items()),
     )
+
+
+def _network(spec: NetworkSpec) -> NetworkCalibration:
+    families = spec.families
+    return NetworkCalibration(
+        efficiency=spec.efficiency.model_dump(),
+        families={
+            "ring": _family(families.ring),
+            "tree": _family(families.tree),
+            "nvls": _family(families.nvls),
+            "exchange": _family(families.exchange),
+        },
+        ceilings=Ceilings(**spec.ceilings.model_dump()),
+    )
+
+
+def _family(spec: FamilySpec) -> FamilyCalibration:
+    return FamilyCalibration(start_s=spec.start, chunk_s=spec.chunk)
 
 
 def calibration_for(accelerator: Accelerator) -> Calibration:

@@ -1,14 +1,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from clustersim.collectives.rings import Rings, lay_pairs, lay_rings
+from clustersim.collectives.flows import wave
+from clustersim.collectives.pattern import grouping
+from clustersim.collectives.rings import ring_flows
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster, IntArray
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node, ranks
+from clustersim.topology.load import Footprint
+from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node
+
+
+@dataclass(frozen=True)
+class Rings:
+    footprint: Footprint
+    n_rings: int
+    intra_latency_s: float
+    inter_latency_s: float
+
+
+def lay_rings(cluster: Cluster, members: IntArray) -> Rings:
+    flows = ring_flows(cluster, grouping(cluster, members))
+    laid = wave(cluster, inside=flows.inside, between=flows.between, share=1.0, steps=(0, 0))
+    return Rings(laid.footprint, flows.n_rings, laid.intra_latency_s, laid.inter_latency_s)
 
 
 def members(*groups: tuple[int, ...]) -> IntArray:
@@ -29,7 +47,7 @@ def flows_on(cluster: Cluster, rings: Rings) -> dict[str, float]:
 def test_inside_a_domain_every_member_starts_a_ring() -> None:
     rings = lay_rings(build_cluster(make_node(), 1), members((0, 1, 2, 3, 4, 5, 6, 7)))
 
-    assert (rings.n_rings, rings.group_size, rings.n_domains, rings.uniform) == (8, 8, 1, True)
+    assert rings.n_rings == 8
 
 
 def test_inside_a_domain_every_way_up_and_down_carries_each_ring_once() -> None:
@@ -64,7 +82,7 @@ def test_over_nodes_every_members_adapter_carries_one_ring_each_way(share: int, 
 
     rings = lay_rings(cluster, members(group))
 
-    assert (rings.n_rings, rings.n_domains, rings.uniform) == (share, n_nodes, True)
+    assert rings.n_rings == share
     assert flows_by_tier(cluster, rings, "nic") == {1.0: 2 * share * n_nodes}
 
 
@@ -101,24 +119,28 @@ def test_groups_that_lie_apart_do_not_add_up() -> None:
 
     rings = lay_rings(cluster, members((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)))
 
-    assert (rings.n_rings, rings.n_domains) == (4, 1)
+    assert rings.n_rings == 4
     assert flows_by_tier(cluster, rings, "nvlink") == {4.0: 32}
 
 
-def test_a_group_that_lies_unevenly_gets_one_ring() -> None:
-    rings = lay_rings(build_cluster(make_node(), 2), members((0, 1, 2, 8)))
+@pytest.mark.parametrize(("group", "n_rings"), [((0, 1, 2, 8), 1), ((0, 1, 2, 8, 9), 2), ((0, 1, 2, 3, 9, 10, 11), 3)])
+def test_a_group_that_lies_unevenly_gets_a_ring_for_each_member_of_its_smallest_domain(group: tuple[int, ...], n_rings: int) -> None:
+    rings = lay_rings(build_cluster(make_node(), 2), members(group))
 
-    assert (rings.n_rings, rings.n_domains, rings.uniform) == (1, 2, False)
-
-
-def test_even_numbers_over_uneven_domains_are_uneven() -> None:
-    assert not lay_rings(build_cluster(make_node(), 2), members((0, 1, 2, 8), (4, 5, 9, 10))).uniform
+    assert rings.n_rings == n_rings
 
 
-def test_groups_that_span_different_numbers_of_domains_are_uneven() -> None:
-    rings = lay_rings(build_cluster(make_node(), 2), members((0, 1), (2, 8)))
+def test_a_group_with_fewer_rings_than_another_counts_each_for_more() -> None:
+    cluster = build_cluster(make_node(), 2)
 
-    assert (rings.n_rings, rings.n_domains, rings.uniform) == (1, 2, False)
+    flows = flows_on(cluster, lay_rings(cluster, members((0, 1, 2, 8), (4, 5, 12, 13))))
+
+    # One ring of the first group and two of the second: the tensor is as long for both.
+    assert {name: flows[name] for name in flows if name.startswith("node0/nic") and name.endswith("tx")} == {
+        "node0/nic0/tx": 2.0,
+        "node0/nic4/tx": 1.0,
+        "node0/nic5/tx": 1.0,
+    }
 
 
 def test_the_single_ring_of_an_uneven_group_passes_every_member_once() -> None:
@@ -126,20 +148,24 @@ def test_the_single_ring_of_an_uneven_group_passes_every_member_once() -> None:
 
     flows = flows_on(cluster, lay_rings(cluster, members((0, 1, 2, 8))))
 
-    # 0 -> 1 -> 2 over the switch, 2 -> 8 -> 0 over the adapters.
+    # 0 -> 1 -> 2 over the switch; it leaves by the adapter of the member that it entered by.
     assert {name for name in flows if "nvlink" in name} == {f"node0/gpu{end}" for end in ("0/nvlink/up", "1/nvlink/down")} | {
         f"node0/gpu{end}" for end in ("1/nvlink/up", "2/nvlink/down")
     }
-    assert {name for name in flows if "nic" in name} == {"node0/nic2/tx", "node1/nic0/rx", "node1/nic0/tx", "node0/nic0/rx"}
+    assert {name for name in flows if "nic" in name} == {"node0/nic0/tx", "node1/nic0/rx", "node1/nic0/tx", "node0/nic0/rx"}
     assert set(flows.values()) == {1.0}
 
 
-def test_a_lone_member_has_no_links() -> None:
-    rings = lay_rings(build_cluster(make_node(), 1), members((3,)))
+def test_rings_over_domains_of_a_mesh_follow_its_direct_links() -> None:
+    cluster = build_cluster(make_node("cube_mesh"), 2)
 
-    assert rings.group_size == 1
-    assert len(rings.footprint.link_ids) == 0
-    assert (rings.intra_latency_s, rings.inter_latency_s) == (0.0, 0.0)
+    rings = lay_rings(cluster, members(tuple(range(16))))
+
+    # Eight rings over six cycles each less the edge back to where it starts: 7/6 on a single link, 14/6 on a double one.
+    nvlink = flows_by_tier(cluster, rings, "nvlink")
+    assert sorted(nvlink) == pytest.approx([7 / 6, 14 / 6], rel=1e-12)
+    assert sum(nvlink.values()) == 2 * 32
+    assert flows_by_tier(cluster, rings, "nic") == {1.0: 32}
 
 
 def test_a_rack_is_one_domain() -> None:
@@ -147,7 +173,7 @@ def test_a_rack_is_one_domain() -> None:
 
     rings = lay_rings(cluster, members(tuple(range(72))))
 
-    assert (rings.n_rings, rings.n_domains) == (72, 1)
+    assert rings.n_rings == 72
     assert flows_by_tier(cluster, rings, "nvlink") == {72.0: 144}
 
 
@@ -167,41 +193,6 @@ def test_a_ring_inside_a_domain_has_no_way_between_domains() -> None:
 
 def test_a_ring_of_one_member_in_each_node_has_no_way_inside() -> None:
     assert lay_rings(build_cluster(make_node(), 2), members((0, 8))).intra_latency_s == 0.0
-
-
-def test_pairs_cross_the_links_of_their_routes() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    pairs = lay_pairs(cluster, ranks(0, 0, 1), ranks(1, 2, 2))
-
-    used = dict(zip(pairs.footprint.link_ids.tolist(), pairs.footprint.flows.tolist(), strict=True))
-    assert {cluster.links[link].name: flows for link, flows in used.items()} == {
-        "node0/gpu0/nvlink/up": 2.0,
-        "node0/gpu1/nvlink/up": 1.0,
-        "node0/gpu1/nvlink/down": 1.0,
-        "node0/gpu2/nvlink/down": 2.0,
-    }
-
-
-def test_pairs_are_inside_only_if_all_are() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    assert lay_pairs(cluster, ranks(0, 9), ranks(1, 10)).inside
-    assert not lay_pairs(cluster, ranks(0, 7), ranks(1, 8)).inside
-
-
-def test_pairs_wait_for_the_longest_way() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    assert lay_pairs(cluster, ranks(0, 9), ranks(1, 10)).latency_s == SCALE_UP_S
-    assert lay_pairs(cluster, ranks(0, 7), ranks(1, 15)).latency_s == pytest.approx(2 * NIC_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
-
-
-def test_pairs_of_different_length_are_uneven() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    assert lay_pairs(cluster, ranks(0, 1), ranks(8, 9)).uniform
-    assert not lay_pairs(cluster, ranks(0, 7), ranks(1, 15)).uniform
 
 
 def test_links_are_listed_once_in_ascending_order() -> None:

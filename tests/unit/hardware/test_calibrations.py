@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibration import Calibration, Ceilings
 from clustersim.hardware.calibrations import FALLBACK, calibration_for, read_calibration
 from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.hardware.communication import LATENCIES, PROTOCOLS
 from clustersim.topology.cluster import TIERS
 
 FILES = sorted((data_path("hardware_profiles") / "calibration").glob("*.yaml"))
@@ -34,12 +36,13 @@ attention: {forward_fraction: 0.7, backward_fraction: 0.6, half_length: 100, cau
 memory_fraction: 0.75
 launch: {kernel: 2 us, dispatch: 6 us, step: 10 ms}
 network:
-  efficiency: {nvlink: 0.8, pcie: 0.8, socket: 0.8, nic: 0.9, leaf: 0.9, spine: 0.9}
-  base: 15 us
-  intra_hop: 1.5 us
-  inter_hop: 8 us
-  intra_ramp: 15 ns
-  inter_ramp: 30 ns
+  efficiency: {nvlink: 0.8, pcie: 0.8, socket: 0.8, nic: 0.9, leaf: 0.9, spine: 0.9, memory: 0.8}
+  families:
+    ring: {start: 15 us, chunk: 20 ns}
+    tree: {start: 1 us, chunk: 1.5 us}
+    nvls: {start: 3 us, chunk: 2 us}
+    exchange: {start: 0 s, chunk: 6 ns}
+  ceilings: {nvls: 0.7, exchange: 0.6, pair: 0.5, peer: 0.4}
 sources:
   - title: invented
     url: https://example.org
@@ -74,8 +77,16 @@ def test_a_file_is_read_into_seconds_and_fractions(tmp_path: Path) -> None:
 
     assert (read.name, read.generation, read.accelerators) == ("test", "test", ("card",))
     assert (read.launch.kernel_s, read.launch.dispatch_s, read.launch.step_s) == (2e-6, 6e-6, 0.01)
-    assert (read.network.base_s, read.network.intra_hop_s, read.network.inter_hop_s) == (15e-6, 1.5e-6, 8e-6)
-    assert (read.network.intra_ramp_s_per_sqrt_byte, read.network.inter_ramp_s_per_sqrt_byte) == (15e-9, 30e-9)
+    assert read.network.efficiency == {"nvlink": 0.8, "pcie": 0.8, "socket": 0.8, "nic": 0.9, "leaf": 0.9, "spine": 0.9, "memory": 0.8}
+    assert {name: (family.start_s, family.chunk_s) for name, family in read.network.families.items()} == {
+        "ring": (pytest.approx(15e-6), pytest.approx(20e-9)),
+        "tree": (pytest.approx(1e-6), pytest.approx(1.5e-6)),
+        "nvls": (pytest.approx(3e-6), pytest.approx(2e-6)),
+        "exchange": (0.0, pytest.approx(6e-9)),
+    }
+    assert read.network.ceilings == Ceilings(nvls=0.7, exchange=0.6, pair=0.5, peer=0.4)
+    assert read.network.latencies is LATENCIES
+    assert read.network.protocols == PROTOCOLS
     assert read.gemm.tiles == ((256, 128, 1.0), (64, 64, 0.9))
     assert read.gemm.sustained_fraction == {"default": 0.8, "fp8": 0.6}
     assert (read.attention.forward_fraction, read.attention.half_head_dim) == (0.7, 20.0)
@@ -98,7 +109,7 @@ def test_a_number_that_no_source_covers_does_not_load(tmp_path: Path, field: str
 def test_a_part_may_be_covered_and_the_rest_is_missed(tmp_path: Path) -> None:
     error = refusal(tmp_path, ("launch, network]", "launch, network.efficiency]"))
 
-    assert error.field == "network.base"
+    assert error.field == "network.families.ring.start"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +120,8 @@ def test_a_part_may_be_covered_and_the_rest_is_missed(tmp_path: Path) -> None:
         ("forward_fraction: 0.7", "forward_fraction: -0.1"),
         ("nvlink: 0.8", "nvlink: 1.5"),
         ("default: 0.8", "default: 2"),
+        ("pair: 0.5", "pair: 1.01"),
+        ("nvls: 0.7", "nvls: 0"),
     ],
 )
 def test_nothing_reaches_more_than_its_peak_or_nothing_at_all(tmp_path: Path, old: str, new: str) -> None:
@@ -118,7 +131,11 @@ def test_nothing_reaches_more_than_its_peak_or_nothing_at_all(tmp_path: Path, ol
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("base: 15 us", "base: 15"),
+        ("start: 15 us", "start: 15"),
+        ("start: 3 us", "start: -3 us"),
+        ("chunk: 6 ns", "chunk: 6 GB"),
+        ("peer: 0.4", "peer: 0.4, bridge: 0.5"),
+        ("    tree: {start: 1 us, chunk: 1.5 us}\n", ""),
         ("dispatch: 6 us", "dispatch: -6 us"),
         ("depth_overhead: 40", "depth_overhead: .nan"),
         ("rows: 256", "rows: 0"),
@@ -147,6 +164,7 @@ def test_every_shipped_file_knows_all_tiers_and_all_precisions(path: Path) -> No
     read = read_calibration(path)
 
     assert set(read.network.efficiency) == set(TIERS)
+    assert set(read.network.families) == set(LATENCIES)
     assert "default" in read.gemm.sustained_fraction
 
 
@@ -217,19 +235,35 @@ def test_notes_of_a_file_stay_when_one_is_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "field"),
+    ("pattern", "field"),
     [
-        ("default: 0.794", "bf16: 0.794", "gemm.sustained_fraction.default"),
-        ("nvlink: 0.77, ", "", "network.efficiency.nvlink"),
+        (r"default: [\d.]+", "gemm.sustained_fraction.default"),
+        (r"nvlink: [\d.]+, ", "network.efficiency.nvlink"),
+        (r" +exchange: \{.*\}\n", "network.families.exchange"),
+        (r"pair: [\d.]+, ", "network.ceilings.pair"),
     ],
 )
-def test_a_calibration_without_a_constant_that_is_always_needed_does_not_load(tmp_path: Path, old: str, new: str, field: str) -> None:
+def test_a_calibration_without_a_constant_that_is_always_needed_does_not_load(tmp_path: Path, pattern: str, field: str) -> None:
     text = (data_path("hardware_profiles") / "calibration" / "ampere.yaml").read_text(encoding="utf-8")
-    assert old in text
+    text, n_found = re.subn(pattern, "bf16: 0.8" if "default" in pattern else "", text, count=1)
+    assert n_found == 1
     file = tmp_path / "ampere.yaml"
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
 
     with pytest.raises(ScenarioError) as caught:
         read_calibration(file)
 
     assert caught.value.field == field
+
+
+def test_the_library_itself_is_slower_the_more_it_makes_sure_of() -> None:
+    for latencies in LATENCIES.values():
+        for medium in latencies.hop_s.values():
+            assert set(medium) == set(latencies.base_s) == set(PROTOCOLS)
+            assert 0.0 < medium["ll"] <= medium["ll128"] <= medium["simple"]
+
+
+def test_a_hop_over_the_network_is_longer_than_one_inside() -> None:
+    for latencies in LATENCIES.values():
+        for protocol in PROTOCOLS:
+            assert latencies.hop_s["net"][protocol] > latencies.hop_s["nvlink"][protocol]

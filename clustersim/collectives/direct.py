@@ -1,0 +1,88 @@
+"""Every message on its own way, all at once: all-to-all, gather, scatter, and sends to the next rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.collectives.flows import NOTHING
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.separate import BATCH, Batch, between_members, separate_waves
+from clustersim.topology.cluster import Cluster, IntArray
+
+DirectOp = Literal["all_to_all", "gather", "scatter", "send_recv"]
+Places = tuple[IntArray, IntArray]
+"""Senders and receivers of messages, by their places in the group."""
+
+
+def _to_everybody(n_ranks: int) -> Iterator[Places]:
+    """Give all pairs of different places, those of a few distances at a time."""
+    places = np.arange(n_ranks, dtype=np.int64)
+    per_batch = max(1, BATCH // n_ranks)
+    for first in range(1, n_ranks, per_batch):
+        distances = np.arange(first, min(first + per_batch, n_ranks), dtype=np.int64)
+        there = (places + distances[:, None]) % n_ranks
+        yield np.tile(places, len(distances)), there.reshape(-1)
+
+
+def _to_root(n_ranks: int) -> Iterator[Places]:
+    yield np.arange(1, n_ranks, dtype=np.int64), np.zeros(n_ranks - 1, dtype=np.int64)
+
+
+def _from_root(n_ranks: int) -> Iterator[Places]:
+    yield np.zeros(n_ranks - 1, dtype=np.int64), np.arange(1, n_ranks, dtype=np.int64)
+
+
+def _to_next(n_ranks: int) -> Iterator[Places]:
+    if n_ranks > 1:
+        places = np.arange(n_ranks, dtype=np.int64)
+        yield places, np.roll(places, -1)
+
+
+_MESSAGES: Final[Mapping[DirectOp, Callable[[int], Iterator[Places]]]] = MappingProxyType(
+    {"all_to_all": _to_everybody, "gather": _to_root, "scatter": _from_root, "send_recv": _to_next}
+)
+
+
+def lay_direct(op: DirectOp, cluster: Cluster, group: Grouping) -> Pattern:
+    """Return all messages beside each other, in one step: ``S / n`` each, or ``S`` where every rank sends to the next.
+
+    Messages inside domains and between them are waves of their own: they share links, but do not wait for each other.
+    """
+    if group.size == 1:
+        return NOTHING
+    waves = separate_waves(cluster, _batches(op, group), share=1.0 if op == "send_recv" else 1.0 / group.size)
+    return Pattern(phases=(waves,), uniform=group.per_domain > 0)
+
+
+def _batches(op: DirectOp, group: Grouping) -> Iterator[Batch]:
+    for sources, destinations in _MESSAGES[op](group.size):
+        yield from between_members(group, sources, destinations)
+
+
+def direct_schedule(op: DirectOp, n_ranks: int) -> Schedule:
+    """Return one step with all messages.
+
+    Chunk ``i n + j`` of an all-to-all is what rank i has for rank j; a chunk of a gather or a scatter is the part of a rank,
+    and of sends to the next rank all that a rank sends.
+    """
+    parts = list(_MESSAGES[op](n_ranks))
+    sources, destinations = (np.concatenate([part[end] for part in parts]) if parts else np.zeros(0, dtype=np.int64) for end in (0, 1))
+    chunks = {
+        "all_to_all": sources * n_ranks + destinations,
+        "gather": sources,
+        "scatter": destinations,
+        "send_recv": sources,
+    }[op]
+    step = Step(sources=sources, destinations=destinations, chunks=chunks, reduces=False)
+    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks**2 if op == "all_to_all" else n_ranks, steps=(step,))
+
+
+DIRECT: Final[Mapping[DirectOp, Algorithm]] = MappingProxyType(
+    {op: Algorithm(name="direct", lay=partial(lay_direct, op), schedule=partial(direct_schedule, op)) for op in _MESSAGES}
+)
+"""All messages at once, for each operation that it performs."""

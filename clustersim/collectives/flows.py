@@ -1,0 +1,126 @@
+"""Flows between ranks, as they become waves on the links of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.pattern import Grouping, Pattern, Wave, footprint
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.load import Footprint
+
+NOTHING: Final = Pattern(phases=(), uniform=True)
+"""What a group of one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flows:
+    """How many flows run from each source to the destination at the same place."""
+
+    sources: IntArray
+    destinations: IntArray
+    counts: FloatArray
+
+    def back(self) -> Flows:
+        """Return the same flows in the opposite direction."""
+        return Flows(sources=self.destinations, destinations=self.sources, counts=self.counts)
+
+    def times(self, factor: float) -> Flows:
+        """Return so many times the flows."""
+        return Flows(sources=self.sources, destinations=self.destinations, counts=self.counts * factor)
+
+    def where(self, chosen: IntArray) -> Flows:
+        """Return the flows at some places."""
+        return Flows(sources=self.sources[chosen], destinations=self.destinations[chosen], counts=self.counts[chosen])
+
+
+NO_FLOWS: Final = Flows(sources=np.zeros(0, dtype=np.int64), destinations=np.zeros(0, dtype=np.int64), counts=np.zeros(0))
+
+
+def joined(parts: Sequence[Flows]) -> Flows:
+    """Return all flows of all parts."""
+    if not parts:
+        return NO_FLOWS
+    return Flows(
+        sources=np.concatenate([part.sources for part in parts]),
+        destinations=np.concatenate([part.destinations for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+    )
+
+
+def added(footprints: Sequence[Footprint]) -> Footprint:
+    """Return what all footprints together put on each link."""
+    link_ids, places = np.unique(np.concatenate([each.link_ids for each in footprints]), return_inverse=True)
+    flows = np.bincount(places, weights=np.concatenate([each.flows for each in footprints]), minlength=len(link_ids))
+    return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
+
+
+def on_links(link_ids: IntArray, flows: float) -> Footprint:
+    """Return so many flows on each of the links; a link that is listed twice carries twice as many."""
+    found, times = np.unique(link_ids, return_counts=True)
+    return Footprint(link_ids=found, flows=times.astype(np.float64) * flows)
+
+
+def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps: tuple[int, int], beside: Footprint | None = None) -> Wave:
+    """Return a wave of flows inside domains and between them.
+
+    Parameters
+    ----------
+    share
+        What a flow with coefficient 1 moves, for each byte of the tensor.
+    steps
+        Inside a domain and between domains, on the longest way.
+    beside
+        What else the links carry in step with the flows.
+    """
+    footprints = [] if beside is None else [beside]
+    latencies_s: list[float] = []
+    for flows in (inside, between):
+        routes = cluster.routes(flows.sources, flows.destinations)
+        latencies_s.append(float(routes.latency_s.max(initial=0.0)))
+        footprints.append(footprint(cluster, routes, flows.counts))
+    return Wave(
+        footprint=added(footprints),
+        share=share,
+        intra_steps=steps[0],
+        inter_steps=steps[1],
+        intra_latency_s=latencies_s[0],
+        inter_latency_s=latencies_s[1],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exchange:
+    """One step, the same in every group: who sends to whom, by their places in the group, and how many parts of the tensor."""
+
+    sources: IntArray
+    destinations: IntArray
+    n_parts: float
+
+
+def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[Exchange], share: float) -> Wave:
+    """Return the wave of one or more exchanges, a step each; one that leaves a domain anywhere is a step between domains.
+
+    Parameters
+    ----------
+    share
+        One part, for each byte of the tensor.
+    """
+    inside: list[Flows] = []
+    between: list[Flows] = []
+    steps = [0, 0]
+    for exchange in exchanges:
+        leaves = (group.domains[:, exchange.sources] != group.domains[:, exchange.destinations]).reshape(-1)
+        sources = group.members[:, exchange.sources].reshape(-1)
+        flows = Flows(
+            sources=sources,
+            destinations=group.members[:, exchange.destinations].reshape(-1),
+            counts=np.full(len(sources), float(exchange.n_parts)),
+        )
+        inside.append(flows.where(np.flatnonzero(~leaves)))
+        between.append(flows.where(np.flatnonzero(leaves)))
+        steps[int(leaves.any())] += 1
+    return wave(cluster, inside=joined(inside), between=joined(between), share=share, steps=(steps[0], steps[1]))

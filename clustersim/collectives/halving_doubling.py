@@ -1,0 +1,97 @@
+"""All-reduce by recursive halving and doubling: ranks exchange halves with partners at growing, then shrinking distances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.flows import NOTHING, Exchange, exchanged
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.topology.cluster import Cluster, IntArray
+
+
+def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
+    """Return a halving-doubling all-reduce, a phase for each step.
+
+    In step k of the reduction, partners at distance ``2^k`` exchange ``S / 2^(k+1)``: most bytes go the shortest way. The
+    gathering goes the same ways back. Of n ranks that are no power of two, the first ``2 (n - 2^floor(log2 n))`` stand in
+    pairs: one of each adds its whole tensor to the other's first, and gets the result last.
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
+       *IJHPCA* 19(1), 2005, section 4.5.
+    """
+    if group.size == 1:
+        return NOTHING
+    core, extra = _core(group.size)
+    halving = [
+        (exchanged(cluster, group, [Exchange(sources=core, destinations=core[partners], n_parts=1)], share),)
+        for partners, share in ((_partners(len(core), step), 0.5 ** (step + 1)) for step in range(_n_steps(len(core))))
+    ]
+    phases = [*halving, *reversed(halving)]
+    if len(extra):
+        fold = Exchange(sources=extra, destinations=extra + 1, n_parts=1)
+        unfold = Exchange(sources=extra + 1, destinations=extra, n_parts=1)
+        phases = [(exchanged(cluster, group, [fold], 1.0),), *phases, (exchanged(cluster, group, [unfold], 1.0),)]
+    return Pattern(phases=tuple(phases), uniform=group.per_domain > 0)
+
+
+def halving_doubling_schedule(n_ranks: int) -> Schedule:
+    """Return the messages of a halving-doubling all-reduce, in as many parts as the power of two below."""
+    core, extra = _core(n_ranks)
+    steps = [*halving_steps(core), *doubling_steps(core)]
+    if len(extra):
+        parts = np.tile(np.arange(len(core), dtype=np.int64), len(extra))
+        folded = np.repeat(extra, len(core))
+        fold = Step(sources=folded, destinations=folded + 1, chunks=parts, reduces=True)
+        unfold = Step(sources=folded + 1, destinations=folded, chunks=parts, reduces=False)
+        steps = [fold, *steps, unfold]
+    return Schedule(n_ranks=n_ranks, n_chunks=len(core), steps=tuple(steps))
+
+
+def halving_steps(core: IntArray) -> Iterator[Step]:
+    """Give the steps that reduce a power of two of parts among as many ranks, part c at ``core[c]``: nearest partners first."""
+    for step in range(_n_steps(len(core))):
+        sources, chunks = _leaving(len(core), step)
+        yield Step(sources=core[sources], destinations=core[sources ^ 1 << step], chunks=chunks, reduces=True)
+
+
+def doubling_steps(core: IntArray) -> Iterator[Step]:
+    """Give the steps that hand every rank all parts, part c from ``core[c]``: farthest partners first."""
+    for step in reversed(range(_n_steps(len(core)))):
+        sources, chunks = _leaving(len(core), step)
+        yield Step(sources=core[sources ^ 1 << step], destinations=core[sources], chunks=chunks, reduces=False)
+
+
+def _leaving(size: int, step: int) -> tuple[IntArray, IntArray]:
+    """Return who sends which part in a step of the reduction: each keeps the parts whose lowest bits are its own.
+
+    The gathering brings back in the mirrored step what the reduction sent away.
+    """
+    below = (1 << step) - 1
+    chunks = np.arange(size, dtype=np.int64)
+    # A part is at every rank that agrees with it in the bits below; those that differ in the next send it on.
+    others = np.arange(size >> (step + 1), dtype=np.int64) << (step + 1)
+    sources = (chunks & below | ~chunks & 1 << step)[:, None] + others
+    return sources.reshape(-1), np.repeat(chunks, len(others))
+
+
+def _partners(size: int, step: int) -> IntArray:
+    return np.arange(size, dtype=np.int64) ^ 1 << step
+
+
+def _n_steps(size: int) -> int:
+    return size.bit_length() - 1
+
+
+def _core(n_ranks: int) -> tuple[IntArray, IntArray]:
+    """Return the ranks that halve and double, a power of two, and those that stand back; the one after each stands for it."""
+    n_extra = n_ranks - (1 << _n_steps(n_ranks))
+    extra = 2 * np.arange(n_extra, dtype=np.int64)
+    return np.setdiff1d(np.arange(n_ranks, dtype=np.int64), extra), extra
+
+
+HALVING_DOUBLING: Final = Algorithm(name="halving_doubling", lay=lay_halving_doubling, schedule=halving_doubling_schedule)

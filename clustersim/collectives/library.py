@@ -1,0 +1,240 @@
+"""The communication library of a cluster: groups and sizes in, operations out; patterns are laid once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives import ALGORITHMS
+from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
+from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
+from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
+from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_bytes_per_s, timed
+from clustersim.collectives.transfers import lay_transfers
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import NetworkCalibration
+from clustersim.hardware.communication import CollectiveOp, Medium, Servers
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+
+IDLE: Final = Operation(algorithm="none", protocol="none", phases=())
+"""What a rank alone has to do."""
+
+OFFERED: Final[Mapping[CollectiveOp, tuple[str, ...]]] = MappingProxyType(
+    {
+        "all_reduce": ("ring", "tree", "sharp", "nvls", "nvls_tree"),
+        "all_gather": ("ring", "pat"),
+        "reduce_scatter": ("ring", "pat"),
+        "all_to_all": ("direct", "hierarchical"),
+        "broadcast": ("ring",),
+        "reduce": ("ring",),
+        "gather": ("direct",),
+        "scatter": ("direct",),
+        "send_recv": ("direct",),
+    }
+)
+"""What ``auto`` chooses from: the algorithms that the library has."""
+
+
+SPREADING: Final[tuple[CollectiveOp, ...]] = ("all_to_all", "gather", "scatter")
+"""Operations in which a rank sends to, or receives from, many others at once."""
+
+SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Pattern]]] = MappingProxyType(
+    {"push": lay_push, "pull": lay_pull, "update": lay_update, "all_reduce": lay_push_pull}
+)
+"""What parameter servers do."""
+
+
+def usable_bandwidth(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
+    """Return what each link really carries: its data-sheet bandwidth times the calibrated share of its tier."""
+    share = np.array([calibration.efficiency[tier] for tier in TIERS])
+    return cluster.bandwidth_bytes_per_s * share[cluster.tier_index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the library by every group of an orbit."""
+
+    op: CollectiveOp
+    group: str
+    """Name of the orbit; groups with the same name have the same members."""
+    size_bytes: float
+    """The tensor in full, over all pieces, as nccl-tests counts it."""
+    algorithm: str = "auto"
+    """Or a name in the row of ``ALGORITHMS``, or ``parameter_server``."""
+    pieces: int = 1
+    """Calls that the tensor is really spread over; each pays latency and ramp-up."""
+    servers: Servers | None = None
+    """For a push, a pull, or both."""
+
+
+@dataclass(slots=True)
+class Library:
+    """Lays each pattern of each group once, and says for each size what is put on the links."""
+
+    cluster: Cluster
+    calibration: NetworkCalibration
+    bandwidth_bytes_per_s: FloatArray = field(init=False)
+    """Usable, of each link."""
+    _operations: dict[Call, Operation] = field(default_factory=dict[Call, Operation])
+    _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
+    _candidates: dict[Call, Candidate] = field(default_factory=dict[Call, Candidate])
+    """By call, of no size."""
+    _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
+    _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
+
+    def __post_init__(self) -> None:
+        self.bandwidth_bytes_per_s = usable_bandwidth(self.cluster, self.calibration)
+
+    def operation(self, call: Call, members: Sequence[Sequence[int]]) -> Operation:
+        """Return what a call puts on the links.
+
+        Raises
+        ------
+        ScenarioError
+            The groups or the cluster cannot run the algorithm.
+        """
+        found = self._operations.get(call)
+        if found is None:
+            found = self._operations[call] = self._operation(call, members)
+        return found
+
+    def _operation(self, call: Call, members: Sequence[Sequence[int]]) -> Operation:
+        groups = self._groups.get(call.group)
+        if groups is None:
+            groups = self._groups[call.group] = grouping(self.cluster, np.array(members, dtype=np.int64), call.group)
+        if groups.size == 1 and call.servers is None:
+            return IDLE
+        facts = self._facts_of(call, groups)
+        candidates = self._candidates_for(call, groups, facts)
+        chosen, protocol = choose(candidates, facts, call.size_bytes / call.pieces)
+        candidate = next(candidate for candidate in candidates if candidate.algorithm == chosen)
+        way = Way(
+            algorithm=chosen,
+            protocol=protocol,
+            family=family_of(call.op, chosen),
+            medium=facts.medium,
+            ceiling_bytes_per_s=channel_ceiling_bytes_per_s(chosen, facts),
+            spreads=groups.size > 2 and call.op in SPREADING,
+            pair=groups.size == 2 and chosen == "ring",
+        )
+        return timed(candidate, way, self.cluster, self.calibration, size_bytes=call.size_bytes, pieces=call.pieces)
+
+    def transfer(self, name: str, pairs: Sequence[tuple[int, int]], *, size_bytes: float) -> Operation:
+        """Return what sends of so many bytes over each pair put on the links.
+
+        Parameters
+        ----------
+        name
+            Of the pairs; transfers with the same name have the same pairs.
+        """
+        candidate = self._transfers.get(name)
+        if candidate is None:
+            ends = np.array(pairs, dtype=np.int64)
+            all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[:1]))
+            candidate = self._transfers[name] = self._weighed("direct", all_pairs, one_pair)
+        leaves = candidate.pattern.phases[0][0].inter_steps > 0
+        medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
+        generation = self.cluster.node.accelerator.generation
+        facts = Facts(
+            op="send_recv",
+            n_ranks=2,
+            n_domains=2 if leaves else 1,
+            generation=generation,
+            n_channels=LEAST_CHANNELS,
+            medium=medium,
+            protocols=self.calibration.protocols,
+        )
+        _, protocol = choose([candidate], facts, size_bytes)
+        way = Way(algorithm="direct", protocol=protocol, family="exchange", medium=facts.medium)
+        return timed(candidate, way, self.cluster, self.calibration, size_bytes=size_bytes)
+
+    def _weighed(self, algorithm: str, pattern: Pattern, lone: Pattern) -> Candidate:
+        rate = idle_rate_bytes_per_s(lone, self.bandwidth_bytes_per_s)
+        return Candidate(algorithm=algorithm, pattern=pattern, lone=lone, idle_rate_bytes_per_s=rate)
+
+    def _candidates_for(self, call: Call, groups: Grouping, facts: Facts) -> list[Candidate]:
+        if call.servers is not None or call.algorithm != "auto" or call.op not in OFFERED:
+            return [self._candidate(call, groups, call.algorithm)]
+        found: list[Candidate] = []
+        for algorithm in OFFERED[call.op]:
+            if enabled(algorithm, facts):
+                try:
+                    found.append(self._candidate(call, groups, algorithm))
+                except ScenarioError:
+                    # What cannot run here is not offered; asked for by name, it is an error.
+                    continue
+        return found
+
+    def _candidate(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:
+        key = replace(call, algorithm=algorithm, size_bytes=0.0, pieces=1)
+        found = self._candidates.get(key)
+        if found is None:
+            if call.servers is not None:
+                if call.op not in SERVED:
+                    hint = f"they serve {', '.join(SERVED)}"
+                    raise ScenarioError(f"parameter servers do not serve {call.op}", field="algorithm", hint=hint)
+                serve = SERVED[call.op]
+                patterns = [serve(self.cluster, some, call.servers) for some in self._all_and_one(groups)]
+                algorithm = "parameter_server"
+            else:
+                lay = algorithm_of(call.op, algorithm).lay
+                patterns = [lay(self.cluster, some) for some in self._all_and_one(groups)]
+            found = self._candidates[key] = self._weighed(algorithm, patterns[0], patterns[-1])
+        return found
+
+    def _all_and_one(self, groups: Grouping) -> tuple[Grouping, ...]:
+        """Return all groups of an orbit, and one of them where they are several.
+
+        What the library chooses and how a call ramps up is the business of one group: it knows nothing of the others.
+        """
+        return (groups, grouping(self.cluster, groups.members[:1])) if len(groups.members) > 1 else (groups,)
+
+    def _facts_of(self, call: Call, groups: Grouping) -> Facts:
+        key = (call.group, call.op)
+        if key not in self._facts:
+            node = self.cluster.node
+            per_domain = min(groups.per_domain or groups.size, node.n_nics * node.scale_up.nodes_per_domain)
+            self._facts[key] = Facts(
+                op=call.op,
+                n_ranks=groups.size,
+                n_domains=groups.n_domains,
+                generation=node.accelerator.generation,
+                n_channels=max(LEAST_CHANNELS, per_domain),
+                medium=self._medium(groups),
+                protocols=self.calibration.protocols,
+                relays=node.scale_up.kind == "nvswitch" and self.cluster.fabric.topology == "rail_optimized",
+            )
+        return self._facts[key]
+
+    def _medium(self, groups: Grouping) -> Medium:
+        """Return whether neighbours inside a domain have anything but PCIe between them."""
+        inside = groups.domains[:, 1:] == groups.domains[:, :-1]
+        routes = self.cluster.routes(groups.members[:, :-1][inside], groups.members[:, 1:][inside])
+        return "pcie" if self._has_pcie(routes.link_ids) else "nvlink"
+
+    def _crosses_pcie(self, pattern: Pattern) -> bool:
+        return any(self._has_pcie(wave.footprint.link_ids) for phase in pattern.phases for wave in phase)
+
+    def _has_pcie(self, link_ids: IntArray) -> bool:
+        return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())
+
+
+def algorithm_of(op: CollectiveOp, name: str) -> Algorithm:
+    """Return an algorithm by name.
+
+    Raises
+    ------
+    ScenarioError
+        The operation has none of that name.
+    """
+    rows = ALGORITHMS.get(op, {})
+    if name not in rows:
+        raise ScenarioError(
+            f"'{name}' is not an algorithm of {op}", field="algorithm", hint=f"use auto, {', '.join(rows)}" if rows else "name servers"
+        )
+    return rows[name]

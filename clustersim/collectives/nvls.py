@@ -1,0 +1,108 @@
+"""Collectives in the switch of a domain, which adds what it reads and multicasts what is written (NVLink SHARP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.flows import NOTHING, added, on_links
+from clustersim.collectives.layout import Layout
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
+from clustersim.collectives.ring import RingOp
+from clustersim.errors import ScenarioError
+from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.load import Footprint
+
+
+def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
+    """Return a collective that the switch of one domain performs.
+
+    To add, the owner of a part, S/n, reads it through the switch, which reads it from all n members and sends the sum: up S from
+    every member, down S/n. To hand out, the owner writes its part to the switch, which writes it to all n members: up S/n,
+    down S. An all-reduce does both, ``(n + 1) / n * S`` each way.
+
+    Raises
+    ------
+    ScenarioError
+        The switch cannot add, there is none, or a group spans domains.
+
+    References
+    ----------
+    .. [1] NVIDIA, *PTX ISA*, ``multimem.ld_reduce`` and ``multimem.st``: a multicast address stands for the memory of all devices
+       that are bound to it, that of the caller included.
+    """
+    check_adding_switch(cluster, "nvls")
+    if group.n_domains > 1:
+        raise ScenarioError(
+            f"nvls works inside one NVSwitch domain, and a group spans {group.n_domains}",
+            field="algorithm",
+            hint="use nvls_tree, ring or tree",
+        )
+    if group.size == 1:
+        return NOTHING
+    members = group.members.reshape(-1)
+    whole, part = 1.0, 1 / group.size
+    footprint, steps = {
+        "all_reduce": (on_ports(cluster, members, up=whole + part, down=part + whole), 2),
+        "all_gather": (on_ports(cluster, members, up=part, down=whole), 1),
+        "reduce_scatter": (on_ports(cluster, members, up=whole, down=part), 1),
+    }[op]
+    switched = Wave(
+        footprint=footprint,
+        share=1.0,
+        intra_steps=steps,
+        inter_steps=0,
+        intra_latency_s=way_through_switch_s(cluster, members),
+        inter_latency_s=0.0,
+    )
+    return Pattern(phases=((switched,),), uniform=True)
+
+
+def check_adding_switch(cluster: Cluster, algorithm: str) -> None:
+    """Raise a ScenarioError where the switch of a domain cannot add, or there is none."""
+    if not cluster.node.scale_up.in_network_reduction:
+        raise ScenarioError(
+            f"{algorithm} needs a switch that adds: {cluster.node.name} has none (scale_up.in_network_reduction)",
+            field="algorithm",
+            hint="use ring or tree",
+        )
+
+
+def on_ports(cluster: Cluster, ranks: IntArray, *, up: float, down: float) -> Footprint:
+    """Return so many flows to and from the switch of each rank; a rank that is listed twice has twice as many."""
+    ports = cluster.switch_ports(ranks)
+    return added([on_links(ports[:, 0], up), on_links(ports[:, 1], down)])
+
+
+def in_switches(cluster: Cluster, layout: Layout, *, whole: float) -> Footprint:
+    """Return what it takes each domain to add up a whole tensor at the heads of its rails, a share each, and to hand it out from there.
+
+    Parameters
+    ----------
+    whole
+        Flows that the tensor is; a member that is alone in its domain needs no switch.
+    """
+    part = whole / layout.n_rails
+    crowded = layout.sizes > 1
+    heads = layout.heads()[:, crowded].reshape(-1)
+    members = layout.members[:, np.repeat(crowded, layout.sizes)].reshape(-1)
+    return added([on_ports(cluster, members, up=whole, down=whole), on_ports(cluster, heads, up=part, down=part)])
+
+
+def way_through_switch_s(cluster: Cluster, ranks: IntArray) -> float:
+    """Return the longest way from a rank to the switch and back."""
+    return float(cluster.latency_s[cluster.switch_ports(ranks)].sum(axis=1).max(initial=0.0))
+
+
+NVLS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType(
+    {
+        "all_reduce": Algorithm(name="nvls", lay=partial(lay_nvls, "all_reduce")),
+        "all_gather": Algorithm(name="nvls", lay=partial(lay_nvls, "all_gather")),
+        "reduce_scatter": Algorithm(name="nvls", lay=partial(lay_nvls, "reduce_scatter")),
+    }
+)
+"""The switch of a domain, for the operations that it performs."""

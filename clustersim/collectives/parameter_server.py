@@ -1,0 +1,261 @@
+"""Parameter servers: workers push gradients into the memory of hosts, which add them up, and pull parameters from there.
+
+References
+----------
+.. [1] M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014: key ranges.
+.. [2] Y. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters",
+   OSDI 2020 (BytePS): summation on hosts, and what share of the parameters is best where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import fsum
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.collectives.flows import NO_FLOWS, on_links, wave
+from clustersim.collectives.layout import layouts
+from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
+from clustersim.collectives.rings import ring_flows
+from clustersim.collectives.separate import BATCH, Batch, separate_waves
+from clustersim.errors import ScenarioError
+from clustersim.hardware.communication import Servers
+from clustersim.topology.cluster import Cluster, IntArray
+
+Policy = Literal["key_ranges", "round_robin", "greedy"]
+
+ADDED_MEMORY_BYTES: Final = 4.0
+"""What a gradient byte costs the memory of its server: the adapter writes it; to add it, it is read, the sum so far is read, and
+the new sum is written. Caches hold neither: gradients are larger. Adapters that write into a cache (DDIO) could save up to 2."""
+SENT_MEMORY_BYTES: Final = 1.0
+"""What a byte that a server sends costs its memory: the adapter reads it."""
+ROUND_OFF: Final = 1e-9
+"""By how much the sum of all shares may miss 1."""
+
+
+def place_servers(cluster: Cluster, hosts: Sequence[int], shares: Sequence[float] | None = None, *, per_node: bool = False) -> Servers:
+    """Return parameter servers on some hosts of a cluster.
+
+    Parameters
+    ----------
+    shares
+        Share of the parameters that each of them holds; equal ones when left out.
+    per_node
+        The accelerators of a domain add up their gradients first, by a ring, each sends its part of the sum, and what comes back
+        goes round the same way.
+
+    Raises
+    ------
+    ScenarioError
+        There is no server, a host stands twice or is outside the cluster, or the shares are not shares of all parameters.
+    """
+    if not hosts:
+        raise ScenarioError("nobody holds the parameters", field="parameter_server", hint="name one host or more")
+    for index, host in enumerate(hosts):
+        if not 0 <= host < cluster.n_hosts:
+            hint = f"its hosts are 0 to {cluster.n_hosts - 1}"
+            raise ScenarioError(f"host {host} is outside the cluster", field="parameter_server.hosts", hint=hint)
+        if host in hosts[:index]:
+            hint = "name it once, with the sum of its shares"
+            raise ScenarioError(f"host {host} stands twice among the servers", field="parameter_server.hosts", hint=hint)
+    parts = [1.0 / len(hosts)] * len(hosts) if shares is None else list(shares)
+    if len(parts) != len(hosts):
+        hint = "give one for each server"
+        raise ScenarioError(f"{len(parts)} shares do not match {len(hosts)} servers", field="parameter_server.shares", hint=hint)
+    if not (min(parts) >= 0.0 and abs(fsum(parts) - 1.0) <= ROUND_OFF):
+        hint = "give shares of 0 or more that add up to 1"
+        raise ScenarioError(f"shares of {fsum(parts):g} in all, the least {min(parts):g}", field="parameter_server.shares", hint=hint)
+    return Servers(hosts=tuple(hosts), shares=tuple(parts), per_node=per_node)
+
+
+def assign(tensor_bytes: Sequence[float], n_servers: int, policy: Policy) -> tuple[float, ...]:
+    """Return the share of the parameters that each server gets.
+
+    Parameters
+    ----------
+    tensor_bytes
+        In the order in which the tensors are created.
+    policy
+        ``key_ranges`` cuts all tensors into even parts [1]_. The others place whole tensors, ``round_robin`` one after the other and
+        ``greedy`` each on the server that has least so far, as TensorFlow does by default and on request [2]_.
+
+    Raises
+    ------
+    ScenarioError
+        There is nothing to assign, nobody to assign it to, or no such policy.
+
+    References
+    ----------
+    .. [1] M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014, section 3.
+    .. [2] TensorFlow 1.15, ``replica_device_setter`` and ``contrib/training/python/training/device_setter.py``:
+       ``GreedyLoadBalancingStrategy`` by ``byte_size_load_fn``.
+
+    Examples
+    --------
+    >>> assign([6.0, 2.0, 1.0, 3.0], 2, "greedy")
+    (0.5, 0.5)
+    >>> assign([6.0, 2.0, 1.0, 3.0], 2, "round_robin")
+    (0.5833333333333334, 0.4166666666666667)
+    """
+    if n_servers < 1:
+        raise ScenarioError(f"{n_servers} parameter servers", field="parameter_server.servers", hint="use 1 or more")
+    if policy not in _POLICIES:
+        raise ScenarioError(f"there is no policy {policy!r}", field="parameter_server.policy", hint=f"use {', '.join(_POLICIES)}")
+    total_bytes = fsum(tensor_bytes)
+    if not (total_bytes > 0.0 and min(tensor_bytes) >= 0.0):
+        hint = "give the bytes of each tensor, 0 or more"
+        raise ScenarioError(f"{len(tensor_bytes)} tensors of {total_bytes:g} bytes", field="parameter_server.tensors", hint=hint)
+    return tuple(load_bytes / total_bytes for load_bytes in _POLICIES[policy](tensor_bytes, n_servers))
+
+
+def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, ...]:
+    """Return which server gets each tensor: in order, each goes to the one that has least so far, the first of equals.
+
+    References
+    ----------
+    .. [1] TensorFlow 1.3 and 1.15, ``contrib/training/python/training/device_setter.py``: ``GreedyLoadBalancingStrategy``.
+
+    Examples
+    --------
+    >>> greedy_holders([6.0, 2.0, 1.0, 3.0], 2)
+    (0, 1, 1, 1)
+    """
+    held_bytes = [0.0] * n_servers
+    holders: list[int] = []
+    for size_bytes in tensor_bytes:
+        least = held_bytes.index(min(held_bytes))
+        held_bytes[least] += size_bytes
+        holders.append(least)
+    return tuple(holders)
+
+
+def _key_ranges(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
+    return [fsum(tensor_bytes) / n_servers] * n_servers
+
+
+def _round_robin(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
+    return [fsum(tensor_bytes[server::n_servers]) for server in range(n_servers)]
+
+
+def _greedy(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
+    holders = greedy_holders(tensor_bytes, n_servers)
+    return [fsum(size for size, holder in zip(tensor_bytes, holders, strict=True) if holder == server) for server in range(n_servers)]
+
+
+_POLICIES: Final[Mapping[Policy, Callable[[Sequence[float], int], list[float]]]] = MappingProxyType(
+    {"key_ranges": _key_ranges, "round_robin": _round_robin, "greedy": _greedy}
+)
+
+
+def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
+    """Return the way of the gradients: every worker sends each server its share of ``S``, and the server adds it up.
+
+    Flows to servers with different shares do not wait for each other, nor do those that stay in a node for those that leave
+    it; each kind is a wave.
+    """
+    return Pattern(phases=_phases(_flights(cluster, group, servers, up=True)), uniform=group.per_domain > 0)
+
+
+def lay_pull(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
+    """Return the way of the parameters: every worker receives its share of ``S`` from each server."""
+    return Pattern(phases=_phases(_flights(cluster, group, servers, up=False)), uniform=group.per_domain > 0)
+
+
+def lay_update(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
+    """Return what servers do with what has been added up: for each group every server reads and writes its share of ``S`` in its memory."""
+    all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
+    waves = tuple(
+        Wave(
+            footprint=on_links(cluster.memory_link(all_hosts[shares == share]), float(len(group.members))),
+            share=float(share),
+            intra_steps=0,
+            inter_steps=0,
+            intra_latency_s=0.0,
+            inter_latency_s=0.0,
+        )
+        for share in np.unique(shares[shares > 0.0])
+    )
+    return Pattern(phases=_phases(waves), uniform=True)
+
+
+def lay_push_pull(cluster: Cluster, group: Grouping, servers: Servers, *, overlapped: bool = False) -> Pattern:
+    """Return a whole round: push, then pull.
+
+    Parameters
+    ----------
+    overlapped
+        Both at once, as a tensor of many layers does in steady state: while one layer is pushed another is pulled.
+    """
+    push, pull = (_flights(cluster, group, servers, up=up) for up in (True, False))
+    phases = _phases(push + pull) if overlapped else (*_phases(push), *_phases(pull))
+    return Pattern(phases=phases, uniform=group.per_domain > 0)
+
+
+def _phases(waves: tuple[Wave, ...]) -> tuple[tuple[Wave, ...], ...]:
+    return (waves,) if waves else ()
+
+
+def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -> tuple[Wave, ...]:
+    """Return the waves of one direction."""
+    parts = np.ones(group.members.shape)
+    all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
+    waves: list[Wave] = []
+    ring_steps, ring_latency_s = 0, 0.0
+    if servers.per_node:
+        rings = _rings_inside(cluster, group)
+        waves += rings
+        ring_steps = max((ring.intra_steps for ring in rings), default=0)
+        ring_latency_s = max((ring.intra_latency_s for ring in rings), default=0.0)
+        parts = 1.0 / _members_beside(group)
+    for part in np.unique(parts):
+        workers = group.members[parts == part]
+        for share in np.unique(shares[shares > 0.0]):
+            hosts = all_hosts[shares == share]
+            for each in separate_waves(cluster, _batches(cluster, workers, hosts, up=up), share=float(part * share)):
+                # The first part that the servers get has gone round its node before.
+                latency_s = max(each.intra_latency_s, ring_latency_s)
+                waves.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
+    return tuple(waves)
+
+
+def _members_beside(group: Grouping) -> IntArray:
+    """Return how many members of its group each member has in its domain, itself included."""
+    rows = np.arange(len(group.members), dtype=np.int64)[:, None]
+    keys = rows * (int(group.domains.max()) + 1) + group.domains
+    _, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return counts[places].reshape(keys.shape)
+
+
+def _rings_inside(cluster: Cluster, group: Grouping) -> list[Wave]:
+    """Return a reduce-scatter or an all-gather in each domain, ``(g - 1) / g * S`` for each member; a wave for each size of domain."""
+    waves: list[Wave] = []
+    for layout in layouts(group):
+        for block in layout.blocks():
+            size = block.shape[1]
+            if size > 1:
+                flows = ring_flows(cluster, grouping(cluster, block))
+                share = (size - 1) / size / flows.n_rings
+                waves.append(wave(cluster, inside=flows.inside, between=NO_FLOWS, share=share, steps=(size - 1, 0)))
+    return waves
+
+
+def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool) -> Iterator[Batch]:
+    """Give the flows of each worker to or from each host."""
+    per_domain = cluster.node.scale_up.nodes_per_domain
+    domains = cluster.domain_of(workers)
+    per_batch = max(1, BATCH // len(workers))
+    for first in range(0, len(hosts), per_batch):
+        some = hosts[first : first + per_batch]
+        ranks, there = np.tile(workers, len(some)), np.repeat(some, len(workers))
+        memories = cluster.host_endpoint(there)
+        yield Batch(
+            sources=ranks if up else memories,
+            destinations=memories if up else ranks,
+            leaves=(there >= cluster.n_nodes) | (there // per_domain != np.tile(domains, len(some))),
+            beside=cluster.memory_link(there),
+            beside_weight=ADDED_MEMORY_BYTES if up else SENT_MEMORY_BYTES,
+        )

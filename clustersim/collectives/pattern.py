@@ -1,0 +1,140 @@
+"""A collective before its size is known: what its flows put on links, and the steps on its longest way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from clustersim.errors import ScenarioError
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
+from clustersim.topology.load import Footprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grouping:
+    """Groups of ranks that do the same thing at the same time, by where their members are."""
+
+    members: IntArray
+    """Shape (n_groups, size): global ranks, ascending in each group. The first of a group is its root."""
+    domains: IntArray
+    """Same shape: the scale-up domain of each member."""
+    n_domains: int
+    """Most domains that a group spans."""
+    per_domain: int
+    """Members of a group in each of its domains; 0 where groups, or domains of a group, differ."""
+
+    @property
+    def size(self) -> int:
+        """Ranks in one group."""
+        return int(self.members.shape[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wave:
+    """Flows of all groups that advance in lock-step: one variable for the network.
+
+    While a flow with coefficient 1 moves x bytes, a link with ``footprint.flows[i]`` carries that times x.
+    """
+
+    footprint: Footprint
+    share: float
+    """What a flow with coefficient 1 moves, for each byte of the tensor."""
+    intra_steps: int
+    """Steps one after the other inside a domain, on the longest way of the data."""
+    inter_steps: int
+    """The same between domains."""
+    intra_latency_s: float
+    """Longest way along the wires of one step inside a domain; 0 without any."""
+    inter_latency_s: float
+    """The same between domains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pattern:
+    """A collective: phases one after the other, in each of them waves beside each other."""
+
+    phases: tuple[tuple[Wave, ...], ...]
+    uniform: bool
+    """False where members are not all placed alike, so that all go at the pace of the slowest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """Messages that are sent at the same time, one chunk each, between members by their place in the group."""
+
+    sources: IntArray
+    destinations: IntArray
+    chunks: IntArray
+    """Which chunk of the tensor each message holds."""
+    reduces: bool
+    """True where what arrives is added to what is there; False where it takes its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedule:
+    """The explicit twin of a pattern: every message, chunk by chunk, step by step."""
+
+    n_ranks: int
+    n_chunks: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """One way to perform one operation."""
+
+    name: str
+    lay: Callable[[Cluster, Grouping], Pattern]
+    """Raises ScenarioError where the cluster or the group cannot run it, saying what is missing."""
+    schedule: Callable[[int], Schedule] | None = None
+    """For so many ranks; None where the network itself computes, so that no messages between ranks describe it."""
+
+
+def grouping(cluster: Cluster, members: IntArray, name: str = "group") -> Grouping:
+    """Return groups by where their members are.
+
+    Parameters
+    ----------
+    members
+        Shape (n_groups, size): global ranks, in any order.
+    name
+        For messages.
+
+    Raises
+    ------
+    ScenarioError
+        A rank stands twice in a group, or is outside the cluster.
+    """
+    ordered = np.sort(members, axis=1)
+    twice = np.argwhere(ordered[:, 1:] == ordered[:, :-1])
+    if len(twice):
+        group, place = (int(index) for index in twice[0])
+        raise ScenarioError(
+            f"rank {int(ordered[group, place])} stands twice in group {group} of {name}", field=name, hint="name every rank once"
+        )
+    domains = cluster.domain_of(ordered.reshape(-1)).reshape(ordered.shape)
+    spans = (np.diff(domains, axis=1) != 0).sum(axis=1) + 1
+    n_domains = int(spans.max())
+    per_domain, rest = divmod(ordered.shape[1], n_domains)
+    if rest or not bool((spans == n_domains).all()):
+        per_domain = 0
+    else:
+        blocks = domains.reshape(len(ordered), n_domains, per_domain)
+        per_domain = per_domain if bool((blocks == blocks[:, :, :1]).all()) else 0
+    return Grouping(members=ordered, domains=domains, n_domains=n_domains, per_domain=per_domain)
+
+
+def footprint(cluster: Cluster, routes: Routes, flows: FloatArray | None = None) -> Footprint:
+    """Return how many flows cross each link.
+
+    Parameters
+    ----------
+    flows
+        Coefficient of each pair of the routes; 1 when left out.
+    """
+    weights = routes.weights if flows is None else routes.weights * np.repeat(flows, np.diff(routes.starts))
+    load = np.bincount(routes.link_ids, weights=weights, minlength=len(cluster.bandwidth_bytes_per_s)).astype(np.float64)
+    link_ids = np.flatnonzero(load)
+    return Footprint(link_ids=link_ids, flows=load[link_ids])

@@ -1,0 +1,116 @@
+"""All-to-all that stays on its rails: data for another domain go over NVLink first, to the member on the rail of their destination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.flows import NOTHING, Flows, joined
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
+from clustersim.collectives.separate import in_batches, separate_waves
+from clustersim.topology.cluster import Cluster, IntArray
+
+LARGEST_DOMAIN: Final = 8
+"""Most ranks of a domain in a schedule, which knows nothing of nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Places:
+    """Where the members of each group stand, all by number within the group."""
+
+    domain: IntArray
+    """Of each member, shape (n_groups, size): the first domain of the group is 0."""
+    place: IntArray
+    """Of each member in its domain."""
+    sizes: IntArray
+    """Members in each domain, shape (n_groups, n_domains); 0 where a group has fewer domains."""
+    firsts: IntArray
+    """The first member of each domain."""
+
+
+def lay_relay(cluster: Cluster, group: Grouping) -> Pattern:
+    """Return both ways beside each other: inside the domains, and on the rails between them.
+
+    A domain with p members sends each rank of another domain one message of ``p S / n``, which its member at the same place has
+    collected. Where a domain has no member at that place, the places start again at the first.
+
+    References
+    ----------
+    .. [1] NVIDIA, "Doubling all2all performance with NVIDIA Collective Communication Library 2.12", 2022: PXN.
+    .. [2] DeepSeek, *DeepEP*: the relay stands at the destination there, which loads the links alike.
+    """
+    if group.size == 1:
+        return NOTHING
+    at = _places(group)
+    rails, relayed = _on_rails(group, at)
+    waves: list[Wave] = []
+    for flows, leave in ((_to_relays(group, at, relayed), False), (rails, True)):
+        most = float(flows.counts.max(initial=1.0))
+        waves += separate_waves(cluster, in_batches(flows.times(1.0 / most), leave=leave), share=most / group.size)
+    if len(waves) == 2:
+        # The first part that a rail carries has come over NVLink.
+        waves[1] = replace(waves[1], intra_steps=1, intra_latency_s=waves[0].intra_latency_s)
+    return Pattern(phases=(tuple(waves),), uniform=group.per_domain > 0)
+
+
+def _places(group: Grouping) -> _Places:
+    n_groups, size = group.members.shape
+    domain = np.zeros((n_groups, size), dtype=np.int64)
+    np.cumsum(group.domains[:, 1:] != group.domains[:, :-1], axis=1, out=domain[:, 1:])
+    rows = np.arange(n_groups, dtype=np.int64)[:, None]
+    counted = np.bincount((rows * group.n_domains + domain).reshape(-1), minlength=n_groups * group.n_domains)
+    sizes = counted.reshape(n_groups, group.n_domains)
+    firsts = np.cumsum(sizes, axis=1) - sizes
+    return _Places(domain=domain, place=np.arange(size, dtype=np.int64) - firsts[rows, domain], sizes=sizes, firsts=firsts)
+
+
+def _on_rails(group: Grouping, at: _Places) -> tuple[Flows, IntArray]:
+    """Return the flows between domains, in messages, and for how many destinations each member relays, shape (n_groups, size)."""
+    domains = np.arange(group.n_domains, dtype=np.int64)[:, None]
+    foreign = (at.domain[:, None, :] != domains) & (at.sizes[:, :, None] > 0)
+    row, domain, destination = np.nonzero(foreign)
+    sizes = at.sizes[row, domain]
+    relay = at.firsts[row, domain] + at.place[row, destination] % sizes
+    relayed = np.bincount(row * group.size + relay, minlength=group.members.size).reshape(group.members.shape)
+    flows = Flows(sources=group.members[row, relay], destinations=group.members[row, destination], counts=sizes.astype(np.float64))
+    return flows, relayed
+
+
+def _to_relays(group: Grouping, at: _Places, relayed: IntArray) -> Flows:
+    """Return the flows inside domains, in messages: what each member is given to relay, and what is for itself."""
+    rows = np.arange(len(group.members), dtype=np.int64)[:, None]
+    sizes, firsts = at.sizes[rows, at.domain], at.firsts[rows, at.domain]
+    parts: list[Flows] = []
+    for distance in range(1, int(sizes.max())):
+        row, source = np.nonzero(distance < sizes)
+        there = firsts[row, source] + (at.place[row, source] + distance) % sizes[row, source]
+        parts.append(
+            Flows(
+                sources=group.members[row, source],
+                destinations=group.members[row, there],
+                counts=relayed[row, there].astype(np.float64) + 1,
+            )
+        )
+    return joined(parts)
+
+
+def relay_schedule(n_ranks: int) -> Schedule:
+    """Return two steps: to the relays, and on the rails. Chunk ``i n + j`` is what rank i has for rank j.
+
+    The domains are as large as they can be alike, up to eight ranks.
+    """
+    per_domain = max(size for size in range(1, LARGEST_DOMAIN + 1) if n_ranks % size == 0)
+    sources, destinations = np.divmod(np.arange(n_ranks**2, dtype=np.int64), n_ranks)
+    relays = sources // per_domain * per_domain + destinations % per_domain
+    chunks = sources * n_ranks + destinations
+    steps: list[Step] = []
+    for here, there in ((sources, relays), (relays, destinations)):
+        moves = np.flatnonzero(here != there)
+        if len(moves):
+            steps.append(Step(sources=here[moves], destinations=there[moves], chunks=chunks[moves], reduces=False))
+    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=tuple(steps))
+
+
+RELAY: Final = Algorithm(name="hierarchical", lay=lay_relay, schedule=relay_schedule)

@@ -1,0 +1,174 @@
+"""From a pattern and a size to what the network must carry, and when: protocol, latency, ramp-up and ceilings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.pattern import Pattern, Wave
+from clustersim.collectives.protocols import DATA_SHARE
+from clustersim.hardware.calibration import NetworkCalibration
+from clustersim.hardware.communication import Family, Latencies, Medium, Protocol
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray
+from clustersim.topology.load import Footprint
+
+MOST_IN_FLIGHT_BYTES: Final = 33.6e6
+"""Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leg:
+    """One coupled variable of an operation: so many bytes on each flow, after so much latency, no faster than the cap."""
+
+    footprint: Footprint
+    bytes_per_flow: float
+    """On the wire, flags of the protocol included."""
+    latency_s: float
+    cap_bytes_per_s: float = inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation:
+    """A collective of known size: phases one after the other, the legs of a phase beside each other."""
+
+    algorithm: str
+    protocol: str
+    phases: tuple[tuple[Leg, ...], ...]
+    uniform: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An algorithm that can run here."""
+
+    algorithm: str
+    pattern: Pattern
+    """Of all groups of an orbit."""
+    lone: Pattern
+    """Of one group: what the library knows of."""
+    idle_rate_bytes_per_s: float
+    """Bytes of the tensor that one group by itself moves in a second on idle links."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a library performs an operation."""
+
+    algorithm: str
+    protocol: Protocol
+    family: Family
+    """Algorithms of one family start, hop and ramp up alike."""
+    medium: Medium = "nvlink"
+    """Between neighbours inside a domain."""
+    ceiling_bytes_per_s: float = inf
+    """Bytes of the tensor that the channels of the library move in a second at most."""
+
+    spreads: bool = False
+    """True where ranks send to, or receive from, many others at once."""
+    pair: bool = False
+    """True where two ranks form a ring."""
+
+
+def timed(
+    candidate: Candidate, way: Way, cluster: Cluster, calibration: NetworkCalibration, *, size_bytes: float, pieces: int = 1
+) -> Operation:
+    """Return what an operation of so many bytes puts on the links, and its latencies.
+
+    ``start + base(protocol) + steps * hop(protocol) + ramp-up`` is over before the last bytes count, and a flow with
+    coefficient 1 moves ``share * S / data share`` bytes.
+
+    Parameters
+    ----------
+    size_bytes
+        The tensor in full, as nccl-tests counts it, over all pieces.
+    pieces
+        Calls that the tensor is spread over; each pays latency and ramp-up.
+    """
+    pattern = candidate.pattern
+    phases: list[tuple[Leg, ...]] = []
+    overhead_s = call_overhead_s(candidate, way, calibration, size_bytes=size_bytes / pieces)
+    # A group that is laid by itself has the same waves, unless the groups of the orbit lie differently.
+    same = [len(phase) for phase in candidate.lone.phases] == [len(phase) for phase in pattern.phases]
+    for phase, alone in zip(pattern.phases, candidate.lone.phases if same else pattern.phases, strict=True):
+        legs = [
+            Leg(
+                footprint=wave.footprint,
+                bytes_per_flow=wave.share * size_bytes / DATA_SHARE[way.protocol],
+                latency_s=pieces * (overhead_s + hops_s(wave, way, calibration.latencies[way.family])),
+                cap_bytes_per_s=_cap(one, way, cluster, calibration),
+            )
+            for wave, one in zip(phase, alone, strict=True)
+        ]
+        phases.append(tuple(legs))
+        overhead_s = 0.0
+    return Operation(algorithm=way.algorithm, protocol=way.protocol, phases=tuple(phases), uniform=pattern.uniform)
+
+
+def hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
+    """Return the latency of all steps of a wave, in seconds.
+
+    A hop inside a domain takes what the library counts for it, which includes the wire, or the wire alone where that is
+    longer. Between domains the way along the wires is added: the library counts what it does at both ends only.
+    """
+    hop_s = latencies.hop_s
+    intra_s = max(hop_s[way.medium][way.protocol], wave.intra_latency_s)
+    return wave.intra_steps * intra_s + wave.inter_steps * (hop_s["net"][way.protocol] + wave.inter_latency_s)
+
+
+def call_overhead_s(candidate: Candidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:
+    """Return what one call costs whatever its way: start, base of the protocol, and ramp-up, in seconds.
+
+    A tensor that moves in k chunks over a way of several steps takes ``S / B + (chunk overhead of all steps) * k + (time of one
+    chunk on the way)``; the best k leaves ``2 sqrt(S / B * sum of overheads)`` above ``S / B``, up to the largest chunk. A chunk
+    between domains waits for its credit, once along the wires.
+    """
+    constants = calibration.families[way.family]
+    start_s = constants.start_s + calibration.latencies[way.family].base_s[way.protocol]
+    rate = min(DATA_SHARE[way.protocol] * candidate.idle_rate_bytes_per_s, way.ceiling_bytes_per_s)
+    if way.protocol == "ll" or rate == inf:
+        # LL sends as it computes, so that there are no chunks to wait for.
+        return start_s
+    overheads_s = sum(max(_chunk_s(wave, constants.chunk_s) for wave in phase) for phase in candidate.pattern.phases)
+    return start_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
+
+
+def _chunk_s(wave: Wave, intra_s: float) -> float:
+    return wave.intra_steps * intra_s + wave.inter_steps * wave.inter_latency_s
+
+
+def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: FloatArray) -> float:
+    """Return how many bytes of the tensor a pattern moves in a second on idle links; infinite where it crosses none.
+
+    Waves beside each other are taken to fill the link that carries most of them.
+    """
+    time_s = 0.0
+    for phase in pattern.phases:
+        load = np.zeros(len(bandwidth_bytes_per_s))
+        for wave in phase:
+            load[wave.footprint.link_ids] += wave.share * wave.footprint.flows
+        time_s += float((load / bandwidth_bytes_per_s).max(initial=0.0))
+    return 1.0 / time_s if time_s > 0.0 else inf
+
+
+def _cap(wave: Wave, way: Way, cluster: Cluster, calibration: NetworkCalibration) -> float:
+    """Return the most that a flow with coefficient 1 moves in a second, whatever the links could carry."""
+    links, flows = wave.footprint.link_ids, wave.footprint.flows
+    tiers = cluster.tier_index[links]
+    cap = wave.share * way.ceiling_bytes_per_s / DATA_SHARE[way.protocol] if way.ceiling_bytes_per_s < inf else inf
+    limits: list[tuple[str, float]] = []
+    if way.spreads:
+        limits.append(("nvlink", calibration.ceilings.exchange))
+    if way.pair:
+        limits.append(("nvlink", calibration.ceilings.pair))
+    if way.algorithm in ("nvls", "sharp"):
+        limits.append(("nvlink", calibration.ceilings.nvls))
+    if way.medium == "pcie" and not wave.inter_steps:
+        limits.append(("pcie", calibration.ceilings.peer))
+    for tier, share in limits:
+        on_tier = tiers == TIERS.index(tier)
+        if on_tier.any():
+            cap = min(cap, float((share * cluster.bandwidth_bytes_per_s[links[on_tier]] / flows[on_tier]).min()))
+    return cap

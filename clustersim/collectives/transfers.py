@@ -1,0 +1,28 @@
+"""Sends from one rank to another, many pairs at once: what passes between pipeline stages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clustersim.collectives.pattern import Pattern, Wave, footprint
+from clustersim.topology.cluster import Cluster, IntArray
+
+
+def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -> Pattern:
+    """Return flows from each source to the destination at the same place; the tensor is what one pair moves.
+
+    What stays on its rank crosses no link. The step counts as one inside a domain only if no pair leaves its domain.
+    """
+    routes = cluster.routes(sources, destinations)
+    leaves = bool((cluster.domain_of(sources) != cluster.domain_of(destinations)).any())
+    n_links = np.diff(routes.starts)
+    latency_s = float(routes.latency_s.max())
+    wave = Wave(
+        footprint=footprint(cluster, routes),
+        share=1.0 if len(routes.link_ids) else 0.0,
+        intra_steps=0 if leaves else 1,
+        inter_steps=1 if leaves else 0,
+        intra_latency_s=0.0 if leaves else latency_s,
+        inter_latency_s=latency_s if leaves else 0.0,
+    )
+    return Pattern(phases=((wave,),), uniform=bool((n_links == n_links[0]).all()))

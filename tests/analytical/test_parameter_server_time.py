@@ -1,0 +1,225 @@
+"""Parameter servers against their closed forms and against the ring, on idle links without latency.
+
+N workers with one accelerator and one adapter of B bytes per second each, k servers, a tensor of one byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from clustersim.collectives import ALGORITHMS
+from clustersim.collectives.parameter_server import Servers, lay_pull, lay_push, lay_push_pull, place_servers
+from clustersim.hardware.models import Fabric, ServerHosts
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import WiredCluster
+from tests.unit.collectives.beside import busiest_link_s, flown_s
+from tests.unit.collectives.execution import everybody, laid
+from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
+
+B = NIC_BYTES_PER_S
+MEMORY = 4e11
+ROUND_OFF = 1e-9
+COUNTS = pytest.mark.parametrize(("n", "k"), [(2, 1), (4, 1), (4, 2), (8, 3), (8, 8), (4, 16), (64, 16)])
+
+
+def workers_and_servers(
+    n: int, k: int, *, memory_bytes_per_s: float = MEMORY, fabric: Fabric | None = None, per_node: int = 1
+) -> WiredCluster:
+    node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1)
+    host = replace(node.host, memory_bandwidth_bytes_per_s=memory_bytes_per_s)
+    servers = ServerHosts(n_hosts=k, host=host, nic=node.nic, n_nics=1) if k else None
+    return build_cluster(replace(node, host=host), n, fabric or make_fabric("single_switch"), servers=servers)
+
+
+def dedicated(cluster: WiredCluster) -> range:
+    return range(cluster.n_nodes, cluster.n_hosts)
+
+
+def push_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
+    return flown_s(cluster, lay_push(cluster, everybody(cluster), place_servers(cluster, list(hosts), shares, per_node=per_node)))
+
+
+def pull_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
+    return flown_s(cluster, lay_pull(cluster, everybody(cluster), place_servers(cluster, list(hosts), shares, per_node=per_node)))
+
+
+def both_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None) -> float:
+    servers = place_servers(cluster, list(hosts), shares)
+    return flown_s(cluster, lay_push_pull(cluster, everybody(cluster), servers, overlapped=True))
+
+
+def balanced(cluster: WiredCluster) -> Servers:
+    """Return servers everywhere, with the shares that load the adapters of workers and dedicated servers alike."""
+    n, k = cluster.n_nodes, cluster.n_hosts - cluster.n_nodes
+    on_worker = (n - k) / (n * n + k * n - 2 * k)
+    return place_servers(cluster, list(range(n + k)), [on_worker] * n + [(1 - n * on_worker) / k] * k)
+
+
+def ring_s(cluster: Cluster) -> float:
+    return flown_s(cluster, laid(ALGORITHMS["all_reduce"]["ring"], cluster))
+
+
+@COUNTS
+def test_servers_receive_from_all_workers_at_one_adapter(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, k)
+
+    expected_s = max(1.0, n / k) / B
+    assert push_s(cluster, dedicated(cluster)) == pytest.approx(expected_s, rel=ROUND_OFF)
+    assert pull_s(cluster, dedicated(cluster)) == pytest.approx(expected_s, rel=ROUND_OFF)
+
+
+@COUNTS
+def test_push_and_pull_use_both_directions_at_once(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, k)
+
+    assert both_s(cluster, dedicated(cluster)) == pytest.approx(max(1.0, n / k) / B, rel=ROUND_OFF)
+
+
+@COUNTS
+@pytest.mark.parametrize("memory_bytes_per_s", [1e10, 3e10, 9e10])
+def test_the_memory_of_a_server_bounds_what_it_adds(n: int, k: int, memory_bytes_per_s: float) -> None:
+    cluster = workers_and_servers(n, k, memory_bytes_per_s=memory_bytes_per_s)
+    hosts = dedicated(cluster)
+
+    wire_s = max(1.0, n / k) / B
+    assert push_s(cluster, hosts) == pytest.approx(max(wire_s, 4 * n / k / memory_bytes_per_s), rel=ROUND_OFF)
+    assert pull_s(cluster, hosts) == pytest.approx(max(wire_s, n / k / memory_bytes_per_s), rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (8, 3), (8, 8)])
+def test_push_and_pull_at_once_share_the_memory(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, k, memory_bytes_per_s=1e10)
+
+    assert both_s(cluster, dedicated(cluster)) == pytest.approx(5 * n / k / 1e10, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 16, 64])
+def test_a_server_on_every_worker_moves_what_a_ring_moves(n: int) -> None:
+    cluster = workers_and_servers(n, 0)
+
+    # Of the tensor, 1 / n stays in the node; but all of it crosses the PCIe link of the accelerator.
+    expected_s = max((n - 1) / n / B, 1 / PCIE_BYTES_PER_S)
+    assert push_s(cluster, range(n)) == pytest.approx(expected_s, rel=ROUND_OFF)
+    assert pull_s(cluster, range(n)) == pytest.approx(expected_s, rel=ROUND_OFF)
+    if n >= 5:
+        assert 2 * expected_s == pytest.approx(ring_s(cluster), rel=ROUND_OFF)
+        assert both_s(cluster, range(n)) == pytest.approx(ring_s(cluster), rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("n", "k"), [(8, 1), (8, 3), (16, 4)])
+def test_servers_on_some_workers_receive_from_the_others(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, 0)
+
+    assert push_s(cluster, range(k)) == pytest.approx((n - 1) / k / B, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.3, 0.2], [0.7, 0.15, 0.15], [0.98, 0.01, 0.01]])
+def test_the_server_with_the_largest_share_is_last(shares: list[float]) -> None:
+    cluster = workers_and_servers(8, 3)
+
+    assert push_s(cluster, dedicated(cluster), shares=shares) == pytest.approx(max(shares) * 8 / B, rel=ROUND_OFF)
+
+
+def test_a_light_server_is_done_before_the_heavy_one() -> None:
+    cluster = workers_and_servers(4, 2)
+    servers = place_servers(cluster, list(dedicated(cluster)), [0.25, 0.75])
+
+    (waves,) = lay_push(cluster, everybody(cluster), servers).phases
+
+    assert [wave.share for wave in waves] == [0.25, 0.75]
+    assert flown_s(cluster, lay_push(cluster, everybody(cluster), servers)) == pytest.approx(0.75 * 4 / B, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
+def test_against_the_ring_fewer_servers_than_workers_never_win_one_way_after_the_other(n: int) -> None:
+    for k in sorted({1, n // 2, n - 1, n}):
+        cluster = workers_and_servers(n, k)
+        assert push_s(cluster, dedicated(cluster)) + pull_s(cluster, dedicated(cluster)) > ring_s(cluster)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 16, 64])
+def test_against_the_ring_overlapped_servers_win_from_half_as_many_on(n: int) -> None:
+    crossover = n * n / (2 * (n - 1))
+    enough = ceil(crossover)
+
+    winning = workers_and_servers(n, enough)
+    assert both_s(winning, dedicated(winning)) <= ring_s(winning) * (1 + ROUND_OFF)
+    assert both_s(winning, dedicated(winning)) == pytest.approx(max(1.0, n / enough) / B, rel=ROUND_OFF)
+    if crossover > 1 and enough > 1:
+        losing = workers_and_servers(n, enough - 1)
+        assert both_s(losing, dedicated(losing)) > ring_s(losing)
+
+
+def test_as_many_servers_as_workers_take_nearly_half_of_the_ring() -> None:
+    cluster = workers_and_servers(64, 64)
+
+    assert ring_s(cluster) / both_s(cluster, dedicated(cluster)) == pytest.approx(2 * 63 / 64, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (8, 2), (8, 5), (8, 8), (16, 4)])
+def test_shares_on_workers_and_servers_reach_the_bound_of_byteps_on_the_busiest_link(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, k)
+
+    pattern = lay_push_pull(cluster, everybody(cluster), balanced(cluster), overlapped=True)
+
+    bound_s = 2 * n * (n - 1) / (n * n + k * n - 2 * k) / B
+    assert busiest_link_s(cluster, pattern) == pytest.approx(bound_s, rel=ROUND_OFF)
+    assert flown_s(cluster, pattern) >= bound_s * (1 - ROUND_OFF)
+
+
+def test_fair_sharing_misses_that_bound() -> None:
+    cluster = workers_and_servers(8, 4)
+
+    pattern = lay_push_pull(cluster, everybody(cluster), balanced(cluster), overlapped=True)
+
+    # 7 + 4 + 7 flows leave each worker at equal rates until the small ones have landed.
+    assert flown_s(cluster, pattern) / busiest_link_s(cluster, pattern) == pytest.approx(19 / 14, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize(("n", "k", "nodes_per_leaf"), [(8, 2, 4), (8, 8, 4), (16, 3, 8), (8, 6, 2)])
+def test_oversubscribed_leaves_slow_servers_below_their_own(n: int, k: int, nodes_per_leaf: int, ratio: float) -> None:
+    fabric = make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=ratio)
+    cluster = workers_and_servers(n, k, fabric=fabric)
+
+    beside = min(k, nodes_per_leaf)
+    expected_s = max(1.0, n / k, ratio, ratio * beside * n / k / nodes_per_leaf) / B
+    assert push_s(cluster, dedicated(cluster)) == pytest.approx(expected_s, rel=ROUND_OFF)
+    assert pull_s(cluster, dedicated(cluster)) == pytest.approx(expected_s, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize(("n", "nodes_per_leaf"), [(8, 2), (16, 4), (32, 8)])
+def test_oversubscription_slows_servers_on_all_workers_more_than_the_ring(n: int, nodes_per_leaf: int, ratio: float) -> None:
+    cluster = workers_and_servers(n, 0, fabric=make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=ratio))
+
+    assert push_s(cluster, range(n)) == pytest.approx(max(n - 1, ratio * (n - nodes_per_leaf)) / n / B, rel=ROUND_OFF)
+    assert ring_s(cluster) == pytest.approx(2 * (n - 1) / n * max(1.0, ratio / nodes_per_leaf) / B, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize(("n_nodes", "per_node", "k"), [(2, 8, 1), (4, 8, 2), (4, 2, 8), (2, 4, 16)])
+def test_nodes_that_add_up_first_push_one_gradient_each(n_nodes: int, per_node: int, k: int) -> None:
+    cluster = workers_and_servers(n_nodes, k, per_node=per_node)
+    hosts = dedicated(cluster)
+
+    alone_s = max(1.0, n_nodes * per_node / k) / B
+    together_s = max(1 / per_node, n_nodes / k) / B
+    assert push_s(cluster, hosts) == pytest.approx(alone_s, rel=ROUND_OFF)
+    assert push_s(cluster, hosts, per_node=True) == pytest.approx(together_s, rel=ROUND_OFF)
+    assert pull_s(cluster, hosts, per_node=True) == pytest.approx(together_s, rel=ROUND_OFF)
+    assert together_s > (per_node - 1) / per_node / SCALE_UP_BYTES_PER_S
+
+
+@pytest.mark.parametrize("n", [4, 8, 64])
+def test_servers_are_two_steps_away_however_many_workers(n: int) -> None:
+    cluster = workers_and_servers(n, 1)
+    servers = place_servers(cluster, list(dedicated(cluster)))
+    pattern = lay_push_pull(cluster, everybody(cluster), servers)
+    ring = laid(ALGORITHMS["all_reduce"]["ring"], cluster)
+
+    assert [wave.inter_steps for phase in pattern.phases for wave in phase] == [1, 1]
+    assert [wave.inter_steps for phase in ring.phases for wave in phase] == [2 * (n - 1)]

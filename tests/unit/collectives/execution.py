@@ -1,0 +1,116 @@
+"""Schedules played message by message, and patterns on idle links: what tests of collectives measure with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, grouping
+from clustersim.hardware.models import Fabric
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import Cluster, FloatArray
+from clustersim.topology.wired import WiredCluster
+from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
+
+Held = NDArray[np.uint64]
+"""What each rank holds of each part: a number that stands for the data, zero for nothing; shape (n_ranks, n_chunks)."""
+
+
+def drawn(n_ranks: int, n_chunks: int, seed: int = 7) -> Held:
+    """Return random data: a sum of 64-bit words, modulo 2^64, is right by accident once in 10^19 times."""
+    return np.random.default_rng(seed).integers(1, 2**64, size=(n_ranks, n_chunks), dtype=np.uint64)
+
+
+def played(schedule: Schedule, held: Held) -> Held:
+    """Return what the ranks hold in the end; messages of a step are read before any of them is written."""
+    held = held.copy()
+    for step in schedule.steps:
+        sent = held[step.sources, step.chunks]
+        if step.reduces:
+            np.add.at(held, (step.destinations, step.chunks), sent)
+        else:
+            held[step.destinations, step.chunks] = sent
+    return held
+
+
+def one_domain(n_ranks: int) -> WiredCluster:
+    """Return so many accelerators at one switch: a rack, whose routes need no table of all pairs."""
+    return nodes_of(1, n_ranks, nodes_per_domain=n_ranks)
+
+
+def one_each(n_ranks: int) -> WiredCluster:
+    """Return so many nodes of one accelerator at one switch; the adapters are the narrowest links."""
+    return nodes_of(1, n_ranks)
+
+
+def nodes_of(per_node: int, n_nodes: int, *, nodes_per_domain: int = 1, fabric: Fabric | None = None) -> WiredCluster:
+    """Return nodes with an adapter for each accelerator, by default at one switch; all switches can add."""
+    node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1, nodes_per_domain=nodes_per_domain)
+    node = replace(node, scale_up=replace(node.scale_up, in_network_reduction=True))
+    return build_cluster(node, n_nodes, replace(fabric or make_fabric("single_switch"), in_network_reduction=True))
+
+
+def everybody(cluster: Cluster) -> Grouping:
+    """Return one group of all ranks."""
+    return grouping(cluster, np.arange(cluster.n_ranks, dtype=np.int64)[None])
+
+
+def laid(algorithm: Algorithm, cluster: Cluster) -> Pattern:
+    """Return what an algorithm does with all ranks."""
+    return algorithm.lay(cluster, everybody(cluster))
+
+
+def load_of(cluster: Cluster, pattern: Pattern) -> FloatArray:
+    """Return what each link carries, for each byte of the tensor."""
+    load = np.zeros(len(cluster.bandwidth_bytes_per_s))
+    for phase in pattern.phases:
+        for wave in phase:
+            load[wave.footprint.link_ids] += wave.share * wave.footprint.flows
+    return load
+
+
+def load_by_name(cluster: Cluster, pattern: Pattern) -> dict[str, float]:
+    """Return the links that carry anything, by name, and how much of each byte of the tensor."""
+    load = load_of(cluster, pattern)
+    return {cluster.links[int(link)].name: float(load[link]) for link in np.flatnonzero(load)}
+
+
+def idle_s(cluster: Cluster, pattern: Pattern) -> float:
+    """Return the time for each byte of the tensor on idle links without latency, where each phase is one wave."""
+    time_s = 0.0
+    for phase in pattern.phases:
+        assert len(phase) == 1
+        footprint = phase[0].footprint
+        time_s += phase[0].share * float((footprint.flows / cluster.bandwidth_bytes_per_s[footprint.link_ids]).max())
+    return time_s
+
+
+def injected(cluster: Cluster, pattern: Pattern) -> float:
+    """Return what enters the network for each byte of the tensor: up to the switch of a domain, or out of an adapter."""
+    load = load_of(cluster, pattern)
+    return float(sum(load[link] for link in np.flatnonzero(load) if cluster.links[int(link)].name.endswith(("nvlink/up", "/tx"))))
+
+
+def n_messages(schedule: Schedule) -> int:
+    """Return the messages of all steps."""
+    return sum(len(step.sources) for step in schedule.steps)
+
+
+def played_s(cluster: Cluster, schedule: Schedule) -> float:
+    """Return the time for each byte of the tensor if every step takes as long as its busiest port, without latency.
+
+    Every rank has a port each way at the switch of its domain and one each way at an adapter of its own.
+    """
+    return sum(_step_s(cluster, step, schedule) for step in schedule.steps) / schedule.n_chunks
+
+
+def _step_s(cluster: Cluster, step: Step, schedule: Schedule) -> float:
+    leaves = cluster.domain_of(step.sources) != cluster.domain_of(step.destinations)
+    times_s: list[float] = []
+    for ends in (step.sources, step.destinations):
+        inside = np.bincount(ends[~leaves], minlength=schedule.n_ranks)
+        outside = np.bincount(ends[leaves], minlength=schedule.n_ranks)
+        times_s += [inside.max() / SCALE_UP_BYTES_PER_S, outside.max() / NIC_BYTES_PER_S]
+    return max(times_s)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clustersim.collectives.direct import DIRECT, DirectOp, direct_schedule
+from clustersim.collectives.pattern import Grouping, grouping
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import Cluster
+from tests.unit.collectives.execution import laid, load_by_name, nodes_of
+from tests.unit.topology.factories import make_node
+
+OPS: tuple[DirectOp, ...] = ("all_to_all", "gather", "scatter", "send_recv")
+
+
+def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
+    return grouping(cluster, np.array(members, dtype=np.int64))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_group_of_one_has_nothing_to_do(op: DirectOp) -> None:
+    cluster = build_cluster(make_node(), 1)
+
+    assert DIRECT[op].lay(cluster, groups(cluster, (3,))).phases == ()
+
+
+def test_every_pair_of_an_all_to_all_is_one_flow() -> None:
+    cluster = nodes_of(2, 3)
+
+    ((inside, between),) = laid(DIRECT["all_to_all"], cluster).phases
+
+    # To one other inside, to four outside; 1 / 6 of what a rank sends goes to each.
+    assert inside.share == between.share == 1 / 6
+    assert set(inside.footprint.flows.tolist()) == {1.0}
+    assert {
+        cluster.links[int(link)].tier: flows for link, flows in zip(between.footprint.link_ids, between.footprint.flows, strict=True)
+    } == {
+        "pcie": 4.0,
+        "nic": 4.0,
+    }
+
+
+def test_groups_of_an_orbit_share_their_adapters() -> None:
+    cluster = build_cluster(make_node(n_nics=4), 2)
+
+    pattern = DIRECT["all_to_all"].lay(cluster, groups(cluster, (0, 8), (1, 9)))
+
+    # Accelerators 0 and 1 have one adapter between them, and each sends half of its data.
+    assert load_by_name(cluster, pattern)["node0/nic0/tx"] == 1.0
+
+
+def test_a_gather_ends_at_the_first_of_the_group() -> None:
+    cluster = nodes_of(1, 4)
+
+    load = load_by_name(cluster, DIRECT["gather"].lay(cluster, groups(cluster, (3, 1, 2))))
+
+    assert {name: share for name, share in load.items() if "nic" in name} == {
+        "node1/nic0/rx": pytest.approx(2 / 3),
+        "node2/nic0/tx": pytest.approx(1 / 3),
+        "node3/nic0/tx": pytest.approx(1 / 3),
+    }
+
+
+def test_a_scatter_is_a_gather_the_other_way() -> None:
+    cluster = nodes_of(4, 2)
+
+    gathered, scattered = (load_by_name(cluster, laid(DIRECT[op], cluster)) for op in ("gather", "scatter"))
+
+    turned = {"up": "down", "down": "up", "tx": "rx", "rx": "tx"}
+    assert scattered == {f"{name.rpartition('/')[0]}/{turned[name.rpartition('/')[2]]}": share for name, share in gathered.items()}
+
+
+def test_two_ranks_send_to_each_other() -> None:
+    cluster = nodes_of(1, 2)
+
+    load = load_by_name(cluster, laid(DIRECT["send_recv"], cluster))
+
+    assert {name: share for name, share in load.items() if "nic" in name} == dict.fromkeys(
+        ["node0/nic0/tx", "node0/nic0/rx", "node1/nic0/tx", "node1/nic0/rx"], 1.0
+    )
+
+
+def test_groups_that_do_not_fill_their_domains_are_flagged() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    assert DIRECT["all_to_all"].lay(cluster, groups(cluster, (0, 1, 8, 9))).uniform
+    assert not DIRECT["all_to_all"].lay(cluster, groups(cluster, (0, 1, 2, 8))).uniform
+
+
+def test_uneven_groups_exchange_everything_all_the_same() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    load = load_by_name(cluster, DIRECT["all_to_all"].lay(cluster, groups(cluster, (0, 1, 2, 8))))
+
+    assert load["node1/nic0/rx"] == load["node1/nic0/tx"] == 3 / 4
+    assert load["node0/nic2/tx"] == 1 / 4
+
+
+def test_the_chunks_of_an_all_to_all_count_pairs() -> None:
+    (step,) = direct_schedule("all_to_all", 3).steps
+
+    assert sorted(zip(step.sources.tolist(), step.destinations.tolist(), step.chunks.tolist(), strict=True)) == [
+        (0, 1, 1),
+        (0, 2, 2),
+        (1, 0, 3),
+        (1, 2, 5),
+        (2, 0, 6),
+        (2, 1, 7),
+    ]

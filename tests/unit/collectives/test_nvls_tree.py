@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clustersim.collectives.nvls import lay_nvls
+from clustersim.collectives.nvls_tree import lay_nvls_tree
+from clustersim.collectives.pattern import Pattern, grouping
+from clustersim.errors import ScenarioError
+from clustersim.topology.build import build_cluster
+from tests.unit.collectives.execution import load_by_name, nodes_of
+from tests.unit.topology.factories import SCALE_UP_S, make_node
+
+
+def laid(per_node: int, n_nodes: int, *members: int) -> Pattern:
+    cluster = nodes_of(per_node, n_nodes)
+    chosen = members or tuple(range(per_node * n_nodes))
+    return lay_nvls_tree(cluster, grouping(cluster, np.array([chosen], dtype=np.int64)))
+
+
+def test_inside_a_domain_it_is_the_switch_alone() -> None:
+    cluster = nodes_of(4, 1)
+
+    switch = lay_nvls("all_reduce", cluster, grouping(cluster, np.arange(4, dtype=np.int64)[None]))
+
+    assert load_by_name(cluster, laid(4, 1)) == load_by_name(cluster, switch)
+
+
+def test_every_port_carries_the_tensor_and_the_share_of_its_rail() -> None:
+    load = load_by_name(nodes_of(4, 2), laid(4, 2))
+
+    assert {load for name, load in load.items() if "nvlink" in name} == {1.25}
+    assert {load for name, load in load.items() if "nic" in name} == {0.25}
+
+
+def test_the_steps_are_two_in_the_switch_and_the_tree_there_and_back() -> None:
+    ((pipeline,),) = laid(4, 8).phases
+
+    assert (pipeline.intra_steps, pipeline.inter_steps, pipeline.intra_latency_s) == (2, 6, SCALE_UP_S)
+
+
+def test_a_member_that_is_alone_in_its_domain_needs_no_switch() -> None:
+    load = load_by_name(nodes_of(4, 2), laid(4, 2, 0, 1, 2, 4))
+
+    # One rail: the head of the first domain reads and writes all of it.
+    assert {name: share for name, share in load.items() if "nvlink" in name} == {
+        **{f"node0/gpu0/nvlink/{way}": 2.0 for way in ("up", "down")},
+        **{f"node0/gpu{rank}/nvlink/{way}": 1.0 for rank in (1, 2) for way in ("up", "down")},
+    }
+
+
+def test_one_member_in_each_domain_takes_no_step_inside() -> None:
+    ((pipeline,),) = laid(1, 4).phases
+
+    assert (pipeline.intra_steps, pipeline.inter_steps) == (0, 4)
+
+
+def test_switches_that_cannot_add_are_refused() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    with pytest.raises(ScenarioError, match="nvls_tree needs a switch that adds: box has none"):
+        lay_nvls_tree(cluster, grouping(cluster, np.arange(16, dtype=np.int64)[None]))
+
+
+def test_a_group_of_one_does_nothing() -> None:
+    assert laid(2, 1, 1).phases == ()

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clustersim.collectives.pattern import Grouping, Wave, grouping
+from clustersim.collectives.rooted import ROOTED, RootedOp, chain_schedule, two_tree_schedule
+from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster import Cluster
+from tests.unit.collectives.execution import laid, load_by_name, nodes_of, one_domain, one_each
+from tests.unit.topology.factories import make_node
+
+OPS: tuple[RootedOp, ...] = ("broadcast", "reduce")
+EVERY_WAY = pytest.mark.parametrize(("op", "name"), [(op, name) for op in OPS for name in ("ring", "tree")])
+
+
+def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
+    return grouping(cluster, np.array(members, dtype=np.int64))
+
+
+def only_wave(op: RootedOp, name: str, cluster: Cluster) -> Wave:
+    ((wave,),) = laid(ROOTED[op][name], cluster).phases
+    return wave
+
+
+@EVERY_WAY
+def test_a_group_of_one_has_nothing_to_do(op: RootedOp, name: str) -> None:
+    cluster = one_domain(2)
+
+    assert ROOTED[op][name].lay(cluster, groups(cluster, (1,))).phases == ()
+
+
+@pytest.mark.parametrize("name", ["ring", "tree"])
+@pytest.mark.parametrize("cluster", [one_domain(5), one_each(5), nodes_of(4, 3)], ids=["one domain", "one in each", "both"])
+def test_nothing_enters_the_root_of_a_broadcast_and_nothing_leaves_that_of_a_reduction(name: str, cluster: Cluster) -> None:
+    down, up = (load_by_name(cluster, laid(ROOTED[op][name], cluster)) for op in OPS)
+
+    assert [link for link in down if link in ("node0/gpu0/nvlink/down", "node0/nic0/rx", "node0/gpu0/pcie/down")] == []
+    assert [link for link in up if link in ("node0/gpu0/nvlink/up", "node0/nic0/tx", "node0/gpu0/pcie/up")] == []
+
+
+@pytest.mark.parametrize("name", ["ring", "tree"])
+@given(counts=st.lists(st.integers(1, 8), min_size=1, max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_every_other_rank_receives_a_broadcast_once(name: str, counts: list[int]) -> None:
+    cluster = build_cluster(make_node(), 5)
+    members = np.concatenate([8 * node + np.arange(count) for node, count in enumerate(counts)])
+
+    load = load_by_name(cluster, ROOTED["broadcast"][name].lay(cluster, grouping(cluster, members[None])))
+
+    for node, count in enumerate(counts):
+        for index in range(count):
+            received = load.get(f"node{node}/nic{index}/rx", 0.0) + load.get(f"node{node}/gpu{index}/nvlink/down", 0.0)
+            assert received == pytest.approx(float(node + index > 0), rel=1e-9, abs=1e-12)
+
+
+@EVERY_WAY
+def test_groups_of_an_orbit_have_a_root_each(op: RootedOp, name: str) -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    load = load_by_name(cluster, ROOTED[op][name].lay(cluster, groups(cluster, (0, 8), (1, 9))))
+
+    here, there = ("tx", "rx") if op == "broadcast" else ("rx", "tx")
+    adapters = {f"node0/nic{index}/{here}" for index in (0, 1)} | {f"node1/nic{index}/{there}" for index in (0, 1)}
+    assert {link: share for link, share in load.items() if "nic" in link} == dict.fromkeys(adapters, 1.0)
+
+
+def test_a_chain_in_a_domain_passes_every_other_member() -> None:
+    wave = only_wave("broadcast", "ring", one_domain(6))
+
+    assert (wave.intra_steps, wave.inter_steps) == (5, 0)
+
+
+def test_a_chain_over_nodes_of_one_leaves_each_but_the_last() -> None:
+    wave = only_wave("broadcast", "ring", one_each(6))
+
+    assert (wave.intra_steps, wave.inter_steps) == (0, 5)
+
+
+def test_a_chain_that_starts_in_the_middle_of_a_node_comes_back_to_it() -> None:
+    wave = only_wave("reduce", "ring", nodes_of(4, 3))
+
+    assert (wave.intra_steps, wave.inter_steps) == (8, 3)
+
+
+@pytest.mark.parametrize(("n_nodes", "levels"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
+def test_trees_reach_the_nodes_level_by_level(n_nodes: int, levels: int) -> None:
+    wave = only_wave("broadcast", "tree", nodes_of(4, n_nodes))
+
+    assert (wave.intra_steps, wave.inter_steps) == (3, levels)
+
+
+def test_a_tree_inside_a_domain_is_a_chain() -> None:
+    cluster = one_domain(6)
+
+    assert load_by_name(cluster, laid(ROOTED["broadcast"]["tree"], cluster)) == pytest.approx(
+        load_by_name(cluster, laid(ROOTED["broadcast"]["ring"], cluster)), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("n_nodes", [2, 3, 4, 7, 8, 16])
+def test_no_node_sends_more_than_it_was_sent(n_nodes: int) -> None:
+    cluster = one_each(n_nodes)
+
+    load = load_by_name(cluster, laid(ROOTED["broadcast"]["tree"], cluster))
+
+    assert max(load.values()) == pytest.approx(1.0, rel=1e-12)
+    assert load["node0/nic0/tx"] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_chains_avoid_pairs_without_a_link_in_a_mesh() -> None:
+    cluster = build_cluster(make_node("cube_mesh"), 1)
+
+    ((wave,),) = laid(ROOTED["broadcast"]["ring"], cluster).phases
+
+    # Six rings over six lanes: no relayed pair, so no link carries more than a ring for each of its lanes.
+    assert (wave.footprint.flows * wave.share).max() <= 2 / 6 + 1e-12
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_chain_is_full_after_a_step_for_each_edge(op: RootedOp) -> None:
+    steps = chain_schedule(op, 4).steps
+
+    assert [len(step.sources) for step in steps] == [1, 2, 3, 3, 2, 1]
+
+
+def test_a_reduction_goes_the_ways_of_the_broadcast_back() -> None:
+    down, up = two_tree_schedule("broadcast", 9).steps, two_tree_schedule("reduce", 9).steps
+
+    for forward, backward in zip(down, reversed(up), strict=True):
+        np.testing.assert_array_equal(forward.sources, backward.destinations)
+        np.testing.assert_array_equal(forward.destinations, backward.sources)
+        assert backward.reduces
