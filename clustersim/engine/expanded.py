@@ -7,15 +7,24 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from clustersim.engine.pricing import Pricing
-from clustersim.engine.traffic import Traffic
+from clustersim.engine.traffic import Flights, Traffic
 from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Work
 
 
-class Fly(Protocol):
-    """Puts a flow of a kind on the network and calls back when it has landed."""
+class Clock(Protocol):
+    """What a pass asks of time and of the network."""
 
-    def __call__(self, kind: int, *, latency_s: float, size_bytes: float, landed: Callable[[], None]) -> None:
-        """Start it now: first the latency, then the bytes of each flow."""
+    @property
+    def now_s(self) -> float:
+        """Simulated time."""
+        ...
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call ``action`` in so many seconds."""
+        ...
+
+    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
+        """Put an operation on the network now and call ``landed`` when it is through."""
         ...
 
 
@@ -26,12 +35,11 @@ class Stepper:
     action: Compute
     pricing: Pricing
     traffic: Traffic
-    after: Callable[[float, Callable[[], None]], None]
-    fly: Fly
+    clock: Clock
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
 
-    def run(self, now_s: Callable[[], float], ended: Callable[[], None]) -> None:
+    def run(self, ended: Callable[[], None]) -> None:
         """Start the first item; call ``ended`` after the last."""
         items = self._items()
 
@@ -40,7 +48,7 @@ class Stepper:
             if item is None:
                 ended()
                 return
-            self._one(item, now_s, step)
+            self._one(item, step)
 
         step()
 
@@ -49,13 +57,13 @@ class Stepper:
             for _ in range(block.repeat):
                 yield from block.body
 
-    def _one(self, item: Item, now_s: Callable[[], float], step: Callable[[], None]) -> None:
+    def _one(self, item: Item, step: Callable[[], None]) -> None:
         compute_s = self.pricing.quote(item).compute_s
         if isinstance(item, Work):
-            self.after(compute_s, step)
+            self.clock.after(compute_s, step)
             return
         collective = item if isinstance(item, Collective) else item.collective
-        start_s = now_s()
+        start_s = self.clock.now_s
         missing = 2 if isinstance(item, Overlapped) else 1
 
         def part() -> None:
@@ -65,13 +73,12 @@ class Stepper:
                 step()
 
         def landed() -> None:
-            dimension, took_s = collective.group.dimension, now_s() - start_s
+            dimension, took_s = collective.group.dimension, self.clock.now_s - start_s
             hidden_s = min(took_s, compute_s)
             self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + took_s - hidden_s
             self.hidden_s[dimension] = self.hidden_s.get(dimension, 0.0) + hidden_s
             part()
 
-        demand = self.traffic.demand(collective)
-        self.fly(self.traffic.kind(collective), latency_s=demand.latency_s, size_bytes=demand.bytes_per_flow, landed=landed)
+        self.clock.perform(self.traffic.flights(collective), landed)
         if isinstance(item, Overlapped):
-            self.after(compute_s, part)
+            self.clock.after(compute_s, part)

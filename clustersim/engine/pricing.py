@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import fsum
 
+from clustersim.engine.alone import Alone, alone
 from clustersim.engine.traffic import Traffic
 from clustersim.kernels.model import KernelModel
-from clustersim.network.fluid import FluidNetwork
+from clustersim.network.levels import State
+from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 
@@ -24,8 +26,8 @@ class Price:
     bytes: float = 0.0
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
-    flights: dict[tuple[int, float], float] = field(default_factory=dict[tuple[int, float], float])
-    """Seconds in flight for each (kind, rate), for the account of the links."""
+    carried: dict[State, float] = field(default_factory=dict[State, float])
+    """Seconds in flight for each state of the network, for the account of the links."""
     detail: tuple[DetailBlock, ...] = ()
 
 
@@ -35,8 +37,8 @@ class Quote:
 
     compute_s: float
     communication_s: float
-    flight_s: float = 0.0
-    """Part of the communication that has bytes moving."""
+    carried: tuple[tuple[State, float], ...] = ()
+    """States of the network that the communication passes through alone, and seconds in each."""
 
     @property
     def duration_s(self) -> float:
@@ -50,8 +52,9 @@ class Pricing:
 
     kernels: KernelModel
     traffic: Traffic
-    network: FluidNetwork
+    network: SharedNetwork
     step_host_s: float
+    _by_itself: dict[int, Alone] = field(default_factory=dict[int, Alone])
     _prices: dict[int, Price] = field(default_factory=dict[int, Price])
     _kept: list[Compute] = field(default_factory=list[Compute])
 
@@ -69,19 +72,20 @@ class Pricing:
             case Work():
                 return Quote(compute_s=self.kernels.work_s(item.kernels), communication_s=0.0)
             case Collective():
-                total_s, flight_s = self._collective_s(item)
-                return Quote(compute_s=0.0, communication_s=total_s, flight_s=flight_s)
+                alone = self._alone(item)
+                return Quote(compute_s=0.0, communication_s=alone.duration_s, carried=alone.carried)
             case Overlapped():
-                total_s, flight_s = self._collective_s(item.collective)
-                return Quote(compute_s=self.kernels.work_s(item.work.kernels), communication_s=total_s, flight_s=flight_s)
+                alone = self._alone(item.collective)
+                compute_s = self.kernels.work_s(item.work.kernels)
+                return Quote(compute_s=compute_s, communication_s=alone.duration_s, carried=alone.carried)
 
-    def _collective_s(self, collective: Collective) -> tuple[float, float]:
-        demand = self.traffic.demand(collective)
-        if demand.bytes_per_flow == 0.0:
-            return demand.latency_s, 0.0
-        kind = self.traffic.kind(collective)
-        flight_s = demand.bytes_per_flow / self.network.rates((kind,))[kind]
-        return demand.latency_s + flight_s, flight_s
+    def _alone(self, collective: Collective) -> Alone:
+        flights = self.traffic.flights(collective)
+        found = self._by_itself.get(id(flights))
+        if found is None:
+            # Flights are kept by the traffic, so that their identity stays theirs.
+            found = self._by_itself[id(flights)] = alone(flights, self.network)
+        return found
 
     def _price(self, action: Compute) -> Price:
         price = Price()
@@ -117,10 +121,8 @@ class Pricing:
         price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
         hidden_s = quote.communication_s - exposed_s
         price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * hidden_s
-        kind = self.traffic.kind(collective)
-        if quote.flight_s > 0.0:
-            key = (kind, self.network.rates((kind,))[kind])
-            price.flights[key] = price.flights.get(key, 0.0) + repeat * quote.flight_s
+        for state, seconds in quote.carried:
+            price.carried[state] = price.carried.get(state, 0.0) + repeat * seconds
 
 
 def _exposed_slice(collective: Collective, quote: Quote) -> SpanDetail:

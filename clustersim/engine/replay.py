@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import simpy
 
 from clustersim.engine.contention import deadlock_message
 from clustersim.engine.expanded import Stepper
-from clustersim.engine.pricing import Pricing, exposed_pairs
-from clustersim.engine.traffic import Traffic
+from clustersim.engine.pricing import Price, Pricing, exposed_pairs
+from clustersim.engine.traffic import Flight, Flights, Traffic
 from clustersim.errors import DeadlockError
-from clustersim.network.fluid import FluidNetwork
+from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
 from clustersim.trace.timeline import Span
@@ -22,13 +22,14 @@ from clustersim.trace.timeline import Span
 class Clock:
     """SimPy's environment, with callbacks instead of processes, and the one timer of the network."""
 
-    network: FluidNetwork
+    network: SharedNetwork
     environment: simpy.Environment = field(default_factory=simpy.Environment)
     n_events: int = 0
     _landed: dict[int, Callable[[], None]] = field(default_factory=dict[int, Callable[[], None]])
     _n_flows: int = 0
     _dirty: bool = False
     _version: int = 0
+    _stopped: bool = False
 
     @property
     def now_s(self) -> float:
@@ -39,28 +40,74 @@ class Clock:
         """Call ``action`` in ``delay_s`` seconds."""
 
         def fire(_: simpy.Event) -> None:
-            self.n_events += 1
-            action()
+            if not self._stopped:
+                self.n_events += 1
+                action()
 
         timeout: simpy.Event = self.environment.timeout(delay_s)
         # SimPy types its callbacks loosely.
         timeout.callbacks.append(fire)  # pyright: ignore[reportUnknownMemberType]
 
-    def fly(self, kind: int, *, latency_s: float, size_bytes: float, landed: Callable[[], None]) -> None:
-        """Wait for the latency, then move ``size_bytes`` on each flow of the kind, then call ``landed``."""
-        if size_bytes <= 0.0:
-            self.after(latency_s, landed)
-            return
+    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
+        """Put an operation on the network, phase by phase, and call ``landed`` after the last flight of the last."""
+        phases = iter(flights)
 
-        def take_off() -> None:
+        def begin() -> None:
+            phase = next(phases, None)
+            if phase is None:
+                landed()
+                return
+            missing = len(phase)
+
+            def one() -> None:
+                nonlocal missing
+                missing -= 1
+                if missing == 0:
+                    begin()
+
+            for flight in phase:
+                self._fly(flight, one)
+
+        if not flights:
+            # An operation of a rank alone ends at once, but never before the caller has written down that it began.
+            self.after(0.0, landed)
+            return
+        begin()
+
+    def load(self, kind: int) -> Callable[[], None]:
+        """Put traffic on the network that has no end, and return what takes it off."""
+        flow = self._start(kind, float("inf"), lambda: None)
+
+        def stop() -> None:
             self.network.advance(self.now_s)
-            flow = self._n_flows
-            self._n_flows += 1
-            self._landed[flow] = landed
-            self.network.start(flow, kind, size_bytes)
+            self.network.stop(flow)
+            del self._landed[flow]
             self._touch()
 
-        self.after(latency_s, take_off)
+        return stop
+
+    def stop(self) -> None:
+        """Let nothing more happen: what goes on for ever ends here."""
+        self.network.advance(self.now_s)
+        self._stopped = True
+
+    def _fly(self, flight: Flight, landed: Callable[[], None]) -> None:
+        if flight.size_bytes <= 0.0:
+            self.after(flight.latency_s, landed)
+            return
+        self.after(flight.latency_s, lambda: self._take_off(flight, landed))
+
+    def _take_off(self, flight: Flight, landed: Callable[[], None]) -> None:
+        self._start(flight.kind, flight.size_bytes, landed)
+
+    def _start(self, kind: int, size_bytes: float, landed: Callable[[], None]) -> int:
+        self.network.advance(self.now_s)
+        flow = self._n_flows
+        self._n_flows += 1
+        self._landed[flow] = landed
+        self.network.start(flow, kind, size_bytes)
+        self._touch()
+        return flow
 
     def _touch(self) -> None:
         # All changes of one instant are solved once, behind the events of that instant.
@@ -95,10 +142,19 @@ class Replay:
     clock: Clock
     contended: frozenset[int]
     """Passes to be replayed item by item."""
+    records: bool = True
+    """Whether spans are kept."""
     spans: list[Span] = field(default_factory=list[Span])
+    _ended: Callable[[], None] = lambda: None
     _waiting: list[int] = field(default_factory=list[int])
     _followers: list[list[int]] = field(default_factory=list[list[int]])
-    _ended: list[bool] = field(default_factory=list[bool])
+    _done: list[bool] = field(default_factory=list[bool])
+    _n_left: int = 0
+    _n_running: int = 0
+    _priced: dict[int, int] = field(default_factory=dict[int, int])
+    """How often each pass ended that was not on the network."""
+    _under_way: dict[int, float] = field(default_factory=dict[int, float])
+    """Since when such passes have been going on."""
 
     def run(self) -> float:
         """Replay to the end and return the step time in seconds.
@@ -108,22 +164,59 @@ class Replay:
         DeadlockError
             When tasks are left that wait for each other; it names the first of them and what they wait for.
         """
+        self.start(lambda: None)
+        self.clock.environment.run()
+        return self.end_s()
+
+    def start(self, ended: Callable[[], None]) -> None:
+        """Start a step, the first or another, and call ``ended`` after its last task.
+
+        Raises
+        ------
+        DeadlockError
+            Now or later, when all tasks that are left wait for each other.
+        """
         tasks = self.program.tasks
+        if not self._followers:
+            self._followers = [[] for _ in tasks]
+            for index, task in enumerate(tasks):
+                for earlier in task.after:
+                    self._followers[earlier].append(index)
+        self._ended = ended
         self._waiting = [len(task.after) for task in tasks]
-        self._followers = [[] for _ in tasks]
-        self._ended = [False] * len(tasks)
-        for index, task in enumerate(tasks):
-            for earlier in task.after:
-                self._followers[earlier].append(index)
-        # Listed first: a task that ends at once starts those that wait for it.
+        self._done = [False] * len(tasks)
+        self._n_left = len(tasks)
+        # Counted as running until all have been started, of which some may end at once and start those that wait for them.
+        self._n_running = 1
         for index in [index for index, count in enumerate(self._waiting) if count == 0]:
             self._start(index)
-        self.clock.environment.run()
-        if not all(self._ended):
-            raise DeadlockError(deadlock_message(self.program, self._ended))
+        self._one_less()
+
+    def end_s(self) -> float:
+        """Return when the last task ended.
+
+        Raises
+        ------
+        DeadlockError
+            When tasks are left.
+        """
+        if self._n_left:
+            raise DeadlockError(deadlock_message(self.program, self._done))
         return max((span.end_s for span in self.spans), default=0.0)
 
+    def priced(self, until_s: float) -> Iterator[tuple[Price, float]]:
+        """Yield what each pass costs that was not on the network, and how often it was made; a fraction where one goes on."""
+        for index in sorted({*self._priced, *self._under_way}):
+            task = self.program.tasks[index]
+            assert isinstance(task.action, Compute)  # only passes have prices
+            price = self.pricing.price(task.action)
+            times = float(self._priced.get(index, 0))
+            if index in self._under_way and price.duration_s > 0.0:
+                times += (until_s - self._under_way[index]) / price.duration_s
+            yield price, times
+
     def _start(self, index: int) -> None:
+        self._n_running += 1
         task = self.program.tasks[index]
         start_s = self.clock.now_s
         match task.action:
@@ -136,24 +229,27 @@ class Replay:
 
     def _compute(self, index: int, task: Task, action: Compute, start_s: float) -> None:
         if index in self.contended:
-            stepper = Stepper(action=action, pricing=self.pricing, traffic=self.traffic, after=self.clock.after, fly=self.clock.fly)
+            stepper = Stepper(action=action, pricing=self.pricing, traffic=self.traffic, clock=self.clock)
 
             def stepped() -> None:
                 exposed, hidden = exposed_pairs(stepper.exposed_s), exposed_pairs(stepper.hidden_s)
                 self._record(index, task, start_s, exposed_s=exposed, hidden_s=hidden)
 
-            stepper.run(lambda: self.clock.now_s, stepped)
+            stepper.run(stepped)
             return
         price = self.pricing.price(action)
         exposed, hidden = exposed_pairs(price.exposed_s), exposed_pairs(price.hidden_s)
-        self.clock.after(price.duration_s, lambda: self._record(index, task, start_s, exposed_s=exposed, hidden_s=hidden))
+        self._under_way[index] = start_s
+
+        def passed() -> None:
+            del self._under_way[index]
+            self._priced[index] = self._priced.get(index, 0) + 1
+            self._record(index, task, start_s, exposed_s=exposed, hidden_s=hidden)
+
+        self.clock.after(price.duration_s, passed)
 
     def _fly(self, index: int, task: Task, action: Collective | Transfer, start_s: float) -> None:
-        demand = self.traffic.demand(action)
-        kind = self.traffic.kind(action)
-        self.clock.fly(
-            kind, latency_s=demand.latency_s, size_bytes=demand.bytes_per_flow, landed=lambda: self._record(index, task, start_s)
-        )
+        self.clock.perform(self.traffic.flights(action), lambda: self._record(index, task, start_s))
 
     def _record(
         self,
@@ -165,7 +261,7 @@ class Replay:
         hidden_s: tuple[tuple[str, float], ...] = (),
     ) -> None:
         action, end_s = task.action, self.clock.now_s
-        for lane in task.lanes:
+        for lane in task.lanes if self.records else ():
             if isinstance(action, Compute):
                 price = self.pricing.price(action)
                 span = Span(
@@ -204,8 +300,17 @@ class Replay:
         self._end(index)
 
     def _end(self, index: int) -> None:
-        self._ended[index] = True
+        self._done[index] = True
+        self._n_left -= 1
         for follower in self._followers[index]:
             self._waiting[follower] -= 1
             if self._waiting[follower] == 0:
                 self._start(follower)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._n_running -= 1
+        if self._n_running == 0:
+            if self._n_left:
+                raise DeadlockError(deadlock_message(self.program, self._done))
+            self._ended()

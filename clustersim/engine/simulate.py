@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-import numpy as np
-
+from clustersim.collectives.library import Library
+from clustersim.engine.background import Load, lay_loads, play
+from clustersim.engine.jobs import OtherJob, Repeated
+from clustersim.engine.links import link_cells, link_use
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Clock, Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import Calibration
 from clustersim.kernels.model import KernelModel
-from clustersim.network.fluid import FluidNetwork
+from clustersim.network.levels import State
+from clustersim.network.sharing import SharedNetwork
+from clustersim.program.background import Background
 from clustersim.program.program import Program
-from clustersim.program.tasks import Compute
-from clustersim.topology.cluster import TIERS, Cluster
-from clustersim.trace.timeline import EngineStats, LinkUse, Timeline
+from clustersim.topology.cluster import Cluster
+from clustersim.trace.timeline import EngineStats, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,84 +32,111 @@ class Machine:
     calibration: Calibration
 
 
-def replay(program: Program, machine: Machine) -> tuple[Timeline, tuple[str, ...]]:
+def replay(
+    program: Program, machine: Machine, background: Sequence[Background] = (), *, others: Sequence[OtherJob] = ()
+) -> tuple[Timeline, tuple[str, ...]]:
     """Replay a program and return its timeline, and the names of groups that lie unevenly in their domains.
 
     Each rank class is replayed once; its collectives and transfers stand for those of all its ranks, which share the links of the
     real wiring.
 
+    Parameters
+    ----------
+    background
+        Loads on links, for as long as the step lasts.
+    others
+        Jobs on other ranks of the cluster. They start with the program and repeat their steps until it has ended; the links carry their
+        traffic too, and all else in the timeline is the program's.
+
     Raises
     ------
     DeadlockError
-        When the program waits for itself.
+        When the program, or another job, waits for itself.
     """
     began_s = perf_counter()
-    traffic = Traffic(cluster=machine.cluster, calibration=machine.calibration.network)
-    traffic.register(program)
-    network = traffic.network()
-    pricing = Pricing(kernels=machine.kernels, traffic=traffic, network=network, step_host_s=machine.calibration.launch.step_s)
-    run = Replay(
-        program=program, traffic=traffic, pricing=pricing, clock=Clock(network=network), contended=traffic.contended(program, network)
-    )
-    step_time_s = run.run()
-    spans = sorted(run.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))
+    first, repeated, loads = _laid(program, machine, background, others)
+    clock, network, traffic = first.clock, first.clock.network, first.traffic
+    cells = link_cells(network)
+    first.start(clock.stop if loads or repeated else lambda: None)
+    for job in repeated:
+        job.begin()
+    for load in loads:
+        play(load, clock)
+    clock.environment.run()
+    step_time_s = first.end_s()
+    spans = sorted(first.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))
     n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
     stats = EngineStats(
-        events=run.clock.n_events,
+        events=clock.n_events,
         ranks=n_ranks,
         rank_classes=len(program.rank_classes),
         folded=n_ranks > len(program.rank_classes),
         wall_s=perf_counter() - began_s,
     )
-    links = link_use(program, machine, traffic=network, pricing=pricing, contended=run.contended)
-    timeline = Timeline(rank_classes=program.rank_classes, spans=tuple(spans), step_time_s=step_time_s, links=links, engine=stats)
+    runs = [first, *(job.replay for job in repeated)]
+    links = link_use(machine.cluster, cells, network, _states(runs, step_time_s), _labels(runs, loads))
+    timeline = Timeline(
+        rank_classes=program.rank_classes,
+        spans=tuple(spans),
+        step_time_s=step_time_s,
+        links=links,
+        collectives=traffic.choices(),
+        jobs=tuple(job.progress() for job in repeated),
+        engine=stats,
+    )
     return timeline, traffic.uneven()
 
 
-def link_use(
-    program: Program, machine: Machine, *, traffic: FluidNetwork, pricing: Pricing, contended: frozenset[int]
-) -> tuple[LinkUse, ...]:
-    """Return bytes, busy time and peak of every cell of links.
+def _laid(
+    program: Program, machine: Machine, background: Sequence[Background], others: Sequence[OtherJob]
+) -> tuple[Replay, tuple[Repeated, ...], tuple[Load, ...]]:
+    """Return all that is to be replayed, on one clock and one network."""
+    libraries = [Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(others))]
+    network = SharedNetwork(libraries[0].bandwidth_bytes_per_s, labels=machine.cluster.tier_index)
+    names = ("", *(other.name for other in others))
+    traffics = [Traffic(library=library, network=network, job=name) for library, name in zip(libraries, names, strict=True)]
+    programs = (program, *(other.program for other in others))
+    for traffic, each in zip(traffics, programs, strict=True):
+        traffic.register(each)
+    loads = lay_loads(background, network, libraries[0].bandwidth_bytes_per_s)
+    common, clock = network.wiring.meets(), Clock(network=network)
+
+    def run(place: int, kernels: KernelModel) -> Replay:
+        traffic = traffics[place]
+        strangers = [kind for other in traffics if other is not traffic for kind in other.all_kinds()]
+        return Replay(
+            program=programs[place],
+            traffic=traffic,
+            pricing=Pricing(kernels=kernels, traffic=traffic, network=network, step_host_s=machine.calibration.launch.step_s),
+            clock=clock,
+            contended=traffic.contended(programs[place], common, [*strangers, *(load.kind for load in loads)]),
+            records=place == 0,
+        )
+
+    repeated = tuple(Repeated(name=other.name, replay=run(1 + place, other.kernels)) for place, other in enumerate(others))
+    return run(0, machine.kernels), repeated, loads
+
+
+def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
+    """Return for how many seconds each combination of kinds was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
     network, and are added from the prices of the passes.
     """
-    cells = traffic.cells
-    carried_bytes = np.zeros(len(cells.first_link))
-    busy_s = np.zeros_like(carried_bytes)
-    peak = np.zeros_like(carried_bytes)
-    for kinds, seconds in traffic.occupancy().items():
-        rates = traffic.rates(kinds)
-        load = sum(cells.flows[:, kind] * rates[kind] for kind in kinds)
-        carried_bytes += load * seconds
-        busy_s += np.where(load > 0.0, seconds, 0.0)
-        peak = np.maximum(peak, load)
-    for (kind, rate), seconds in _inline_flights(program, pricing, contended).items():
-        load = cells.flows[:, kind] * rate
-        carried_bytes += load * seconds
-        busy_s += np.where(load > 0.0, seconds, 0.0)
-        peak = np.maximum(peak, load)
-    cluster = machine.cluster
-    nominal = cluster.bandwidth_bytes_per_s
-    return tuple(
-        LinkUse(
-            tier=TIERS[int(cluster.tier_index[link])],
-            name=cluster.links[link].name,
-            n_links=int(cells.n_links[cell]),
-            bandwidth_bytes_per_s=float(nominal[link]),
-            bytes=float(carried_bytes[cell]),
-            busy_s=float(busy_s[cell]),
-            peak_utilisation=float(peak[cell] / nominal[link]),
-        )
-        for cell, link in enumerate(cells.first_link)
-    )
+    states = dict(runs[0].clock.network.occupancy())
+    for run in runs:
+        for price, times in run.priced(until_s):
+            for state, seconds in price.carried.items():
+                states[state] = states.get(state, 0.0) + times * seconds
+    return states
 
 
-def _inline_flights(program: Program, pricing: Pricing, contended: frozenset[int]) -> Mapping[tuple[int, float], float]:
-    flights: dict[tuple[int, float], float] = {}
-    for index, task in enumerate(program.tasks):
-        if not isinstance(task.action, Compute) or index in contended:
-            continue
-        for key, seconds in pricing.price(task.action).flights.items():
-            flights[key] = flights.get(key, 0.0) + seconds
-    return flights
+def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
+    """Return, for each kind of flow, the names of what puts it on the links."""
+    names: dict[int, dict[str, None]] = {}
+    for run in runs:
+        for kind, labels in run.traffic.labels().items():
+            names.setdefault(kind, {}).update(dict.fromkeys(labels))
+    for load in loads:
+        names.setdefault(load.kind, {})[load.background.name] = None
+    return {kind: tuple(found) for kind, found in names.items()}

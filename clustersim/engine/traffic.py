@@ -1,134 +1,209 @@
-"""Everything that can be in flight in a Program, as footprints on the links of a cluster."""
+"""Everything that can be in flight in a Program, as kinds of flow on the links of a cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from clustersim.collectives.ring import ring_demand, transfer_demand
-from clustersim.collectives.rings import Pairs, Rings, lay_pairs, lay_rings
+from clustersim.collectives.library import Call, Library
+from clustersim.collectives.timing import Leg, Operation
 from clustersim.engine.contention import contended_passes
-from clustersim.hardware.calibration import NetworkCalibration
-from clustersim.network.fluid import FluidNetwork, link_cells
+from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Group, Overlapped, Transfer, Work
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray
-from clustersim.topology.load import Demand, Footprint
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Overlapped, Transfer
+from clustersim.trace.timeline import CollectiveChoice
 
 
-def usable_bandwidth(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
-    """Return what each link really carries: its data-sheet bandwidth times the calibrated share of its tier."""
-    share = np.array([calibration.efficiency[tier] for tier in TIERS])
-    return cluster.bandwidth_bytes_per_s * share[cluster.tier_index]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """One kind of flow on its way: so many bytes on each flow after so much latency."""
+
+    kind: int
+    size_bytes: float
+    latency_s: float
+
+
+Flights = tuple[tuple[Flight, ...], ...]
+"""Phases one after the other, the flights of a phase beside each other."""
+
+Moved = Collective | Transfer
 
 
 @dataclass(slots=True)
 class Traffic:
-    """The kinds of flow of a program, numbered, and the network they share.
+    """What the collectives and transfers of a program put on the network they share."""
 
-    Groups and transfers are told apart by name: everything on the same group crosses the same links.
-    """
-
-    cluster: Cluster
-    calibration: NetworkCalibration
-    _kinds: dict[str, int] = field(default_factory=dict[str, int])
-    _rings: dict[str, Rings] = field(default_factory=dict[str, Rings])
-    _pairs: dict[str, Pairs] = field(default_factory=dict[str, Pairs])
-    _footprints: list[Footprint] = field(default_factory=list[Footprint])
-    _inline: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
-    """Kinds of the collectives inside each compute action, by the action's identity."""
+    library: Library
+    network: SharedNetwork
+    job: str = ""
+    """Whose traffic it is, where there is that of others too."""
+    _operations: dict[int, tuple[Moved, Operation]] = field(default_factory=dict[int, tuple[Moved, Operation]])
+    """By identity of what moves, which therefore must live."""
+    _flights: dict[int, Flights] = field(default_factory=dict[int, Flights])
+    """By identity of the operation, which the library keeps."""
+    _inside: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    """Kinds of the collectives inside each pass, by the identity of the pass."""
 
     def register(self, program: Program) -> None:
-        """Take in all groups and transfers of a program, in the order of its tasks."""
+        """Take in all collectives and transfers of a program, in the order of its tasks."""
         seen: dict[int, None] = {}
         for task in program.tasks:
-            action = task.action
-            if id(action) in seen:
-                continue
-            seen[id(action)] = None
-            match action:
-                case Communicate():
-                    self._group_kind(action.collective.group)
-                case Transfer():
-                    self._transfer_kind(action)
-                case Compute():
-                    self._inline[id(action)] = self._inline_kinds(action)
+            if id(task.action) not in seen:
+                seen[id(task.action)] = None
+                for moved in moved_by(task.action):
+                    self.flights(moved)
 
-    def kind(self, action: Collective | Transfer) -> int:
-        """Return the number of the kind of flow."""
-        return self._kinds[action.group.name if isinstance(action, Collective) else action.name]
+    def operation(self, moved: Moved) -> Operation:
+        """Return algorithm, protocol and legs."""
+        found = self._operations.get(id(moved))
+        if found is None:
+            found = self._operations[id(moved)] = (moved, self._laid(moved))
+        return found[1]
 
-    def demand(self, action: Collective | Transfer) -> Demand:
-        """Return bytes for each flow, and latency."""
-        if isinstance(action, Transfer):
-            return transfer_demand(self._pairs[action.name], self.calibration, size_bytes=action.bytes)
-        rings = self._rings[action.group.name]
-        return ring_demand(action.op, rings, self.calibration, size_bytes=action.bytes, pieces=action.pieces)
+    def flights(self, moved: Moved) -> Flights:
+        """Return what is in flight, phase by phase."""
+        operation = self.operation(moved)
+        found = self._flights.get(id(operation))
+        if found is None:
+            found = self._flights[id(operation)] = self.flights_of(operation)
+        return found
 
-    def network(self) -> FluidNetwork:
-        """Return an idle network that all registered kinds share."""
-        capacity = usable_bandwidth(self.cluster, self.calibration)
-        return FluidNetwork(cells=link_cells(self._footprints, capacity, self.cluster.tier_index.astype(np.float64)))
+    def flights_of(self, operation: Operation) -> Flights:
+        """Return the flights of an operation; its kinds are numbered by the network."""
+        return tuple(tuple(self._flight(leg) for leg in phase) for phase in operation.phases)
 
-    def contended(self, program: Program, network: FluidNetwork) -> frozenset[int]:
-        """Return the passes that other traffic can meet on the links of their own collectives."""
-        shares = (network.cells.flows > 0.0).astype(np.float64)
-        common = shares.T @ shares > 0.0
+    def kinds(self, moved: Moved) -> tuple[int, ...]:
+        """Return the kinds of flow of an operation, each once."""
+        return tuple(dict.fromkeys(flight.kind for phase in self.flights(moved) for flight in phase))
+
+    def all_kinds(self) -> tuple[int, ...]:
+        """Return the kinds of flow of all collectives and transfers, each once."""
+        return tuple(dict.fromkeys(kind for moved, _ in self._operations.values() for kind in self.kinds(moved)))
+
+    def contended(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> frozenset[int]:
+        """Return the passes that other traffic can meet on the links of their own collectives.
+
+        Parameters
+        ----------
+        common
+            Shape (n_kinds, n_kinds): which kinds of flow share a link with which.
+        strangers
+            Kinds that do not belong to the program, and can be in flight at any time.
+        """
         rivals: list[tuple[int, list[int]]] = []
-        inline = {
-            index: self._inline[id(task.action)]
-            for index, task in enumerate(program.tasks)
-            if isinstance(task.action, Compute) and self._inline[id(task.action)]
-        }
+        inline: dict[int, tuple[int, ...]] = {}
         users: dict[int, set[int]] = {}
-        for index, kinds in inline.items():
-            for kind in kinds:
-                users.setdefault(kind, set()).add(program.tasks[index].lanes[0].rank_class)
-        met = {mine: [kind for kind in sorted(users) if common[mine, kind]] for mine in range(len(common))}
+        for index, task in enumerate(program.tasks):
+            kinds = self._inline(task.action)
+            if kinds:
+                inline[index] = kinds
+                for kind in kinds:
+                    users.setdefault(kind, set()).add(task.lanes[0].rank_class)
+        met = [[kind for kind in sorted(users) if common[mine, kind]] for mine in range(len(common))]
         for index, task in enumerate(program.tasks):
             if isinstance(task.action, Compute):
                 # Passes of one class run one after the other and never meet.
                 own = {task.lanes[0].rank_class}
                 shared = dict.fromkeys(kind for mine in inline.get(index, ()) for kind in met[mine] if users[kind] != own)
-                rivals.append((index, list(shared)))
             else:
                 moved = task.action.collective if isinstance(task.action, Communicate) else task.action
-                rivals.append((index, met[self.kind(moved)]))
-        return contended_passes(program, rivals, inline)
+                shared = dict.fromkeys(kind for mine in self.kinds(moved) for kind in met[mine])
+            rivals.append((index, list(shared)))
+        disturbed: list[bool] = np.logical_or.reduce(common[:, list(strangers)], axis=1).tolist()
+        reached = frozenset(index for index, kinds in inline.items() if any(disturbed[kind] for kind in kinds))
+        return contended_passes(program, rivals, inline) | reached
+
+    def labels(self) -> Mapping[int, tuple[str, ...]]:
+        """Return, for each kind of flow, the names of the groups and transfers that put it on the links."""
+        names: dict[int, dict[str, None]] = {}
+        for moved, _ in self._operations.values():
+            for kind in self.kinds(moved):
+                names.setdefault(kind, {})[f"{self.job}: {label(moved)}" if self.job else label(moved)] = None
+        return {kind: tuple(found) for kind, found in names.items()}
+
+    def choices(self) -> tuple[CollectiveChoice, ...]:
+        """Return how each collective and transfer is performed, each way once, in the order of the program."""
+        found: dict[CollectiveChoice, None] = {}
+        for moved, operation in self._operations.values():
+            if operation.phases:
+                found[_choice(moved, operation)] = None
+        return tuple(found)
 
     def uneven(self) -> tuple[str, ...]:
-        """Return the names of groups and transfers whose members are not all placed alike, so that all go at the slowest's pace."""
-        groups = [name for name, rings in self._rings.items() if not rings.uniform]
-        transfers = [f"transfer {name}" for name, pairs in self._pairs.items() if not pairs.uniform]
+        """Return the names of groups, then of transfers, whose members are not all placed alike, so that all go at the slowest's pace."""
+        uneven = [moved for moved, operation in self._operations.values() if not operation.uniform]
+        groups = dict.fromkeys(moved.group.name for moved in uneven if isinstance(moved, Collective))
+        transfers = dict.fromkeys(f"transfer {moved.name}" for moved in uneven if isinstance(moved, Transfer))
         return (*groups, *transfers)
 
-    def _inline_kinds(self, action: Compute) -> tuple[int, ...]:
-        kinds: dict[int, None] = {}
-        for block in action.blocks:
-            for item in block.body:
-                match item:
-                    case Collective():
-                        kinds[self._group_kind(item.group)] = None
-                    case Overlapped():
-                        kinds[self._group_kind(item.collective.group)] = None
-                    case Work():
-                        pass
-        return tuple(kinds)
+    def _inline(self, action: Compute | Communicate | Transfer) -> tuple[int, ...]:
+        if not isinstance(action, Compute):
+            return ()
+        found = self._inside.get(id(action))
+        if found is None:
+            kinds = dict.fromkeys(kind for moved in moved_by(action) for kind in self.kinds(moved))
+            found = self._inside[id(action)] = tuple(kinds)
+        return found
 
-    def _group_kind(self, group: Group) -> int:
-        if group.name not in self._kinds:
-            rings = self._rings[group.name] = lay_rings(self.cluster, np.array(group.members, dtype=np.int64))
-            self._add(group.name, rings.footprint)
-        return self._kinds[group.name]
+    def _flight(self, leg: Leg) -> Flight:
+        kind = self.network.add_kind(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
+        return Flight(kind=kind, size_bytes=leg.bytes_per_flow, latency_s=leg.latency_s)
 
-    def _transfer_kind(self, transfer: Transfer) -> int:
-        if transfer.name not in self._kinds:
-            ends = np.array(transfer.pairs, dtype=np.int64)
-            pairs = self._pairs[transfer.name] = lay_pairs(self.cluster, ends[:, 0], ends[:, 1])
-            self._add(transfer.name, pairs.footprint)
-        return self._kinds[transfer.name]
+    def _laid(self, moved: Moved) -> Operation:
+        if isinstance(moved, Transfer):
+            return self.library.transfer(moved.name, moved.pairs, size_bytes=moved.bytes)
+        call = Call(
+            op=moved.op,
+            group=moved.group.name,
+            size_bytes=moved.bytes,
+            algorithm=moved.algorithm,
+            pieces=moved.pieces,
+            servers=moved.servers,
+        )
+        return self.library.operation(call, moved.group.members)
 
-    def _add(self, name: str, links: Footprint) -> None:
-        self._kinds[name] = len(self._footprints)
-        self._footprints.append(links)
+
+def _choice(moved: Moved, operation: Operation) -> CollectiveChoice:
+    if isinstance(moved, Transfer):
+        dimension, op, ranks = moved.dimension, "send", 2
+    else:
+        dimension, op, ranks = moved.group.dimension, moved.op, moved.group.size
+    return CollectiveChoice(
+        dimension=dimension,
+        op=op,
+        ranks=ranks,
+        bytes=moved.bytes,
+        algorithm=operation.algorithm,
+        protocol=operation.protocol,
+    )
+
+
+def moved_by(action: Compute | Communicate | Transfer) -> tuple[Moved, ...]:
+    """Return the collectives and transfers of an action, in order."""
+    match action:
+        case Communicate():
+            return (action.collective,)
+        case Transfer():
+            return (action,)
+        case Compute():
+            return tuple(moved for block in action.blocks for moved in _inside(block))
+
+
+def _inside(block: Block) -> tuple[Collective, ...]:
+    collectives: list[Collective] = []
+    for item in block.body:
+        if isinstance(item, Collective):
+            collectives.append(item)
+        elif isinstance(item, Overlapped):
+            collectives.append(item.collective)
+    return tuple(collectives)
+
+
+def label(moved: Moved) -> str:
+    """Return what people call it: dimension and operation, or the name of a transfer."""
+    if isinstance(moved, Transfer):
+        return f"{moved.dimension} {moved.name}"
+    return f"{moved.group.dimension} {moved.op.replace('_', '-')}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
 from clustersim.kernels.gemm import gemm_compute_s
-from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Stream
+from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Recorded, Stream
 
 
 def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
@@ -21,6 +21,16 @@ def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration
     half = calibration.causal_half_length if kernel.causal else calibration.half_length
     length = kernel.key_length / (kernel.key_length + half)
     return rate * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
+
+
+def _launches(kernel: Kernel) -> int:
+    match kernel:
+        case Stream():
+            return kernel.launches
+        case Recorded():
+            return 0  # what the host needs is in the record
+        case _:
+            return 1
 
 
 @dataclass(slots=True)
@@ -44,7 +54,7 @@ class KernelModel:
     def kernel_s(self, kernel: Kernel) -> float:
         """Return the time of one kernel on an otherwise idle accelerator, in seconds.
 
-        The larger of its compute time and its memory time, plus what every launch costs.
+        The larger of its compute time and its memory time, plus what every launch costs; of recorded work, what was recorded.
         """
         time_s = self._times_s.get(kernel)
         if time_s is None:
@@ -56,7 +66,7 @@ class KernelModel:
         device_s, n_launches = 0.0, 0
         for kernel in kernels:
             device_s += self.kernel_s(kernel)
-            n_launches += kernel.launches if isinstance(kernel, Stream) else 1
+            n_launches += _launches(kernel)
         return max(device_s, n_launches * self.calibration.launch.dispatch_s)
 
     def _memory_s(self, traffic_bytes: float) -> float:
@@ -65,6 +75,8 @@ class KernelModel:
     def _kernel_s(self, kernel: Kernel) -> float:
         launch_s = self.calibration.launch.kernel_s
         match kernel:
+            case Recorded():
+                return kernel.duration_s
             case Stream():
                 return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
             case FlashAttention():

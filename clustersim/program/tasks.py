@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from clustersim.hardware.communication import CollectiveOp, Servers
 from clustersim.workload.operators import Kernel
 
-CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Phase = Literal["forward", "backward", "recompute", "optimizer", "host"]
 
 COMPUTE_STREAM = "compute"
@@ -39,6 +39,9 @@ class Collective:
     bytes: float
     pieces: int = 1
     """Separate calls that the bytes are spread over evenly, one after the other."""
+    algorithm: str = "auto"
+    servers: Servers | None = None
+    """For pushes and pulls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

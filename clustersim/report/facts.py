@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.report.metrics import Metrics, StageMemory, TierUse
+from clustersim.report.metrics import JobReport, Metrics, StageMemory, TierUse
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -14,6 +14,8 @@ N_STAGES_SHOWN: Final = 12
 """Stages listed one by one; of more, those that need most."""
 
 N_LINKS_SHOWN: Final = 5
+N_CHOICES_SHOWN: Final = 8
+N_MEETINGS_SHOWN: Final = 3
 
 MEMORY_PARTS: Final = ("parameters", "gradients", "optimizer", "activations", "buffers")
 
@@ -25,6 +27,7 @@ TIER_LABELS: Final = MappingProxyType(
         "nic": "NIC to leaf",
         "leaf": "leaf to spine",
         "spine": "spine to core",
+        "memory": "host memory",
     }
 )
 
@@ -97,6 +100,51 @@ def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[LinkRow, ...]:
     used = [tier for tier in metrics.links if tier.bytes > 0]
     tiers = sorted(used, key=lambda tier: (-tier.peak_utilisation, -tier.mean_utilisation, tier.tier))
     return tuple(_link_row(tier, timeline) for tier in tiers[:N_LINKS_SHOWN])
+
+
+def choice_rows(metrics: Metrics) -> tuple[tuple[str, str, str, str], ...]:
+    """Return dimension, operation with its ranks, size and algorithm of the largest collectives, one row for each way of doing one."""
+    largest: dict[tuple[str, str, int, str, str], float] = {}
+    for choice in metrics.collectives:
+        key = (choice.dimension, choice.op, choice.ranks, choice.algorithm, choice.protocol)
+        largest[key] = max(largest.get(key, 0.0), choice.bytes)
+    rows = sorted(largest.items(), key=lambda row: (-row[1], row[0]))
+    return tuple(
+        (dimension.upper(), f"{op.replace('_', '-')} of {ranks}", format_quantity(size, "B"), f"{algorithm} ({protocol})")
+        for (dimension, op, ranks, algorithm, protocol), size in rows[:N_CHOICES_SHOWN]
+    )
+
+
+def meeting_lines(metrics: Metrics) -> tuple[str, ...]:
+    """Return where traffic met longest: one sentence for each set of operations, with the link on which it did."""
+    longest: dict[tuple[str, ...], tuple[float, str]] = {}
+    for link in metrics.busiest_links:
+        for meeting in link.meetings:
+            if meeting.seconds > longest.get(meeting.names, (0.0, ""))[0]:
+                longest[meeting.names] = (meeting.seconds, link.name)
+    ordered = sorted(longest.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    return tuple(
+        f"{_together(names)} met on {name} for {format_quantity(seconds, 's')}" for names, (seconds, name) in ordered[:N_MEETINGS_SHOWN]
+    )
+
+
+def neighbour_lines(metrics: Metrics) -> tuple[str, ...]:
+    """Return what else there was on the cluster, and what it cost: nothing where there was nothing."""
+    if metrics.step_time_alone_s is None:
+        return ()
+    longer = metrics.step_time_s / metrics.step_time_alone_s - 1.0
+    alone = f"without them the step takes {format_quantity(metrics.step_time_alone_s, 's', 4)}, with them {percent_text(longer)} longer"
+    return (alone, *(_job_line(job) for job in metrics.jobs))
+
+
+def _job_line(job: JobReport) -> str:
+    ended = f"{job.steps:,} step{'' if job.steps == 1 else 's'}"
+    took = "" if job.step_time_s is None else f" of {format_quantity(job.step_time_s, 's', 4)}"
+    return f"job {job.name} on {job.ranks:,} GPUs: {ended}{took} meanwhile, {format_quantity(job.step_time_alone_s, 's', 4)} alone"
+
+
+def _together(names: tuple[str, ...]) -> str:
+    return " and ".join(names if len(names) > 1 else (*names, "another"))
 
 
 def percent_text(fraction: float) -> str:

@@ -6,12 +6,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from typing import Final
 
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.report.metrics import Breakdown, ByDimension, TierUse
+from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, TierUse
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
 
 Interval = tuple[float, float]
+
+N_BUSIEST: Final = 20
+"""Groups of links that a result lists."""
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
@@ -189,3 +193,23 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
         peak = max((link.peak_utilisation for link in cells), default=0.0)
         uses.append(TierUse(tier=tier, mean_utilisation=mean, peak_utilisation=peak, bytes=carried))
     return tuple(uses)
+
+
+def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
+    """Return the groups of equal links that carried most for their bandwidth, busiest first."""
+    step_s = timeline.step_time_s
+    used = [
+        BusyLink(
+            name=link.name,
+            tier=link.tier,
+            n_links=link.n_links,
+            bytes=link.bytes,
+            mean_utilisation=link.bytes / (link.bandwidth_bytes_per_s * step_s) if step_s > 0.0 else 0.0,
+            peak_utilisation=link.peak_utilisation,
+            users=link.users,
+            meetings=link.meetings,
+        )
+        for link in timeline.links
+        if link.bytes > 0.0
+    ]
+    return tuple(sorted(used, key=lambda link: (-link.mean_utilisation, link.tier, link.name))[:N_BUSIEST])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from clustersim.trace.timeline import EngineStats
+from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,39 @@ class TierUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusyLink:
+    """Use of one group of equal links."""
+
+    name: str
+    """The first of them."""
+    tier: str
+    n_links: int
+    bytes: float
+    """On one link."""
+    mean_utilisation: float
+    peak_utilisation: float
+    users: tuple[str, ...]
+    """Dimension and operation of what crossed it."""
+    meetings: tuple[Meeting, ...]
+    """Which of them were on it at the same time, longest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What another job on the same cluster did while the step lasted."""
+
+    name: str
+    nodes: tuple[int, ...]
+    ranks: int
+    steps: int
+    """Finished."""
+    step_time_s: float | None
+    """Mean of these; None without any."""
+    step_time_alone_s: float
+    """With nothing else on the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """One training step in numbers; field names and order are those of `run --json`."""
 
@@ -107,6 +140,12 @@ class Metrics:
     bubble_fraction: float
     memory: Memory
     links: tuple[TierUse, ...]
+    busiest_links: tuple[BusyLink, ...]
+    """Those that carry most, for their bandwidth; all of them are in links.csv."""
+    collectives: tuple[CollectiveChoice, ...]
+    step_time_alone_s: float | None = None
+    """Without other jobs and background; None where there are none."""
+    jobs: tuple[JobReport, ...] = ()
     engine: EngineStats
     """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
     flags: tuple[Flag, ...]

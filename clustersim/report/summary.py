@@ -87,6 +87,8 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console) -> N
     _print_breakdown(page, metrics)
     _print_memory(page, metrics)
     _print_links(page, metrics, timeline)
+    _print_collectives(page, metrics)
+    _print_neighbours(page, metrics)
     page.heading("Bottleneck")
     page.paragraph(find_bottleneck(metrics).sentence)
     if metrics.flags:
@@ -160,6 +162,27 @@ def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
     widths = [max(len(row[column]) for row in cells) for column in range(4)]
     for tier, mean, peak, size, busiest in cells:
         page.line(f"  {tier:<{widths[0]}}  {mean:>{widths[1]}}  {peak:>{widths[2]}}  {size:>{widths[3]}}  {busiest}")
+    for line in facts.meeting_lines(metrics):
+        page.paragraph(line, indent="    ")
+
+
+def _print_collectives(page: _Page, metrics: Metrics) -> None:
+    rows = facts.choice_rows(metrics)
+    if not rows:
+        return
+    page.heading("Collectives")
+    cells = [("", "operation", "largest", "algorithm"), *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(3)]
+    for dimension, operation, size, algorithm in cells:
+        page.line(f"  {dimension:<{widths[0]}}  {operation:<{widths[1]}}  {size:>{widths[2]}}  {algorithm}")
+
+
+def _print_neighbours(page: _Page, metrics: Metrics) -> None:
+    lines = facts.neighbour_lines(metrics)
+    if lines:
+        page.heading("Others on the cluster")
+    for line in lines:
+        page.paragraph(line, indent="    ")
 
 
 def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
@@ -191,6 +214,12 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     ]
     if links:
         blocks += ["## Busiest links", _table(("tier", "mean", "peak", "bytes", "busiest link"), links)]
+    if facts.meeting_lines(metrics):
+        blocks.append("\n".join(f"- {_escaped(line)}" for line in facts.meeting_lines(metrics)))
+    if facts.choice_rows(metrics):
+        blocks += ["## Collectives", _table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
+    if facts.neighbour_lines(metrics):
+        blocks += ["## Others on the cluster", "\n".join(f"- {_escaped(line)}" for line in facts.neighbour_lines(metrics))]
     if metrics.flags:
         flags = "\n".join(f"- `{flag.code}`: {_escaped(flag.message)}" for flag in metrics.flags)
         blocks += ["## Assumed, extrapolated or not calibrated", flags]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
+from math import fsum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -29,6 +30,9 @@ HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "busy_s",
             "mean_utilisation_fraction",
             "peak_utilisation_fraction",
+            "users",
+            "contended_s",
+            "meetings",
         ),
     }
 )
@@ -39,7 +43,7 @@ def write_tables(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
     """Write ``breakdown.csv``, ``memory.csv`` and ``links.csv`` into ``folder``, which must exist."""
     rows = {"breakdown.csv": breakdown_rows(metrics), "memory.csv": memory_rows(metrics), "links.csv": link_use_rows(timeline)}
     for name, header in HEADERS.items():
-        _write(folder / name, header, rows[name])
+        write_table(folder / name, header, rows[name])
 
 
 def breakdown_rows(metrics: Metrics) -> list[Row]:
@@ -86,12 +90,16 @@ def link_use_rows(timeline: Timeline) -> list[Row]:
             link.busy_s,
             link.bytes / link.bandwidth_bytes_per_s / timeline.step_time_s if timeline.step_time_s > 0 else 0.0,
             link.peak_utilisation,
+            "; ".join(link.users),
+            fsum(meeting.seconds for meeting in link.meetings),
+            "; ".join(" + ".join(meeting.names) for meeting in link.meetings),
         )
         for link in timeline.links
     ]
 
 
-def _write(path: Path, header: tuple[str, ...], rows: Iterable[Row]) -> None:
+def write_table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Cell | None, ...]]) -> None:
+    """Write one CSV file; a cell that is None stays empty."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)

@@ -83,6 +83,16 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Operations that were on a link at the same time."""
+
+    names: tuple[str, ...]
+    """Sorted; one name alone where an operation met another of its own kind. Operations that load the links alike, such as the
+    all-gather and the reduce-scatter of a group, are one kind, whose name joins theirs by ``or``."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
     """What a group of equal links carried during the step."""
 
@@ -97,6 +107,35 @@ class LinkUse:
     """Time with anything in flight."""
     peak_utilisation: float
     """Highest instantaneous rate over the data-sheet bandwidth, in [0, 1]."""
+    users: tuple[str, ...] = ()
+    """Dimension and operation of what used it, in the order of first use."""
+    meetings: tuple[Meeting, ...] = ()
+    """Longest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveChoice:
+    """How one kind of collective was performed."""
+
+    dimension: str
+    op: str
+    ranks: int
+    """In one group; 2 for sends."""
+    bytes: float
+    """The tensor in full."""
+    algorithm: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """What another job on the same cluster did while the step lasted."""
+
+    name: str
+    steps: int
+    """Finished."""
+    steps_s: float
+    """How long these took, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +158,9 @@ class Timeline:
     """Sorted by (rank class, stream, start)."""
     step_time_s: float
     links: tuple[LinkUse, ...] = ()
+    collectives: tuple[CollectiveChoice, ...] = ()
+    """In the order in which the program first calls them."""
+    jobs: tuple[JobProgress, ...] = ()
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
 
     def to_frame(self) -> pandas.DataFrame:

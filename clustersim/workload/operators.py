@@ -70,7 +70,20 @@ class Stream:
     flops: float = 0.0
 
 
-Kernel = Gemm | FlashAttention | Stream
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Work of known duration, as a measured or imported trace has it: it takes that long and costs nothing else."""
+
+    duration_s: float
+    flops: float = 0.0
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Nothing: the time says all."""
+        return 0.0
+
+
+Kernel = Gemm | FlashAttention | Stream | Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ from math import sqrt
 import pytest
 
 from clustersim.collectives.ring import ROUNDS, RingOp
+from clustersim.collectives.timing import MOST_IN_FLIGHT_BYTES
 from clustersim.program.tasks import Group
 from clustersim.topology.cluster import TIERS
 from tests.unit.engine.factories import (
+    CHUNK_S,
     IDEAL_NETWORK,
-    LATENT_NETWORK,
+    RAMPED_NETWORK,
     bytes_by_link,
     collective,
     communicate,
@@ -51,17 +53,30 @@ def test_a_ring_on_an_idle_switch_takes_its_bytes_over_the_bandwidth(op: RingOp,
 @pytest.mark.parametrize("n_ranks", [2, 5, 8])
 @pytest.mark.parametrize("size_bytes", [1.0, 1e6, 3e9])
 def test_start_hops_and_ramp_up_come_on_top(op: RingOp, n_ranks: int, size_bytes: float) -> None:
-    took_s = solo_s(communicate(group_of(tuple(range(n_ranks))), size_bytes, op), make_machine(make_node(), network=LATENT_NETWORK))
+    took_s = solo_s(communicate(group_of(tuple(range(n_ranks))), size_bytes, op), make_machine(make_node(), network=RAMPED_NETWORK))
 
     steps = FACTOR[op] * (n_ranks - 1)
-    latency_s = 11e-6 + steps * (1.3e-6 + SCALE_UP_S) + 7e-9 * sqrt(size_bytes)
+    # The wire is shorter than the hop, which includes it.
+    latency_s = 11e-6 + 3e-6 + steps * max(1.3e-6, SCALE_UP_S)
     moving_s = steps / n_ranks * size_bytes / (0.8 * SCALE_UP_BYTES_PER_S)
-    assert took_s == pytest.approx(latency_s + moving_s, rel=ROUND_OFF)
+    ramp_s = 2 * sqrt(moving_s * steps * CHUNK_S)
+    assert took_s == pytest.approx(latency_s + ramp_s + moving_s, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("size_bytes", [3e11, 3e12])
+def test_the_ramp_up_of_large_tensors_is_that_of_the_largest_chunk(size_bytes: float) -> None:
+    took_s = solo_s(communicate(group_of(tuple(range(8))), size_bytes), make_machine(network=RAMPED_NETWORK))
+
+    # Two round trips of the buffers come to more than the square root only for tensors that are small.
+    bus_bytes_per_s = 0.8 * SCALE_UP_BYTES_PER_S / (2 * 7 / 8)
+    best_s, largest_s = 2 * sqrt(size_bytes / bus_bytes_per_s * 14 * CHUNK_S), 2 * MOST_IN_FLIGHT_BYTES / bus_bytes_per_s
+    assert largest_s < best_s
+    assert took_s == pytest.approx(14e-6 + 14 * 1.3e-6 + largest_s + size_bytes / bus_bytes_per_s, rel=ROUND_OFF)
 
 
 @pytest.mark.parametrize("op", list(ROUNDS))
 def test_inside_a_pass_a_ring_takes_as_long_as_beside_it(op: RingOp) -> None:
-    machine, group = make_machine(make_node(), network=LATENT_NETWORK), group_of(tuple(range(8)))
+    machine, group = make_machine(make_node(), network=RAMPED_NETWORK), group_of(tuple(range(8)))
 
     inside_s = solo_s(compute(collective(group, SIZE, op)), machine)
 
@@ -93,7 +108,7 @@ def test_over_nodes_every_adapter_carries_its_share_of_the_tensor(op: RingOp, n_
 @pytest.mark.parametrize("n_nodes", [2, 3, 5])
 @pytest.mark.parametrize("share", [1, 2, 8])
 def test_over_nodes_the_adapters_set_the_time(op: RingOp, n_nodes: int, share: int) -> None:
-    machine = make_machine(make_node(), n_nodes, network=replace(LATENT_NETWORK, efficiency=IDEAL_NETWORK.efficiency))
+    machine = make_machine(make_node(), n_nodes, network=replace(RAMPED_NETWORK, efficiency=IDEAL_NETWORK.efficiency))
 
     took_s = solo_s(communicate(over_nodes(n_nodes, share), SIZE, op), machine)
 
@@ -101,9 +116,12 @@ def test_over_nodes_the_adapters_set_the_time(op: RingOp, n_nodes: int, share: i
     # Two nodes below a leaf: with more, the longest edge climbs to the spines and down again.
     climb_s = 2 * CABLE_S + LEAF_S + 0.4e-6 if n_nodes > 2 else 0.0
     wire_s = 2 * NIC_S + 2 * CABLE_S + LEAF_S + climb_s
-    latency_s = 11e-6 + rounds * (n_ranks - n_nodes) * (1.3e-6 + SCALE_UP_S) + rounds * (n_nodes - 1) * (5e-6 + wire_s)
+    inside, between = rounds * (n_ranks - n_nodes), rounds * (n_nodes - 1)
+    latency_s = 11e-6 + 3e-6 + inside * 1.3e-6 + between * (5e-6 + wire_s)
     moving_s = rounds * (n_ranks - 1) / n_ranks * SIZE / share / NIC_BYTES_PER_S
-    assert took_s == pytest.approx(latency_s + 23e-9 * sqrt(SIZE) + moving_s, rel=ROUND_OFF)
+    # A chunk between nodes waits for its credit, once along the wires; chunks are no larger than the buffers.
+    ramp_s = 2 * min(sqrt(moving_s * (inside * CHUNK_S + between * wire_s)), MOST_IN_FLIGHT_BYTES * moving_s / SIZE)
+    assert took_s == pytest.approx(latency_s + ramp_s + moving_s, rel=ROUND_OFF)
 
 
 @pytest.mark.parametrize("share", [2, 4, 8])
@@ -189,9 +207,10 @@ def test_a_send_takes_its_bytes_over_the_narrowest_link() -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3, 10])
 def test_pieces_pay_start_and_ramp_up_each(pieces: int) -> None:
-    machine, group = make_machine(network=LATENT_NETWORK), group_of(tuple(range(8)))
+    machine, group = make_machine(network=RAMPED_NETWORK), group_of(tuple(range(8)))
 
     took_s = solo_s(compute(collective(group, SIZE, pieces=pieces)), machine)
 
-    each_s = 11e-6 + 14 * 1.3e-6 + 7e-9 * sqrt(SIZE / pieces)
-    assert took_s == pytest.approx(pieces * each_s + 2 * 7 / 8 * SIZE / (0.8 * SCALE_UP_BYTES_PER_S), rel=ROUND_OFF)
+    moving_s = 2 * 7 / 8 * SIZE / (0.8 * SCALE_UP_BYTES_PER_S)
+    each_s = 11e-6 + 3e-6 + 14 * 1.3e-6 + 2 * sqrt(moving_s / pieces * 14 * CHUNK_S)
+    assert took_s == pytest.approx(pieces * each_s + moving_s, rel=ROUND_OFF)

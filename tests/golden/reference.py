@@ -12,6 +12,7 @@ from math import fsum
 
 from clustersim.report.metrics import (
     Breakdown,
+    BusyLink,
     ByDimension,
     Flag,
     Memory,
@@ -20,7 +21,17 @@ from clustersim.report.metrics import (
     StageMemory,
     TierUse,
 )
-from clustersim.trace.timeline import DetailBlock, EngineStats, LinkUse, RankClass, Span, SpanDetail, Timeline
+from clustersim.trace.timeline import (
+    CollectiveChoice,
+    DetailBlock,
+    EngineStats,
+    LinkUse,
+    Meeting,
+    RankClass,
+    Span,
+    SpanDetail,
+    Timeline,
+)
 
 FORWARD_COMPUTE_S = 8.4e-3
 FORWARD_TP_S = 1.6e-3
@@ -216,12 +227,13 @@ def reference_timeline(
         spans=tuple(sorted(replay.spans, key=lambda span: (span.rank_class, span.stream, span.start_s))),
         step_time_s=step_s,
         links=reference_links(step_s),
+        collectives=reference_choices(),
         engine=EngineStats(events=4321, ranks=n_stages * ranks_per_stage, rank_classes=n_stages, folded=True, wall_s=0.25),
     )
 
 
 def reference_links(step_s: float) -> tuple[LinkUse, ...]:
-    """Return three groups of links with round loads."""
+    """Return three groups of links with round loads, on one of which sends and buckets met."""
     return tuple(
         LinkUse(
             tier=tier,
@@ -231,12 +243,31 @@ def reference_links(step_s: float) -> tuple[LinkUse, ...]:
             bytes=mean * bandwidth * step_s,
             busy_s=1.25 * mean * step_s,
             peak_utilisation=peak,
+            users=users,
+            meetings=meetings,
         )
-        for tier, name, n_links, bandwidth, mean, peak in (
-            ("nvlink", "gpu 0 to nvswitch", 1024, 450e9, 0.25, 0.8),
-            ("nic", "nic 0 to leaf 0", 1024, 50e9, 0.0625, 1.0),
-            ("spine", "leaf 0 to spine 0", 512, 50e9, 0.03125, 0.5),
+        for tier, name, n_links, bandwidth, mean, peak, users, meetings in (
+            ("nvlink", "gpu 0 to nvswitch", 1024, 450e9, 0.25, 0.8, ("tp all-reduce",), ()),
+            ("nic", "nic 0 to leaf 0", 1024, 50e9, 0.0625, 1.0, ("pp F 0->1", "dp all-reduce"), REFERENCE_MEETINGS),
+            ("spine", "leaf 0 to spine 0", 512, 50e9, 0.03125, 0.5, ("dp all-reduce",), REFERENCE_MEETINGS[1:]),
         )
+    )
+
+
+REFERENCE_MEETINGS = (
+    Meeting(names=("dp all-reduce", "pp F 0->1"), seconds=1.5e-3),
+    Meeting(names=("dp all-reduce",), seconds=0.25e-3),
+)
+
+
+def reference_choices() -> tuple[CollectiveChoice, ...]:
+    """Return how collectives of the reference step were performed; the small all-reduce goes another way than the large one."""
+    return (
+        CollectiveChoice(dimension="tp", op="all_reduce", ranks=8, bytes=64e6, algorithm="nvls", protocol="simple"),
+        CollectiveChoice(dimension="tp", op="all_reduce", ranks=8, bytes=48e3, algorithm="ring", protocol="ll"),
+        CollectiveChoice(dimension="pp", op="send", ranks=2, bytes=TRANSFER_BYTES, algorithm="direct", protocol="simple"),
+        CollectiveChoice(dimension="dp", op="all_reduce", ranks=16, bytes=BUCKET_BYTES, algorithm="nvls_tree", protocol="simple"),
+        CollectiveChoice(dimension="dp", op="all_reduce", ranks=16, bytes=BUCKET_BYTES / 2, algorithm="nvls_tree", protocol="simple"),
     )
 
 
@@ -322,6 +353,20 @@ def reference_metrics(timeline: Timeline, *, capacity_bytes: float = 80e9, scena
             )
             for link in timeline.links
         ),
+        busiest_links=tuple(
+            BusyLink(
+                name=link.name,
+                tier=link.tier,
+                n_links=link.n_links,
+                bytes=link.bytes,
+                mean_utilisation=link.bytes / link.bandwidth_bytes_per_s / step_s,
+                peak_utilisation=link.peak_utilisation,
+                users=link.users,
+                meetings=link.meetings,
+            )
+            for link in timeline.links
+        ),
+        collectives=timeline.collectives,
         engine=EngineStats(events=4321, ranks=gpus, rank_classes=n_stages, folded=True, wall_s=0.25),
         flags=(
             Flag(code="uncalibrated", message="no measurements for this accelerator; efficiencies of its generation are used"),

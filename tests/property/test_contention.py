@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -56,12 +56,13 @@ def passes(draw: st.DrawFn) -> Compute:
         size_bytes, seconds = draw(st.sampled_from([0.0, 1e6, 5e7])), draw(st.sampled_from([1e-5, 2e-4, 1e-3]))
         group = draw(st.sampled_from(INLINE))
         shape = draw(st.sampled_from(["work", "collective", "overlapped"]))
+        moved = replace(collective(group, size_bytes), algorithm=draw(st.sampled_from(["ring", "tree", "hierarchical"])))
         if shape == "work":
             items.append(work(seconds))
         elif shape == "collective":
-            items.append(collective(group, size_bytes))
+            items.append(moved)
         else:
-            items.append(overlapped(collective(group, size_bytes), seconds))
+            items.append(overlapped(moved, seconds))
     block = Block(name="layer", body=tuple(items), repeat=draw(st.integers(1, 3)))
     return Compute(name=f"F{draw(st.integers(0, 9))}", phase="forward", blocks=(block,))
 
@@ -151,7 +152,7 @@ def replayed(program: Program, *, item_by_item: bool) -> tuple[float, list[Span]
     machine = make_machine(network=LATENT_NETWORK)
     traffic, network, pricing, clock = laid_out(machine, program)
     every = frozenset(index for index, task in enumerate(program.tasks) if isinstance(task.action, Compute))
-    contended = every if item_by_item else traffic.contended(program, network)
+    contended = every if item_by_item else traffic.contended(program, network.wiring.meets())
     run = Replay(program=program, traffic=traffic, pricing=pricing, clock=clock, contended=contended)
     return run.run(), sorted(run.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))
 

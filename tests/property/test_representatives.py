@@ -14,7 +14,7 @@ from clustersim.program.tasks import Action, Block, Collective, Communicate, Com
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.plan import Plan
-from tests.unit.engine.factories import LATENT_NETWORK, make_machine
+from tests.unit.engine.factories import RAMPED_NETWORK, make_machine
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import make_fabric, make_node
 
@@ -91,7 +91,7 @@ def step_times(plan: Plan, *, n_accelerators: int, n_nics: int) -> tuple[float, 
     """Return the step time of the folded and of the unfolded program on the same machine."""
     # One leaf for each rail, so that no two replicas are placed differently.
     node = make_node(n_accelerators=n_accelerators, n_nics=n_nics, fabric=make_fabric("rail_optimized", nodes_per_leaf=64))
-    machine = make_machine(node, max(1, plan.n_ranks // n_accelerators), network=LATENT_NETWORK)
+    machine = make_machine(node, max(1, plan.n_ranks // n_accelerators), network=RAMPED_NETWORK)
     folded = lower(plan)
     apart = unfolded(folded, place(plan.strategy))
     times = [replay(program, machine)[0].step_time_s for program in (folded, apart)]

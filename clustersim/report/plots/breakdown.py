@@ -149,17 +149,17 @@ def _fitting(label: str, room_px: float) -> str:
     return next((form for form in forms if max(map(len, form.split("\n"))) * _LETTER_PX + 6 <= room_px), "")
 
 
-def spread(wanted_px: Sequence[float], widths_px: Sequence[float], room_px: float) -> list[float]:
+def spread(wanted_px: Sequence[float], widths_px: Sequence[float], room_px: float, *, between_px: float = _BETWEEN_PX) -> list[float]:
     """Return centres for labels in a row, near those wanted, without overlap and within the room as far as it suffices."""
     places: list[float] = []
     left_px = 0.0
     for wanted, width in zip(wanted_px, widths_px, strict=True):
         places.append(max(wanted, left_px + width / 2))
-        left_px = places[-1] + width / 2 + _BETWEEN_PX
+        left_px = places[-1] + width / 2 + between_px
     right_px = room_px
     for index in reversed(range(len(places))):
         places[index] = min(places[index], right_px - widths_px[index] / 2)
-        right_px = places[index] - widths_px[index] / 2 - _BETWEEN_PX
+        right_px = places[index] - widths_px[index] / 2 - between_px
     return places
 
 

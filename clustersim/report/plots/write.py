@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clustersim.report.metrics import Metrics
+    from clustersim.report.pictures import Picture
     from clustersim.trace.timeline import Timeline
 
 
@@ -22,3 +25,11 @@ def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
         save(pipeline_gantt(metrics, timeline), folder / "pipeline.png")
         save(step_breakdown(metrics, timeline), folder / "breakdown.png")
         save(memory_by_stage(metrics, timeline), folder / "memory.png")
+
+
+def write_pictures(pictures: Iterable[Picture], folder: Path) -> None:
+    """Write the pictures of a study into ``folder``, which must exist, as PNG and SVG; equal pictures give equal bytes."""
+    from clustersim.report.plots.panels import write_picture
+
+    for picture in pictures:
+        write_picture(picture, folder)

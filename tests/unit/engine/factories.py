@@ -6,14 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from clustersim.collectives.library import Library
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Clock
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.traffic import Traffic
-from clustersim.hardware.calibration import AttentionCalibration, Calibration, GemmCalibration, LaunchCalibration, NetworkCalibration
+from clustersim.hardware.calibration import (
+    AttentionCalibration,
+    Calibration,
+    Ceilings,
+    FamilyCalibration,
+    GemmCalibration,
+    LaunchCalibration,
+    NetworkCalibration,
+)
+from clustersim.hardware.communication import PROTOCOLS, Family, Latencies, Medium
 from clustersim.hardware.models import Fabric, Node, Switch
 from clustersim.kernels.model import KernelModel
-from clustersim.network.fluid import FluidNetwork
+from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import (
     COMPUTE_STREAM,
@@ -41,25 +51,42 @@ from tests.unit.topology.factories import make_node
 MEMORY_BYTES_PER_S = 3e12
 """Of the accelerator that ``make_node`` builds."""
 
+FAMILIES: tuple[Family, ...] = ("ring", "tree", "nvls", "exchange")
+MEDIA: tuple[Medium, ...] = ("nvlink", "pcie", "net")
+
+
+def latencies(base_s: float, intra_s: float, inter_s: float) -> dict[Family, Latencies]:
+    """Return the same start and hops for all families and protocols."""
+    hops = {"nvlink": intra_s, "pcie": intra_s, "net": inter_s}
+    row = Latencies(base_s=dict.fromkeys(PROTOCOLS, base_s), hop_s={medium: dict.fromkeys(PROTOCOLS, hops[medium]) for medium in MEDIA})
+    return dict.fromkeys(FAMILIES, row)
+
+
+def families(start_s: float, chunk_s: float) -> dict[Family, FamilyCalibration]:
+    return dict.fromkeys(FAMILIES, FamilyCalibration(start_s=start_s, chunk_s=chunk_s))
+
+
 IDEAL_NETWORK = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 1.0),
-    base_s=0.0,
-    intra_hop_s=0.0,
-    inter_hop_s=0.0,
-    intra_ramp_s_per_sqrt_byte=0.0,
-    inter_ramp_s_per_sqrt_byte=0.0,
+    families=families(0.0, 0.0),
+    ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    latencies=latencies(0.0, 0.0, 0.0),
+    protocols=("simple",),
 )
 """Nothing but bytes over bandwidth."""
 
 LATENT_NETWORK = NetworkCalibration(
-    efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7), strict=True)),
-    base_s=11e-6,
-    intra_hop_s=1.3e-6,
-    inter_hop_s=5e-6,
-    intra_ramp_s_per_sqrt_byte=7e-9,
-    inter_ramp_s_per_sqrt_byte=23e-9,
+    efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7, 0.65), strict=True)),
+    families=families(11e-6, 0.0),
+    ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    latencies=latencies(3e-6, 1.3e-6, 5e-6),
+    protocols=("simple",),
 )
 """No two constants alike, so that a mistake shows."""
+
+CHUNK_S = 7e-9
+RAMPED_NETWORK = replace(LATENT_NETWORK, families=families(11e-6, CHUNK_S))
+"""The same with a ramp-up inside domains too."""
 
 
 def instant(node: Node) -> Node:
@@ -102,7 +129,7 @@ def group_of(*members: tuple[int, ...], name: str = "group", dimension: str = "d
 
 
 def collective(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, pieces: int = 1) -> Collective:
-    return Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
+    return Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="ring")
 
 
 def communicate(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, name: str = "reduce") -> Communicate:
@@ -155,13 +182,17 @@ def without_wall_time(timeline: Timeline) -> Timeline:
     return replace(timeline, engine=replace(timeline.engine, wall_s=0.0))
 
 
-def laid_out(machine: Machine, of: Program) -> tuple[Traffic, FluidNetwork, Pricing, Clock]:
+def traffic_of(machine: Machine) -> Traffic:
+    library = Library(cluster=machine.cluster, calibration=machine.calibration.network)
+    return Traffic(library=library, network=SharedNetwork(library.bandwidth_bytes_per_s, labels=machine.cluster.tier_index))
+
+
+def laid_out(machine: Machine, of: Program) -> tuple[Traffic, SharedNetwork, Pricing, Clock]:
     """Return the parts of a replay that is about to start."""
-    traffic = Traffic(cluster=machine.cluster, calibration=machine.calibration.network)
+    traffic = traffic_of(machine)
     traffic.register(of)
-    network = traffic.network()
-    pricing = Pricing(kernels=machine.kernels, traffic=traffic, network=network, step_host_s=machine.calibration.launch.step_s)
-    return traffic, network, pricing, Clock(network=network)
+    pricing = Pricing(kernels=machine.kernels, traffic=traffic, network=traffic.network, step_host_s=machine.calibration.launch.step_s)
+    return traffic, traffic.network, pricing, Clock(network=traffic.network)
 
 
 def bytes_by_link(timeline: Timeline, tier: str) -> dict[str, float]:

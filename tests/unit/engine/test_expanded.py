@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pricing import Price
+from clustersim.engine.replay import Clock
 from clustersim.engine.simulate import Machine
+from clustersim.engine.traffic import Flights
 from clustersim.program.tasks import Block, Compute, Item
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -24,6 +27,7 @@ from tests.unit.engine.factories import (
 
 TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
 CP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="cp", dimension="cp")
+ALL = group_of(tuple(range(16)), name="all", dimension="ep")
 ROUND_OFF = 1e-12
 """Sums of a handful of times against the same sums in another order."""
 
@@ -31,13 +35,33 @@ ROUND_OFF = 1e-12
 def stepped(action: Compute, machine: Machine) -> tuple[float, Stepper, Price]:
     """Return how long a pass takes item by item on idle links, the stepper, and the price of the same pass."""
     traffic, _, pricing, clock = laid_out(machine, program(task(action)))
-    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, after=clock.after, fly=clock.fly), list[float]()
+    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock), list[float]()
 
-    stepper.run(lambda: clock.now_s, lambda: ends_s.append(clock.now_s))
+    stepper.run(lambda: ends_s.append(clock.now_s))
     clock.environment.run()
 
     (end_s,) = ends_s
     return end_s, stepper, pricing.price(action)
+
+
+class Asked:
+    """A clock that writes down what a pass asks of it, and when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.log: list[tuple[str, float]] = []
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.now_s
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.log.append(("work", self.now_s))
+        self.clock.after(delay_s, action)
+
+    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
+        self.log.append(("flights", self.now_s))
+        self.clock.perform(flights, landed)
 
 
 MIXED: list[Item] = [
@@ -46,6 +70,8 @@ MIXED: list[Item] = [
     overlapped(collective(TP, 2e7), 1e-3),
     overlapped(collective(CP, 5e8), 1e-5),
     collective(CP, 1e6, "all_gather", pieces=3),
+    replace(collective(ALL, 3e7), algorithm="hierarchical"),
+    replace(collective(TP, 1e6), algorithm="tree"),
     work(1e-5),
 ]
 
@@ -53,7 +79,7 @@ MIXED: list[Item] = [
 @pytest.mark.parametrize("body", [[item] for item in MIXED] + [MIXED])
 @pytest.mark.parametrize("repeat", [1, 5])
 def test_on_idle_links_a_pass_takes_its_price(body: list[Item], repeat: int) -> None:
-    end_s, stepper, price = stepped(compute(*body, repeat=repeat), make_machine(network=LATENT_NETWORK))
+    end_s, stepper, price = stepped(compute(*body, repeat=repeat), make_machine(n_nodes=2, network=LATENT_NETWORK))
 
     assert end_s > 0.0
     assert end_s == pytest.approx(price.duration_s, rel=ROUND_OFF)
@@ -98,10 +124,10 @@ def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> No
     machine, action = make_machine(), compute(overlapped(collective(TP, 420e9 * 4 / 6), 1.0))
     other = transfer((0, 4), size_bytes=420e9 / 2)
     traffic, _, pricing, clock = laid_out(machine, program(task(action), task(other, stream="send")))
-    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, after=clock.after, fly=clock.fly), list[float]()
+    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock), list[float]()
 
-    stepper.run(lambda: clock.now_s, lambda: ends_s.append(clock.now_s))
-    clock.fly(traffic.kind(other), latency_s=0.0, size_bytes=other.bytes, landed=lambda: None)
+    stepper.run(lambda: ends_s.append(clock.now_s))
+    clock.perform(traffic.flights(other), lambda: None)
     clock.environment.run()
 
     # Four rings and the transfer are five flows on the way up of rank 0. A ring edge carries 105 GB/4 at 84 GB/s.
@@ -113,17 +139,13 @@ def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> No
 def test_items_come_one_after_the_other() -> None:
     machine, action = make_machine(), compute(work(1.0), collective(TP, 420e9 * 4 / 6), work(0.5), repeat=2)
     traffic, _, pricing, clock = laid_out(machine, program(task(action)))
-    asked: list[float] = []
+    asked = Asked(clock)
 
-    def after(delay_s: float, then: Callable[[], None]) -> None:
-        asked.append(clock.now_s)
-        clock.after(delay_s, then)
-
-    stepper = Stepper(action=action, pricing=pricing, traffic=traffic, after=after, fly=clock.fly)
-    stepper.run(lambda: clock.now_s, lambda: None)
+    Stepper(action=action, pricing=pricing, traffic=traffic, clock=asked).run(lambda: None)
     clock.environment.run()
 
-    assert asked == pytest.approx([0.0, 2.0, 2.5, 4.5], rel=ROUND_OFF)
+    assert [what for what, _ in asked.log] == ["work", "flights", "work"] * 2
+    assert [when_s for _, when_s in asked.log] == pytest.approx([0.0, 1.0, 2.0, 2.5, 3.5, 4.5], rel=ROUND_OFF)
 
 
 def test_thousands_of_items_do_not_pile_up_on_the_stack() -> None:

@@ -21,7 +21,7 @@ from tests.unit.engine.factories import (
     task,
     work,
 )
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S
+from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S
 
 TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
 CP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="cp", dimension="cp")
@@ -125,16 +125,17 @@ def test_equal_passes_are_priced_alike() -> None:
     assert pricing.price(compute(collective(TP, 1e9))).duration_s == pricing.price(compute(collective(TP, 1e9))).duration_s
 
 
-def test_flights_hold_the_seconds_with_bytes_on_the_links() -> None:
+def test_states_hold_the_seconds_with_bytes_on_the_links() -> None:
     machine = make_machine(network=LATENT_NETWORK)
     action = compute(collective(TP, 1e9), overlapped(collective(TP, 1e9), 5.0), repeat=3)
     traffic, network, pricing, _ = laid_out(machine, program(task(action)))
 
-    flights = pricing.price(action).flights
+    carried = pricing.price(action).carried
 
-    rate = network.rates((0,))[0]
+    (kind,) = traffic.kinds(collective(TP, 1.0))
+    rate = network.idle_rate(kind)
     assert rate == pytest.approx(0.8 * SCALE_UP_BYTES_PER_S / 4, rel=1e-12)
-    assert flights == {(traffic.kind(collective(TP, 1.0)), rate): pytest.approx(6 * 2 * 0.75 * 1e9 / 4 / rate, rel=1e-12)}
+    assert carried == {((kind, 1),): pytest.approx(6 * 2 * 0.75 * 1e9 / 4 / rate, rel=1e-12)}
 
 
 def test_latency_is_paid_but_moves_nothing() -> None:
@@ -144,8 +145,25 @@ def test_latency_is_paid_but_moves_nothing() -> None:
 
     quote = pricing.quote(collective(TP, 1e6))
 
-    assert quote.communication_s - quote.flight_s == pytest.approx(traffic.demand(collective(TP, 1e6)).latency_s, rel=1e-9)  # a difference
+    ((flight,),) = traffic.flights(collective(TP, 1e6))
+    ((_, moving_s),) = quote.carried
+    assert quote.communication_s - moving_s == pytest.approx(flight.latency_s, rel=1e-9)  # a difference
     assert pricing.price(action).duration_s == pytest.approx(quote.communication_s, rel=1e-12)
+
+
+def test_an_operation_in_phases_is_priced_by_its_phases() -> None:
+    everyone = group_of(tuple(range(16)), name="all", dimension="tp")
+    two_level = replace(collective(everyone, 1e9), algorithm="hierarchical")
+    machine = make_machine(n_nodes=2)
+    action = compute(two_level)
+    _, _, pricing, _ = laid_out(machine, program(task(action)))
+
+    price = pricing.price(action)
+
+    # Seven eighths of the tensor inside the nodes, an eighth over each adapter, and seven eighths inside again.
+    phases_s = [7 / 8 * 1e9 / SCALE_UP_BYTES_PER_S, 1e9 / 8 / NIC_BYTES_PER_S, 7 / 8 * 1e9 / SCALE_UP_BYTES_PER_S]
+    assert price.duration_s == pytest.approx(sum(phases_s), rel=1e-12)
+    assert price.carried == {((0, 1),): pytest.approx(2 * phases_s[0], rel=1e-12), ((1, 1),): pytest.approx(phases_s[1], rel=1e-12)}
 
 
 def test_a_group_of_one_costs_nothing() -> None:
@@ -153,7 +171,7 @@ def test_a_group_of_one_costs_nothing() -> None:
     price = price_of(compute(work(1.0), collective(alone, 1e12)))
 
     assert price.duration_s == 1.0
-    assert price.flights == {}
+    assert price.carried == {}
 
 
 def test_an_item_takes_the_longer_of_its_two_parts() -> None:

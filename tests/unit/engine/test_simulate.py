@@ -188,6 +188,17 @@ def test_a_second_replay_of_the_same_objects_is_the_same() -> None:
     assert without_wall_time(replay(of, machine)[0]) == without_wall_time(replay(of, machine)[0])
 
 
+def test_the_timeline_says_how_its_collectives_were_performed() -> None:
+    tasks = (task(compute(collective(TP, SIZE))), task(communicate(DP, SIZE), 0), task(communicate(DP, SIZE), 1))
+
+    choices = timeline_of(make_machine(), *tasks).collectives
+
+    assert [(choice.dimension, choice.op, choice.ranks, choice.bytes, choice.algorithm) for choice in choices] == [
+        ("tp", "all_reduce", 4, SIZE, "ring"),
+        ("dp", "all_reduce", 2, SIZE, "ring"),
+    ]
+
+
 def test_uneven_groups_are_named_beside_the_timeline() -> None:
     crooked = group_of((0, 1, 2, 8), name="crooked")
 

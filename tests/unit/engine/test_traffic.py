@@ -1,29 +1,34 @@
+"""What collectives and transfers of a program put on the network, and which of its passes can meet others there."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from clustersim.engine.traffic import Traffic, usable_bandwidth
+from clustersim.engine.links import link_cells
+from clustersim.engine.traffic import Traffic, label, moved_by
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Task, Transfer
-from clustersim.topology.build import build_cluster
-from clustersim.topology.cluster import TIERS
+from clustersim.topology.load import Footprint
+from clustersim.trace.timeline import CollectiveChoice
 from tests.unit.engine.factories import (
-    IDEAL_NETWORK,
     LATENT_NETWORK,
     collective,
     communicate,
     compute,
     group_of,
     instant,
+    make_machine,
     overlapped,
     program,
     task,
+    traffic_of,
     transfer,
     work,
 )
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_node
 
 TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
 DP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="dp")
@@ -31,105 +36,154 @@ PASS = compute(work(1.0), collective(TP, 1e9))
 REDUCE = communicate(DP, 1e9)
 
 
-def traffic_of(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> tuple[Traffic, Program]:
+def registered(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> tuple[Traffic, Program]:
     of = program(*tasks, n_classes=n_classes, n_ranks=8 * n_nodes)
-    traffic = Traffic(cluster=build_cluster(make_node(), n_nodes), calibration=LATENT_NETWORK)
+    traffic = traffic_of(make_machine(make_node(), n_nodes, network=LATENT_NETWORK))
     traffic.register(of)
     return traffic, of
 
 
 def contended(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> frozenset[int]:
-    traffic, of = traffic_of(*tasks, n_nodes=n_nodes, n_classes=n_classes)
-    return traffic.contended(of, traffic.network())
-
-
-def test_a_link_carries_the_calibrated_share_of_its_tier() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    usable = usable_bandwidth(cluster, LATENT_NETWORK)
-
-    for link, (nominal, tier) in enumerate(zip(cluster.bandwidth_bytes_per_s, cluster.tier_index, strict=True)):
-        assert usable[link] == LATENT_NETWORK.efficiency[TIERS[tier]] * nominal
-
-
-def test_an_ideal_network_is_as_wide_as_the_data_sheet_says() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    assert usable_bandwidth(cluster, IDEAL_NETWORK).tolist() == cluster.bandwidth_bytes_per_s.tolist()
+    traffic, of = registered(*tasks, n_nodes=n_nodes, n_classes=n_classes)
+    return traffic.contended(of, traffic.network.wiring.meets())
 
 
 def test_kinds_are_numbered_as_the_program_names_them() -> None:
     send = transfer((0, 1), size_bytes=1.0)
-    traffic, _ = traffic_of(task(REDUCE), task(PASS, 0), task(send, stream="send"))
+    traffic, _ = registered(task(REDUCE), task(PASS, 0), task(send, stream="send"))
 
     kinds: list[Collective | Transfer] = [REDUCE.collective, collective(TP, 5.0), send]
-    assert [traffic.kind(each) for each in kinds] == [0, 1, 2]
+    assert [traffic.kinds(each) for each in kinds] == [(0,), (1,), (2,)]
+    assert traffic.all_kinds() == (0, 1, 2)
 
 
-def test_collectives_of_a_group_are_one_kind_whatever_they_do() -> None:
-    traffic, _ = traffic_of(task(communicate(DP, 1.0)), task(communicate(DP, 2.0, "all_gather"), 0))
+def test_rings_of_a_group_are_one_kind_whatever_they_do() -> None:
+    traffic, _ = registered(task(communicate(DP, 1.0)), task(communicate(DP, 2.0, "all_gather"), 0))
 
-    assert traffic.kind(collective(DP, 1.0)) == traffic.kind(collective(DP, 2.0, "all_gather")) == 0
-    assert traffic.network().cells.flows.shape[1] == 1
+    assert traffic.kinds(collective(DP, 1.0)) == traffic.kinds(collective(DP, 2.0, "all_gather")) == (0,)
+    assert len(traffic.network.kinds) == 1
+
+
+def test_two_algorithms_of_a_group_are_two_kinds() -> None:
+    tree = replace(collective(DP, 1.0), algorithm="tree")
+    traffic, _ = registered(task(communicate(DP, 1.0)))
+
+    assert traffic.kinds(tree) != traffic.kinds(collective(DP, 1.0))
 
 
 def test_a_collective_beside_work_is_registered_too() -> None:
-    traffic, _ = traffic_of(task(compute(overlapped(collective(TP, 1.0), 1.0))))
+    traffic, _ = registered(task(compute(overlapped(collective(TP, 1.0), 1.0))))
 
-    assert traffic.kind(collective(TP, 1.0)) == 0
-
-
-def test_what_the_program_does_not_name_has_no_kind() -> None:
-    traffic, _ = traffic_of(task(PASS))
-
-    with pytest.raises(KeyError):
-        traffic.kind(collective(DP, 1.0))
+    assert traffic.all_kinds() == traffic.kinds(collective(TP, 1.0)) == (0,)
 
 
 def test_a_collective_asks_for_its_ring() -> None:
-    traffic, _ = traffic_of(task(PASS))
+    traffic, _ = registered(task(PASS))
 
-    demand = traffic.demand(collective(TP, 1e6, pieces=2))
+    ((flight,),) = traffic.flights(collective(TP, 1e6, pieces=2))
 
-    assert demand.bytes_per_flow == pytest.approx(2 * 3 / 4 * 1e6 / 4, rel=1e-12)
-    latency_s = 11e-6 + 6 * (1.3e-6 + SCALE_UP_S) + 7e-9 * 5e5**0.5
-    assert demand.latency_s == pytest.approx(2 * latency_s, rel=1e-12)
-
-
-def test_a_transfer_inside_a_node_takes_one_hop() -> None:
-    send = transfer((0, 1), (2, 3), size_bytes=5e6)
-    traffic, _ = traffic_of(task(send))
-
-    demand = traffic.demand(send)
-
-    assert demand.bytes_per_flow == 5e6
-    assert demand.latency_s == pytest.approx(11e-6 + 1.3e-6 + SCALE_UP_S, rel=1e-12)
+    # Two calls of six hops each; of four rings in each group one edge crosses a link.
+    assert flight.size_bytes == pytest.approx(2 * 3 / 4 * 1e6 / 4, rel=1e-12)
+    assert flight.latency_s == pytest.approx(2 * (11e-6 + 3e-6 + 6 * 1.3e-6), rel=1e-12)
 
 
-def test_a_transfer_with_one_pair_between_nodes_waits_for_the_network() -> None:
-    send = transfer((0, 1), (7, 15), size_bytes=5e6)
-    traffic, _ = traffic_of(task(send), n_nodes=2)
+def test_an_operation_in_phases_flies_in_phases() -> None:
+    everyone = group_of(tuple(range(16)), name="all")
+    two_level = replace(collective(everyone, 1e6), algorithm="hierarchical")
+    traffic, _ = registered(n_nodes=2)
 
-    assert traffic.demand(send).latency_s == pytest.approx(11e-6 + 5e-6 + 2 * NIC_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
+    flights = traffic.flights(two_level)
+
+    # What collects in the nodes and what hands out load the links alike.
+    assert [[flight.kind for flight in phase] for phase in flights] == [[0], [1], [0]]
+    assert traffic.kinds(two_level) == (0, 1)
+
+
+def test_flights_of_one_collective_are_worked_out_once() -> None:
+    traffic, _ = registered(task(PASS))
+
+    assert traffic.flights(REDUCE.collective) is traffic.flights(REDUCE.collective)
+
+
+def test_equal_collectives_fly_alike() -> None:
+    traffic, _ = registered(task(PASS))
+
+    assert traffic.flights(collective(TP, 1e9)) is traffic.flights(collective(TP, 1e9))
+
+
+def test_a_group_of_one_puts_nothing_on_the_network() -> None:
+    alone = group_of((0,), (1,), name="alone")
+    traffic, _ = registered(task(communicate(alone, 1e9)))
+
+    assert traffic.flights(collective(alone, 1e9)) == ()
+    assert len(traffic.network.kinds) == 0
 
 
 def test_all_pairs_of_a_transfer_are_in_flight_at_once() -> None:
     send = transfer((0, 1), (0, 2), (3, 2), size_bytes=1.0)
-    traffic, _ = traffic_of(task(send))
+    traffic, _ = registered(task(send))
 
-    assert traffic.network().rates((0,))[0] == pytest.approx(0.8 * SCALE_UP_BYTES_PER_S / 2, rel=1e-12)
+    assert traffic.network.idle_rate(0) == pytest.approx(0.8 * SCALE_UP_BYTES_PER_S / 2, rel=1e-12)
 
 
 def test_equal_links_of_two_tiers_are_reported_apart() -> None:
     node = replace(make_node(), nic=replace(make_node().nic, bandwidth_bytes_per_s=32e9))
-    traffic = Traffic(cluster=build_cluster(instant(node), 2), calibration=IDEAL_NETWORK)
+    traffic = traffic_of(make_machine(instant(node), 2))
     traffic.register(program(task(transfer((0, 8), size_bytes=1.0)), n_ranks=16))
 
-    cells = traffic.network().cells
+    cells = link_cells(traffic.network)
 
     # Up, tx, rx and down, all of 32 GB/s: PCIe and adapters are two cells.
-    assert sorted(cells.n_links.tolist()) == [2.0, 2.0]
-    assert cells.capacity_bytes_per_s.tolist() == [32e9, 32e9]
+    assert sorted(cells.n_links.tolist()) == [2, 2]
+
+
+# Names
+
+
+def test_what_moves_is_called_by_dimension_and_operation() -> None:
+    assert label(collective(TP, 1.0, "reduce_scatter")) == "tp reduce-scatter"
+    assert label(transfer((0, 1), size_bytes=1.0, name="F 0->1")) == "pp F 0->1"
+
+
+def test_a_kind_bears_the_names_of_all_that_puts_it_on_the_links() -> None:
+    send = transfer((0, 1), size_bytes=1.0)
+    traffic, _ = registered(task(REDUCE), task(communicate(DP, 2.0, "all_gather"), 0), task(send, stream="send"))
+
+    assert traffic.labels() == {0: ("dp all-reduce", "dp all-gather"), 1: ("pp send",)}
+
+
+def test_what_moves_in_an_action_comes_in_order() -> None:
+    first, second, third = collective(TP, 1.0), collective(DP, 2.0), collective(TP, 3.0)
+
+    assert moved_by(compute(first, work(1.0), overlapped(second, 1.0), third)) == (first, second, third)
+    assert moved_by(REDUCE) == (REDUCE.collective,)
+    assert moved_by(transfer((0, 1), size_bytes=1.0)) == (transfer((0, 1), size_bytes=1.0),)
+
+
+def test_a_choice_says_who_did_what_and_how() -> None:
+    send = transfer((0, 1), size_bytes=5.0)
+    traffic, _ = registered(task(compute(collective(TP, 1e9, "all_gather"))), task(communicate(DP, 2e9)), task(send, stream="send"))
+
+    assert traffic.choices() == (
+        CollectiveChoice(dimension="tp", op="all_gather", ranks=4, bytes=1e9, algorithm="ring", protocol="simple"),
+        CollectiveChoice(dimension="dp", op="all_reduce", ranks=2, bytes=2e9, algorithm="ring", protocol="simple"),
+        CollectiveChoice(dimension="pp", op="send", ranks=2, bytes=5.0, algorithm="direct", protocol="simple"),
+    )
+
+
+def test_each_way_of_doing_something_is_listed_once() -> None:
+    traffic, _ = registered(task(communicate(DP, 2e9)), task(communicate(DP, 2e9), 0), task(communicate(DP, 1e9), 1))
+
+    assert [choice.bytes for choice in traffic.choices()] == [2e9, 1e9]
+
+
+def test_what_a_rank_does_alone_is_no_choice() -> None:
+    traffic, _ = registered(task(communicate(group_of((0,), (1,), name="alone"), 1e9)))
+
+    assert traffic.choices() == ()
+
+
+# Who meets whom
 
 
 def test_a_pass_alone_is_not_contended() -> None:
@@ -191,12 +245,23 @@ def test_a_pass_with_two_groups_on_one_link_does_not_meet_itself() -> None:
 def test_uneven_groups_and_transfers_are_named() -> None:
     uneven = group_of((0, 1, 2, 8), name="crooked")
     send = transfer((0, 1), (7, 15), size_bytes=1.0, name="F 0->1")
-    traffic, _ = traffic_of(task(communicate(uneven, 1.0)), task(PASS), task(send, stream="send"), n_nodes=2)
+    traffic, _ = registered(
+        task(send, stream="send"), task(communicate(uneven, 1.0)), task(PASS), task(communicate(uneven, 2.0), 1), n_nodes=2
+    )
 
     assert traffic.uneven() == ("crooked", "transfer F 0->1")
 
 
 def test_an_even_program_names_none() -> None:
-    traffic, _ = traffic_of(task(REDUCE), task(PASS))
+    traffic, _ = registered(task(REDUCE), task(PASS))
 
     assert traffic.uneven() == ()
+
+
+def test_a_pass_meets_what_others_put_on_its_links_at_any_time() -> None:
+    traffic, of = registered(task(PASS), task(compute(work(1.0)), 0), task(PASS, 1))
+    nvlink, elsewhere = (traffic.network.add_kind(Footprint(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
+    common = traffic.network.wiring.meets()
+
+    assert traffic.contended(of, common, [nvlink]) == {0, 2}
+    assert traffic.contended(of, common, [elsewhere]) == frozenset()

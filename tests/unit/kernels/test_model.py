@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration, LaunchCalibration
 from clustersim.kernels.model import KernelModel, attention_fraction
-from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Stream
+from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
 
@@ -204,3 +204,12 @@ def test_shapes_that_differ_in_anything_are_told_apart() -> None:
 
     assert card.kernel_s(Gemm(1, 12800, 12800)) < card.kernel_s(Gemm(1, 12800, 12800, element_bytes=4.0))
     assert card.kernel_s(attention()) < card.kernel_s(attention(backward=True))
+
+
+def test_recorded_work_takes_what_was_recorded_and_not_a_launch_more() -> None:
+    assert model(LAUNCH).kernel_s(Recorded(1e-9)) == 1e-9
+    assert model(LAUNCH).work_s((Recorded(1e-9), Recorded(2e-9))) == pytest.approx(3e-9, rel=1e-15)
+
+
+def test_recorded_work_does_not_hide_the_launches_of_what_runs_beside_it() -> None:
+    assert model(LAUNCH).work_s((Recorded(1e-9), Stream(0.0))) == LAUNCH.dispatch_s

@@ -7,19 +7,25 @@ from dataclasses import replace
 import pytest
 
 from clustersim.report.facts import (
+    N_CHOICES_SHOWN,
+    N_MEETINGS_SHOWN,
     N_STAGES_SHOWN,
     TIER_LABELS,
+    choice_rows,
     gpus_text,
     headline,
     layout_line,
     link_rows,
+    meeting_lines,
     memory_parts,
     memory_verdict,
+    neighbour_lines,
     rate_text,
     shown_stages,
 )
-from clustersim.report.metrics import Parallelism, TierUse
+from clustersim.report.metrics import BusyLink, JobReport, Metrics, Parallelism, TierUse
 from clustersim.topology.cluster import TIERS
+from clustersim.trace.timeline import CollectiveChoice, Meeting
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
@@ -110,3 +116,96 @@ def test_a_tier_that_carries_nothing_is_left_out() -> None:
 
 def test_every_tier_has_a_label() -> None:
     assert set(TIER_LABELS) == set(TIERS)
+
+
+# Collectives
+
+
+def choice(size_bytes: float, algorithm: str = "ring", *, op: str = "all_reduce", ranks: int = 8) -> CollectiveChoice:
+    return CollectiveChoice(dimension="dp", op=op, ranks=ranks, bytes=size_bytes, algorithm=algorithm, protocol="simple")
+
+
+def test_collectives_are_listed_with_the_largest_first() -> None:
+    assert choice_rows(METRICS) == (
+        ("DP", "all-reduce of 16", "100 MB", "nvls_tree (simple)"),
+        ("TP", "all-reduce of 8", "64 MB", "nvls (simple)"),
+        ("PP", "send of 2", "16 MB", "direct (simple)"),
+        ("TP", "all-reduce of 8", "48 kB", "ring (ll)"),
+    )
+
+
+def test_each_way_of_doing_a_collective_has_one_row_with_the_largest_size() -> None:
+    rows = choice_rows(replace(METRICS, collectives=(choice(1e6), choice(3e6), choice(2e6), choice(5e6, "tree"))))
+
+    assert [(size, algorithm) for _, _, size, algorithm in rows] == [("5 MB", "tree (simple)"), ("3 MB", "ring (simple)")]
+
+
+def test_of_many_collectives_only_the_largest_are_shown() -> None:
+    many = tuple(choice(1e6 * ranks, ranks=ranks) for ranks in range(2, 2 + 2 * N_CHOICES_SHOWN))
+
+    rows = choice_rows(replace(METRICS, collectives=many))
+
+    assert len(rows) == N_CHOICES_SHOWN
+    assert rows[0][1] == f"all-reduce of {1 + 2 * N_CHOICES_SHOWN}"
+
+
+def test_a_step_without_communication_has_no_collectives() -> None:
+    assert choice_rows(replace(METRICS, collectives=())) == ()
+
+
+# Meetings
+
+
+def meeting_on(*links: tuple[str, list[tuple[tuple[str, ...], float]]]) -> Metrics:
+    """Return metrics whose busiest links saw these meetings."""
+    (some, *_) = METRICS.busiest_links
+    busiest: list[BusyLink] = [
+        replace(some, name=name, meetings=tuple(Meeting(names=names, seconds=seconds) for names, seconds in met)) for name, met in links
+    ]
+    return replace(METRICS, busiest_links=tuple(busiest))
+
+
+def test_meetings_are_told_in_sentences() -> None:
+    assert meeting_lines(METRICS) == (
+        "dp all-reduce and pp F 0->1 met on nic 0 to leaf 0 for 1.5 ms",
+        "dp all-reduce and another met on nic 0 to leaf 0 for 250 us",
+    )
+
+
+def test_the_same_operations_are_told_of_once_where_they_met_longest() -> None:
+    metrics = meeting_on(("first", [(("a", "b"), 1.0)]), ("second", [(("a", "b"), 3.0)]), ("third", [(("a", "b"), 2.0)]))
+
+    assert meeting_lines(metrics) == ("a and b met on second for 3 s",)
+
+
+def test_the_longest_meetings_come_first_and_the_rest_is_left_out() -> None:
+    pairs = [(("a", f"b{number}"), 1.0 + number) for number in range(N_MEETINGS_SHOWN + 2)]
+
+    lines = meeting_lines(meeting_on(("link", pairs)))
+
+    assert len(lines) == N_MEETINGS_SHOWN
+    assert lines[0] == "a and b4 met on link for 5 s"
+
+
+def test_three_at_once_are_all_named() -> None:
+    assert meeting_lines(meeting_on(("link", [(("a", "b", "c"), 1.0)]))) == ("a and b and c met on link for 1 s",)
+
+
+def test_where_nobody_met_there_is_nothing_to_tell() -> None:
+    assert meeting_lines(meeting_on(("link", []))) == ()
+
+
+def test_a_job_alone_on_its_cluster_says_nothing_of_others() -> None:
+    assert neighbour_lines(METRICS) == ()
+
+
+def test_others_on_the_cluster_are_told_with_what_they_cost() -> None:
+    one = JobReport(name="one", nodes=(1,), ranks=8, steps=1, step_time_s=2.0, step_time_alone_s=1.5)
+    none = JobReport(name="none", nodes=(2, 3), ranks=1024, steps=0, step_time_s=None, step_time_alone_s=100.0)
+    metrics = replace(METRICS, step_time_s=1.25, step_time_alone_s=1.0, jobs=(one, none))
+
+    assert neighbour_lines(metrics) == (
+        "without them the step takes 1 s, with them 25.0 % longer",
+        "job one on 8 GPUs: 1 step of 2 s meanwhile, 1.5 s alone",
+        "job none on 1,024 GPUs: 0 steps meanwhile, 100 s alone",
+    )

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.catalog import load_node
-from clustersim.report.measure import ClassTimes, breakdown, class_times, merged, tier_use
+from clustersim.report.measure import N_BUSIEST, ClassTimes, breakdown, busiest_links, class_times, merged, tier_use
 from clustersim.report.metrics import Breakdown, ByDimension
 from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 from clustersim.topology.build import build_cluster
-from clustersim.trace.timeline import DIMENSIONS, LinkUse, RankClass, Span, Timeline
+from clustersim.trace.timeline import DIMENSIONS, LinkUse, Meeting, RankClass, Span, Timeline
 from tests.unit.strategy.factories import LLAMA, make_plan
 
 Interval = tuple[float, float]
@@ -311,3 +311,48 @@ def test_a_step_without_time_uses_nothing() -> None:
     steps = replace(timeline(), step_time_s=0.0, links=(link("nic", 1, 1.0, 1.0),))
 
     assert tier_use(steps, {"nic": (1, 1.0)})[0].mean_utilisation == 0.0
+
+
+def test_the_busiest_links_are_those_that_carry_most_for_their_bandwidth() -> None:
+    links = (link("nic", 4, 250.0, 0.5), link("leaf", 2, 500.0, 0.9), link("spine", 1, 7.0, 1.0))
+    wide = replace(link("nvlink", 8, 900.0, 0.2), bandwidth_bytes_per_s=1000.0)
+
+    busiest = busiest_links(replace(timeline(), links=(*links, wide)))
+
+    assert [(use.name, use.mean_utilisation) for use in busiest] == [
+        ("leaf", pytest.approx(0.5)),
+        ("nic", pytest.approx(0.25)),
+        ("nvlink", pytest.approx(0.09)),
+        ("spine", pytest.approx(0.007)),
+    ]
+
+
+def test_a_busy_link_says_all_that_is_known_of_it() -> None:
+    meetings = (Meeting(names=("a", "b"), seconds=2.0),)
+    used = replace(link("nic", 4, 250.0, 0.5), name="nic 0", users=("b", "a"), meetings=meetings)
+
+    (busy,) = busiest_links(replace(timeline(), links=(used,)))
+
+    assert (busy.name, busy.tier, busy.n_links, busy.bytes, busy.peak_utilisation) == ("nic 0", "nic", 4, 250.0, 0.5)
+    assert (busy.users, busy.meetings) == (("b", "a"), meetings)
+
+
+def test_links_as_busy_as_each_other_stand_by_tier_and_name() -> None:
+    same = [replace(link(tier, 1, 5.0, 0.5), name=name) for tier, name in (("nic", "b"), ("nic", "a"), ("leaf", "z"))]
+
+    assert [use.name for use in busiest_links(replace(timeline(), links=tuple(same)))] == ["z", "a", "b"]
+
+
+def test_links_that_carried_nothing_are_not_busy_and_of_the_rest_only_some_are_listed() -> None:
+    many = tuple(replace(link("nic", 1, float(number), 0.5), name=f"{number}") for number in range(2 * N_BUSIEST))
+
+    names = [use.name for use in busiest_links(replace(timeline(), links=many))]
+
+    assert names == [f"{number}" for number in range(2 * N_BUSIEST - 1, N_BUSIEST - 1, -1)]
+    assert busiest_links(replace(timeline(), links=many[:1])) == ()
+
+
+def test_a_step_without_time_has_no_utilisation() -> None:
+    steps = replace(timeline(), step_time_s=0.0, links=(link("nic", 1, 1.0, 1.0),))
+
+    assert busiest_links(steps)[0].mean_utilisation == 0.0

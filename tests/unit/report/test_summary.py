@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clustersim.report.metrics import Flag, Metrics
 from clustersim.report.summary import markdown_summary, terminal_report
-from clustersim.trace.timeline import Timeline
+from clustersim.trace.timeline import Meeting, Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
@@ -103,6 +103,32 @@ def test_without_flags_and_links_their_sections_are_left_out() -> None:
     assert text.rstrip().endswith("would help first.")
 
 
+def test_collectives_and_meetings_are_told_in_both_reports() -> None:
+    for text in (printed(), markdown_summary(METRICS, TIMELINE)):
+        assert re.search(r"DP\W+all-reduce of 16\W+100 MB\W+nvls_tree \(simple\)", text)
+        assert "dp all-reduce and pp F 0->1 met on nic 0 to leaf 0 for 1.5 ms" in text
+
+
+def test_without_collectives_and_meetings_they_are_left_out() -> None:
+    metrics = replace(METRICS, collectives=(), busiest_links=())
+
+    for text in (printed(metrics), markdown_summary(metrics, TIMELINE)):
+        assert "Collectives" not in text
+        assert " met on " not in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_meeting_is_wrapped(width: int) -> None:
+    (link, *rest) = METRICS.busiest_links
+    long = Meeting(names=tuple(f"expert-parallel all-to-all of layer {layer}" for layer in range(6)), seconds=9.0)
+    metrics = replace(METRICS, busiest_links=(replace(link, meetings=(long,)), *rest))
+
+    lines = printed(metrics, width=width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert "and expert-parallel all-to-all of layer 5 met on" in " ".join(line.strip() for line in lines)
+
+
 def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
     metrics = reference_metrics(TIMELINE, capacity_bytes=50e9)
 
@@ -118,7 +144,7 @@ def test_wide_terminals_say_what_fills_memory() -> None:
 def test_markdown_tables_have_equal_columns() -> None:
     tables = re.findall(r"(?:^\|.*\n?)+", markdown_summary(METRICS, TIMELINE), re.MULTILINE)
 
-    assert len(tables) == 4
+    assert len(tables) == 5
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
@@ -146,3 +172,12 @@ def test_the_wall_clock_is_in_no_report() -> None:
 
     assert markdown_summary(slower, timeline) == markdown_summary(METRICS, TIMELINE)
     assert printed(slower, timeline) == printed()
+
+
+def test_what_others_on_the_cluster_cost_stands_in_both_reports() -> None:
+    metrics = replace(METRICS, step_time_alone_s=METRICS.step_time_s / 1.25)
+
+    for text in (printed(metrics, TIMELINE), markdown_summary(metrics, TIMELINE)):
+        assert "Others on the cluster" in text
+        assert "25.0 % longer" in text
+    assert "Others on the cluster" not in printed() + markdown_summary(METRICS, TIMELINE)

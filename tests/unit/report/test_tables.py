@@ -75,6 +75,15 @@ def test_links_have_their_mean_utilisation(folder: Path) -> None:
     assert [float(row["bytes_all_links"]) for row in rows] == [link.bytes * link.n_links for link in TIMELINE.links]
 
 
+def test_links_have_their_users_and_what_met_on_them(folder: Path) -> None:
+    rows = {row["tier"]: row for row in rows_of(folder / "links.csv")}
+
+    assert (rows["nvlink"]["users"], rows["nvlink"]["meetings"], float(rows["nvlink"]["contended_s"])) == ("tp all-reduce", "", 0.0)
+    assert rows["nic"]["users"] == "pp F 0->1; dp all-reduce"
+    assert rows["nic"]["meetings"] == "dp all-reduce + pp F 0->1; dp all-reduce"
+    assert float(rows["nic"]["contended_s"]) == pytest.approx(1.5e-3 + 0.25e-3, rel=1e-12)
+
+
 def test_numpy_floats_are_written_as_numbers(tmp_path: Path) -> None:
     breakdown = replace(METRICS.breakdown_s, bubble=np.float64(METRICS.breakdown_s.bubble))
 

@@ -1,4 +1,4 @@
-"""Flows that come and go on shared links, through the clock: nothing is lost, nothing is gained."""
+"""Flows that come and go on shared links, through the clock of the replay: nothing is lost, nothing is gained."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from clustersim.engine.alone import alone
+from clustersim.engine.links import link_cells
 from clustersim.engine.replay import Clock
-from clustersim.network.fluid import FluidNetwork, link_cells
-from clustersim.network.maxmin import max_min_rates
+from clustersim.engine.traffic import Flight, Flights
+from clustersim.network.levels import State
+from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import FloatArray
 from clustersim.topology.load import Footprint
 
@@ -33,9 +36,12 @@ class Story:
     capacity: FloatArray
     arrivals: tuple[Arrival, ...]
 
-    def network(self) -> FluidNetwork:
-        kinds = [Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]) for column in self.flows.T]
-        return FluidNetwork(cells=link_cells(kinds, self.capacity, np.zeros(len(self.capacity))))
+    def network(self) -> SharedNetwork:
+        """Return a network with one kind for each column, so that kinds keep their numbers: caps too high to matter differ."""
+        network = SharedNetwork(self.capacity)
+        for number, column in enumerate(self.flows.T):
+            network.add_kind(Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]), cap_bytes_per_s=1e9 + number)
+        return network
 
 
 TIMES = st.one_of(st.sampled_from([0.0, 1.0, 1.0, 2.0]), st.floats(0.0, 20.0))
@@ -58,17 +64,27 @@ def play(story: Story) -> tuple[dict[int, float], Clock]:
     clock, landed_s = Clock(network=story.network()), dict[int, float]()
 
     def fly(index: int, arrival: Arrival) -> None:
-        clock.fly(
-            arrival.kind,
-            latency_s=arrival.at_s,
-            size_bytes=arrival.size_bytes,
-            landed=lambda: landed_s.update({index: clock.now_s}),
-        )
+        flight = Flight(kind=arrival.kind, size_bytes=arrival.size_bytes, latency_s=arrival.at_s)
+        clock.perform(((flight,),), lambda: landed_s.update({index: clock.now_s}))
 
     for index, arrival in enumerate(story.arrivals):
         fly(index, arrival)
     clock.environment.run()
     return landed_s, clock
+
+
+def fair_rates(flows: FloatArray, capacity: FloatArray) -> FloatArray:
+    """Return max-min fair rates as the textbook has them: all grow alike until a link is full, whose flows then stay behind."""
+    rates = np.full(flows.shape[1], np.inf)
+    left, grow = capacity.copy(), np.ones(flows.shape[1], dtype=np.bool_)
+    while grow.any():
+        crowd = flows[:, grow].sum(axis=1)
+        levels = np.divide(left, crowd, out=np.full(len(left), np.inf), where=crowd > 0.0)
+        stay = grow & (flows[levels <= levels.min() * (1.0 + 1e-12)] > 0.0).any(axis=0)
+        rates[stay] = levels.min()
+        left = np.maximum(left - flows[:, stay].sum(axis=1) * levels.min(), 0.0)
+        grow &= ~stay
+    return rates
 
 
 def step_by_step(story: Story) -> dict[int, float]:
@@ -80,7 +96,7 @@ def step_by_step(story: Story) -> dict[int, float]:
     while waiting or left:
         flying = list(left)
         columns = story.flows[:, [story.arrivals[index].kind for index in flying]]
-        rates = dict(zip(flying, max_min_rates(columns, story.capacity).tolist(), strict=True))
+        rates = dict(zip(flying, fair_rates(columns, story.capacity).tolist(), strict=True))
         ends = {index: now_s + left[index] / rates[index] for index in flying}
         next_s = min([*ends.values(), *(at_s for at_s, _ in waiting[:1])])
         left = {index: bytes_left - rates[index] * (next_s - now_s) for index, bytes_left in left.items()}
@@ -109,10 +125,11 @@ def test_every_flow_lands_once(story: Story) -> None:
 def test_every_link_carries_the_bytes_of_the_flows_that_cross_it_and_no_other(story: Story) -> None:
     _, clock = play(story)
 
-    cells, carried = clock.network.cells, np.zeros(len(clock.network.cells.first_link))
-    for kinds, seconds in clock.network.occupancy().items():
-        for kind in kinds:
-            carried += cells.flows[:, kind] * clock.network.rates(kinds)[kind] * seconds
+    network, cells = clock.network, link_cells(clock.network)
+    carried = np.zeros(len(cells.first_link))
+    for state, seconds in network.occupancy().items():
+        for kind, count in state:
+            carried += count * cells.flows[:, kind] * network.rates(state)[kind] * seconds
     sent = sum((cells.flows[:, arrival.kind] * arrival.size_bytes for arrival in story.arrivals), start=np.zeros_like(carried))
     np.testing.assert_allclose(carried, sent, rtol=ROUND_OFF, atol=1e-12)
 
@@ -123,7 +140,7 @@ def test_no_flow_is_faster_than_alone(story: Story) -> None:
     landed_s, clock = play(story)
 
     for index, arrival in enumerate(story.arrivals):
-        alone_s = arrival.size_bytes / clock.network.rates((arrival.kind,))[arrival.kind]
+        alone_s = arrival.size_bytes / clock.network.idle_rate(arrival.kind)
         assert landed_s[index] >= (arrival.at_s + alone_s) * (1.0 - ROUND_OFF)
 
 
@@ -168,3 +185,38 @@ def test_more_bytes_never_end_sooner_on_one_link(story: Story, factor: float) ->
     later_s, _ = play(Story(flows=one_link.flows, capacity=one_link.capacity, arrivals=more))
 
     assert all(later_s[index] >= landed_s[index] * (1.0 - ROUND_OFF) for index in landed_s)
+
+
+@st.composite
+def operations(draw: st.DrawFn) -> tuple[Story, Flights]:
+    """Return links, and an operation on them of a few phases."""
+    story = draw(stories())
+    flight = st.builds(Flight, kind=st.integers(0, story.flows.shape[1] - 1), size_bytes=SIZES, latency_s=TIMES)
+    phases = draw(st.lists(st.lists(flight, min_size=1, max_size=4).map(tuple), max_size=3))
+    return story, tuple(phases)
+
+
+def seconds_by_kind(states: dict[State, float]) -> dict[int, float]:
+    """Return for how long each kind was in flight, each of its flows by itself."""
+    total: dict[int, float] = {}
+    for state, seconds in states.items():
+        for kind, count in state:
+            total[kind] = total.get(kind, 0.0) + count * seconds
+    return total
+
+
+@settings(deadline=None)
+@given(operations())
+def test_an_operation_alone_takes_what_the_clock_says(drawn: tuple[Story, Flights]) -> None:
+    story, flights = drawn
+    clock, landed_s = Clock(network=story.network()), list[float]()
+    clock.perform(flights, lambda: landed_s.append(clock.now_s))
+    clock.environment.run()
+
+    found = alone(flights, story.network())
+
+    assert landed_s == [pytest.approx(found.duration_s, rel=ROUND_OFF)]
+    carried: dict[State, float] = {}
+    for state, seconds in found.carried:
+        carried[state] = carried.get(state, 0.0) + seconds
+    assert seconds_by_kind(carried) == pytest.approx(seconds_by_kind(dict(clock.network.occupancy())), rel=1e-7, abs=1e-9)  # differences

@@ -1,0 +1,65 @@
+"""What an operation takes on links that nothing else uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clustersim.engine.traffic import Flight, Flights
+from clustersim.network.levels import State
+from clustersim.network.sharing import SharedNetwork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """Duration of an operation by itself, and what it puts on the links meanwhile."""
+
+    duration_s: float
+    carried: tuple[tuple[State, float], ...]
+    """(kinds in flight, seconds)."""
+
+
+def alone(flights: Flights, network: SharedNetwork) -> Alone:
+    """Return time and states of an operation by itself: phases one after the other, each as long as its last flight."""
+    duration_s = 0.0
+    carried: list[tuple[State, float]] = []
+    for phase in flights:
+        if len(phase) == 1:
+            (flight,) = phase
+            flight_s = flight.size_bytes / network.idle_rate(flight.kind) if flight.size_bytes > 0.0 else 0.0
+            duration_s += flight.latency_s + flight_s
+            if flight_s > 0.0:
+                carried.append((state_of((flight.kind,)), flight_s))
+        else:
+            duration_s += _beside_each_other(phase, network, carried)
+    return Alone(duration_s=duration_s, carried=tuple(carried))
+
+
+def state_of(kinds: Iterable[int]) -> State:
+    """Return kinds, named once for each flow, as a state of the network."""
+    return tuple(sorted(Counter(kinds).items()))
+
+
+def _beside_each_other(phase: tuple[Flight, ...], network: SharedNetwork, carried: list[tuple[State, float]]) -> float:
+    """Return the time of a phase: flights join after their latency and leave when their bytes are through."""
+    waiting = sorted(range(len(phase)), key=lambda place: (phase[place].latency_s, place))
+    left_bytes: dict[int, float] = {}
+    now_s = 0.0
+    while waiting or left_bytes:
+        while waiting and phase[waiting[0]].latency_s <= now_s:
+            place = waiting.pop(0)
+            if phase[place].size_bytes > 0.0:
+                left_bytes[place] = phase[place].size_bytes
+        next_start_s = phase[waiting[0]].latency_s if waiting else float("inf")
+        if not left_bytes:
+            now_s = max(now_s, next_start_s) if waiting else now_s
+            continue
+        state = state_of(phase[place].kind for place in left_bytes)
+        rates = network.rates(state)
+        ends_s = {place: left / rates[phase[place].kind] for place, left in left_bytes.items()}
+        step_s = min(*ends_s.values(), next_start_s - now_s)
+        carried.append((state, step_s))
+        left_bytes = {place: left - rates[phase[place].kind] * step_s for place, left in left_bytes.items() if ends_s[place] > step_s}
+        now_s += step_s
+    return now_s

@@ -1,0 +1,26 @@
+"""Traffic of others on the same links: no part of the program, and without an end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """A load on some links, on each of them by itself, all the time or in bursts.
+
+    It shares the links like any other traffic: it never takes more than its rate, and less where a link is full.
+    """
+
+    name: str
+    link_ids: tuple[int, ...]
+    """Links of the cluster, each of which carries the rate; one that stands here twice carries it twice."""
+    rate_bytes_per_s: float
+    n_flows: int = 1
+    """How many flows the load consists of: on a full link it gets as much as so many flows of others."""
+    start_s: float = 0.0
+    """Of the first burst, or of the load."""
+    period_s: float = 0.0
+    """From the start of one burst to the next; 0 for a load that never stops."""
+    burst_s: float = 0.0
+    """How long a burst lasts; less than the period."""

@@ -1,0 +1,43 @@
+"""A clock over one link, and what is put on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from clustersim.engine.replay import Clock
+from clustersim.engine.traffic import Flight
+from clustersim.network.sharing import SharedNetwork
+from clustersim.topology.load import Footprint
+
+
+class CountingNetwork(SharedNetwork):
+    """A network that counts how often it is solved."""
+
+    n_solved = 0
+
+    def share(self) -> None:
+        self.n_solved += 1
+        super().share()
+
+
+def one_link(n_kinds: int = 1, capacity: float = 8.0) -> CountingNetwork:
+    """Return a network of one link; kinds with different caps, which hold nobody back, are told apart."""
+    network = CountingNetwork(np.array([capacity]))
+    for kind in range(n_kinds):
+        network.add_kind(Footprint(link_ids=np.array([0]), flows=np.array([1.0])), cap_bytes_per_s=1e6 + kind)
+    return network
+
+
+def flight(size_bytes: float, latency_s: float = 0.0, kind: int = 0) -> Flight:
+    return Flight(kind=kind, size_bytes=size_bytes, latency_s=latency_s)
+
+
+def fly(clock: Clock, landed: Callable[[], None], size_bytes: float, *, latency_s: float = 0.0, kind: int = 0) -> None:
+    """Put one flight on the network."""
+    clock.perform(((flight(size_bytes, latency_s, kind),),), landed)
+
+
+def said(clock: Clock, log: list[tuple[str, float]], word: str) -> Callable[[], None]:
+    return lambda: log.append((word, clock.now_s))
