@@ -16,18 +16,12 @@ AVAILABLE: Final[Mapping[str, tuple[Data, ...]]] = MappingProxyType(
         "strategy.ep": (1,),
         "strategy.schedule": ("naive", "gpipe", "1f1b", "interleaved_1f1b"),
         "strategy.data_parallel.mode": ("sync",),
-        "strategy.data_parallel.algorithm": ("auto", "ring"),
-        "strategy.data_parallel.servers": (),
-        "strategy.data_parallel.placement": (),
         "strategy.data_parallel.staleness": (0,),
         "strategy.data_parallel.backup_workers": (0,),
         "strategy.shard_degree": ("auto",),
         "strategy.offload": ([],),
         "strategy.expert_load": ("balanced",),
-        "cluster.links": ([],),
         "cluster.stragglers": ([],),
-        "jobs": ([],),
-        "background": ([],),
     }
 )
 """Values that this version takes, for every key of which it takes only some; nothing listed: the key must be left out."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from clustersim.documents.merging import merged
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import load_cluster, load_node, named
-from clustersim.hardware.models import Accelerator, Fabric, Node
-from clustersim.hardware.overrides import fabric_from_mapping, node_from_mapping
-from clustersim.hardware.provenance import remembered_fields
-from clustersim.hardware.schema import NodeChange
+from clustersim.hardware.models import Accelerator, Node
+from clustersim.program.background import Background
 from clustersim.report.metrics import Flag
+from clustersim.scenario.background import background_of
 from clustersim.scenario.checks import Check, parse_check
 from clustersim.scenario.constraints import (
     check_batch,
@@ -23,17 +21,19 @@ from clustersim.scenario.constraints import (
     check_tensor_parallelism,
     resolve_dp,
 )
+from clustersim.scenario.data_parallel import check_algorithm, data_parallel, server_flags, server_hosts
+from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import Scenario
+from clustersim.scenario.machine import hardware_of, link_changes
 from clustersim.scenario.model_spec import LoadedModel, load_model
-from clustersim.scenario.schema import DIMENSIONS, ClusterSpec, ScenarioSpec
-from clustersim.strategy.plan import DataParallel, Plan, Precision, Strategy, Training
+from clustersim.scenario.schema import DIMENSIONS, ScenarioSpec
+from clustersim.strategy.plan import Plan, Precision, Strategy, Training
 from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
 
 if TYPE_CHECKING:
-    from clustersim.documents.spots import Data
-    from clustersim.documents.text import Document
+    pass
 
 PRECISION_ORDER: Final[tuple[Precision, ...]] = ("bf16", "fp16", "fp32")
 """Which precision is assumed: the first that the accelerator has."""
@@ -48,9 +48,12 @@ class Built:
     scenario: Scenario
     plan: Plan
     cluster: WiredCluster
-    fabric: Fabric
-    """The fabric that was asked for; that of the cluster is what is simulated of it."""
     loaded: LoadedModel
+    nodes: tuple[int, ...]
+    """Of the plan; all of the cluster where there are no other jobs."""
+    jobs: tuple[Job, ...]
+    background: tuple[tuple[Background, ...], ...]
+    """For each entry of the scenario, its loads."""
     checks: tuple[Check, ...]
     flags: tuple[Flag, ...]
 
@@ -82,66 +85,61 @@ def build(scenario: Scenario) -> Built:
 def _build(scenario: Scenario) -> Built:
     spec = scenario.spec
     checks = _checks(spec)
-    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
-    node, fabric, n_nodes, unseen = _hardware(spec.cluster, scenario.document)
-    model = loaded.model
+    node, fabric, n_nodes, unseen = hardware_of(spec.cluster, scenario.document)
     check_size(n_nodes, node.n_accelerators)
+    seats = seat(spec.jobs, n_nodes)
+    planned = _planned(scenario, node, len(seats.own))
+    servers = server_hosts(planned.plan.strategy.data_parallel, node, len(seats.own))
+    cluster = build_cluster(node, n_nodes, fabric, servers=servers, changes=link_changes(spec.cluster))
+    check_algorithm(planned.plan, cluster, seats.own)
+
+    def plan(inner: Scenario, nodes: Sequence[int]) -> Planned:
+        inside = _planned(inner, node, len(nodes))
+        check_algorithm(inside.plan, cluster, nodes)
+        return inside
+
+    jobs = jobs_of(scenario, node, seats, plan)
+    return Built(
+        scenario=scenario,
+        plan=planned.plan,
+        cluster=cluster,
+        loaded=planned.loaded,
+        nodes=seats.own,
+        jobs=jobs,
+        background=background_of(spec.background, cluster),
+        checks=checks,
+        flags=(*planned.flags, *_unseen_flags(unseen), *_unused(spec), *(flag for job in jobs for flag in job.planned.flags)),
+    )
+
+
+def _planned(scenario: Scenario, node: Node, n_nodes: int) -> Planned:
+    """Return what a scenario trains, and how, on so many nodes."""
+    spec = scenario.spec
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
+    model = loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
     check_tensor_parallelism(model, spec.strategy.tp)
     check_stages(model, spec.strategy)
     check_sharding(spec.strategy)
-    strategy = _strategy(spec, n_nodes * node.n_accelerators)
+    strategy = _strategy(spec, node, n_nodes)
     training, training_flags = _training(spec, loaded, node.accelerator)
     check_batch(spec.training, spec.strategy, strategy.dp)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
-    cluster = build_cluster(node, n_nodes, replace(fabric, routing="adaptive"))
+    plan = Plan(model=model, training=training, strategy=strategy)
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
         *_strategy_flags(spec, strategy, node),
-        *_routing_flags(fabric, cluster),
-        *_unseen_flags(unseen),
-        *_unused(spec),
+        *server_flags(plan, node),
     )
-    plan = Plan(model=model, training=training, strategy=strategy)
-    return Built(scenario=scenario, plan=plan, cluster=cluster, fabric=fabric, loaded=loaded, checks=checks, flags=flags)
+    return Planned(loaded=loaded, plan=plan, flags=flags)
 
 
-def _hardware(spec: ClusterSpec, document: Document) -> tuple[Node, Fabric, int, tuple[str, ...]]:
-    """Return the node with its overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
-    given = document.data.get("cluster")
-    changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
-    if spec.name is not None:
-        if spec.node is not None:
-            raise ScenarioError("a cluster has a name or a node, not both", field="cluster.node", hint="delete one of the two")
-        profile = named(load_cluster, spec.name, document, ("cluster", "name"))
-        fabric_change = changes.pop("fabric", None)
-        node = node_from_mapping(profile.node.name, changes, document, ("cluster",))
-        fabric = profile.fabric
-        if isinstance(fabric_change, dict):
-            fabric = fabric_from_mapping(fabric, fabric_change, document, ("cluster", "fabric"))
-        given_keys = tuple(f"{profile.name}.fabric.{key}" for key in fabric_change) if isinstance(fabric_change, dict) else ()
-        unseen = tuple(name for name in remembered_fields(replace(profile, node=node)) if name not in given_keys)
-        return node, fabric, spec.nodes or profile.n_nodes, unseen
-    if spec.node is None:
-        raise ScenarioError("'node' is missing", field="cluster.node", hint="name a shipped node or cluster; see clustersim show nodes")
-    if spec.nodes is None:
-        raise ScenarioError("'nodes' is missing", field="cluster.nodes", hint="write how many nodes there are, such as 'nodes: 1'")
-    if isinstance(spec.node, str):
-        named(load_node, spec.node, document, ("cluster", "node"))
-        node = node_from_mapping(spec.node, changes, document, ("cluster",))
-    else:
-        inline = given.get("node") if isinstance(given, dict) else None
-        node = node_from_mapping(None, merged(inline if isinstance(inline, dict) else {}, changes), document, ("cluster", "node"))
-    return node, node.fabric, spec.nodes, remembered_fields(node)
-
-
-def _strategy(spec: ScenarioSpec, n_gpus: int) -> Strategy:
+def _strategy(spec: ScenarioSpec, node: Node, n_nodes: int) -> Strategy:
     asked = spec.strategy
-    gradients = asked.data_parallel
     return Strategy(
-        dp=resolve_dp(asked, n_gpus),
+        dp=resolve_dp(asked, n_nodes * node.n_accelerators),
         tp=asked.tp,
         pp=asked.pp,
         cp=asked.cp,
@@ -151,12 +149,7 @@ def _strategy(spec: ScenarioSpec, n_gpus: int) -> Strategy:
         virtual_stages=asked.virtual_stages,
         zero_stage=asked.zero_stage,
         recompute=asked.recompute,
-        data_parallel=DataParallel(
-            mode="sync",
-            algorithm="ring" if gradients.algorithm == "ring" else "auto",
-            overlap=gradients.overlap,
-            bucket_bytes=gradients.bucket,
-        ),
+        data_parallel=data_parallel(asked, node, n_nodes),
         overlap_p2p=asked.schedule == "interleaved_1f1b" if asked.overlap_p2p is None else asked.overlap_p2p,
         overlap_tp=asked.overlap_tp,
         placement=DIMENSIONS if asked.placement == "auto" else tuple(asked.placement),
@@ -218,13 +211,6 @@ def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:
     if not names:
         return ()
     return (Flag(code="unseen_figures", message=f"not seen in a source, only remembered or assumed: {', '.join(names)}"),)
-
-
-def _routing_flags(fabric: Fabric, cluster: WiredCluster) -> tuple[Flag, ...]:
-    if fabric.routing == "adaptive" or cluster.tree is None:
-        return ()
-    message = f"{fabric.routing} routing is simulated as adaptive: flows that a hash puts on the same uplink do not slow each other"
-    return (Flag(code="adaptive_routing", message=message),)
 
 
 def _unused(spec: ScenarioSpec) -> tuple[Flag, ...]:

@@ -11,7 +11,10 @@ from clustersim.documents.spots import Data
 from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.overrides import INLINE_NAME
 from clustersim.scenario.build import Built
-from clustersim.strategy.plan import Strategy
+from clustersim.scenario.jobs import Job
+from clustersim.scenario.model_spec import LoadedModel
+from clustersim.scenario.schema import ClusterSpec
+from clustersim.strategy.plan import DataParallel, Plan, Strategy
 from clustersim.units.quantity import exact_quantity
 
 HASH_DIGITS: Final = 8
@@ -26,16 +29,16 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
     resolved: dict[str, Data] = {
         "version": spec.version,
         "name": built.name,
-        "model": _model(built),
-        "cluster": _cluster(built.cluster.node, built.fabric, built.cluster.n_nodes),
-        "training": _training(built),
-        "strategy": _strategy(built.plan.strategy),
+        "model": _model(built.loaded, built.plan),
+        "cluster": _cluster(built.cluster.node, built.cluster.fabric, built.cluster.n_nodes) | _links(spec.cluster),
+        "training": _training(built.plan) | _tokens(built),
+        "strategy": _strategy(built.plan.strategy, len(built.nodes)),
     }
     for key, part in (("cost", spec.cost), ("reliability", spec.reliability)):
         if part is not None:
             resolved[key] = part.model_dump(mode="json", exclude_none=True)
     resolved["checks"] = [check.text for check in built.checks]
-    return resolved
+    return resolved | _others(built)
 
 
 def scenario_hash(resolved: dict[str, Data], seed: int) -> str:
@@ -50,9 +53,22 @@ def scenario_hash(resolved: dict[str, Data], seed: int) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:HASH_DIGITS]
 
 
-def _model(built: Built) -> dict[str, Data]:
-    spec = built.loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
-    return {"name": built.plan.model.name, **spec}
+def _others(built: Built) -> dict[str, Data]:
+    """Return what else there is on the cluster; nothing where there is nothing."""
+    jobs: list[Data] = [{"name": job.name, "nodes": list(job.nodes), "scenario": _job(job)} for job in built.jobs]
+    background: list[Data] = [load.model_dump(mode="json", exclude_defaults=True) for load in built.scenario.spec.background]
+    others: dict[str, Data] = {"jobs": jobs, "background": background}
+    return {key: part for key, part in others.items() if part}
+
+
+def _job(job: Job) -> dict[str, Data]:
+    plan = job.planned.plan
+    return {"model": _model(job.planned.loaded, plan), "training": _training(plan), "strategy": _strategy(plan.strategy, len(job.nodes))}
+
+
+def _model(loaded: LoadedModel, plan: Plan) -> dict[str, Data]:
+    spec = loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
+    return {"name": plan.model.name, **spec}
 
 
 def _cluster(node: Node, fabric: Fabric, n_nodes: int) -> dict[str, Data]:
@@ -92,7 +108,7 @@ def _node(node: Node) -> dict[str, Data]:
 
 
 def _fabric(fabric: Fabric) -> dict[str, Data]:
-    return {
+    resolved: dict[str, Data] = {
         "topology": fabric.topology,
         "leaf": fabric.leaf.name,
         "spine": fabric.spine.name,
@@ -102,12 +118,27 @@ def _fabric(fabric: Fabric) -> dict[str, Data]:
         "core_oversubscription": fabric.core_oversubscription,
         "routing": fabric.routing,
         "cable_latency": exact_quantity(fabric.cable_latency_s, "s"),
+        "in_network_reduction": fabric.in_network_reduction,
     }
+    if fabric.routing == "ecmp":
+        resolved["seed"] = fabric.seed
+    if fabric.topology == "torus":
+        resolved["dimensions"] = list(fabric.dimensions)
+    if fabric.topology == "dragonfly":
+        resolved |= {"leaves_per_group": fabric.leaves_per_group, "global_links": fabric.global_links}
+    if fabric.link_bandwidth_bytes_per_s is not None:
+        resolved["link_bandwidth"] = exact_quantity(fabric.link_bandwidth_bytes_per_s, "B/s")
+    return resolved
 
 
-def _training(built: Built) -> dict[str, Data]:
-    training = built.plan.training
-    resolved: dict[str, Data] = {
+def _links(spec: ClusterSpec) -> dict[str, Data]:
+    links: list[Data] = [link.model_dump(mode="json", exclude_defaults=True) for link in spec.links]
+    return {"links": links} if links else {}
+
+
+def _training(plan: Plan) -> dict[str, Data]:
+    training = plan.training
+    return {
         "global_batch_size": training.global_batch_size,
         "micro_batch_size": training.micro_batch_size,
         "seq_length": training.seq_length,
@@ -118,13 +149,13 @@ def _training(built: Built) -> dict[str, Data]:
         "fused_gradient_accumulation": training.fused_gradient_accumulation,
         "kernels": training.kernels,
     }
-    if built.tokens is not None:
-        resolved["tokens"] = exact_quantity(built.tokens, "count")
-    return resolved
 
 
-def _strategy(strategy: Strategy) -> dict[str, Data]:
-    gradients = strategy.data_parallel
+def _tokens(built: Built) -> dict[str, Data]:
+    return {} if built.tokens is None else {"tokens": exact_quantity(built.tokens, "count")}
+
+
+def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
     return {
         "dp": strategy.dp,
         "tp": strategy.tp,
@@ -136,12 +167,7 @@ def _strategy(strategy: Strategy) -> dict[str, Data]:
         "virtual_stages": strategy.virtual_stages,
         "zero_stage": strategy.zero_stage,
         "recompute": strategy.recompute,
-        "data_parallel": {
-            "mode": gradients.mode,
-            "algorithm": gradients.algorithm,
-            "overlap": gradients.overlap,
-            "bucket": exact_quantity(gradients.bucket_bytes, "B"),
-        },
+        "data_parallel": _data_parallel(strategy.data_parallel, n_nodes),
         "overlap_p2p": strategy.overlap_p2p,
         "overlap_tp": strategy.overlap_tp,
         "shard_degree": "auto",
@@ -149,3 +175,22 @@ def _strategy(strategy: Strategy) -> dict[str, Data]:
         "expert_load": "balanced",
         "placement": list(strategy.placement),
     }
+
+
+def _data_parallel(gradients: DataParallel, n_nodes: int) -> dict[str, Data]:
+    resolved: dict[str, Data] = {
+        "mode": gradients.mode,
+        "algorithm": gradients.algorithm,
+        "overlap": gradients.overlap,
+        "bucket": exact_quantity(gradients.bucket_bytes, "B"),
+    }
+    service = gradients.service
+    if service is not None:
+        resolved |= {
+            "servers": len(service.hosts),
+            "placement": "dedicated" if service.hosts[0] >= n_nodes else "colocated",
+            "assignment": service.assignment,
+            "priority": service.priority,
+            "reduce_in_node": service.reduce_in_node,
+        }
+    return resolved

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Metrics
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.checks import evaluate_checks, metric_values
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.replaying import Neighbours
 from clustersim.scenario.resolve import resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
 from clustersim.scenario.simulate import simulate
@@ -46,7 +48,11 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
 
 def run_built(built: Built, *, seed: int = 0) -> Result:
     """Simulate one training step of a scenario that has been built."""
-    metrics, spans = simulate(built.plan, built.cluster, name=built.name, flags=built.flags)
+    neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
+    try:
+        metrics, spans = simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours)
+    except ScenarioError as error:
+        raise built.scenario.located(error) from error
     time_to_train_s = _time_to_train_s(built, metrics)
     resolved = resolved_scenario(built)
     return Result(

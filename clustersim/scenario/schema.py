@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StrictBool, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StrictBool, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from clustersim.documents.check import choices_hint
 from clustersim.hardware.schema import NodeChange
-from clustersim.strategy.plan import Dimension, Precision, Recompute
-from clustersim.units.fields import Bytes, Count, NonNegativeInt, PositiveInt, PositiveRatio, Seconds, UsdPerHour, UsdPerKilowattHour
+from clustersim.scenario.load_amount import LoadAmount
+from clustersim.scenario.number_list import Numbers
+from clustersim.strategy.plan import Assignment, Dimension, Precision, Priority, Recompute
+from clustersim.units.fields import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    NonNegativeInt,
+    PositiveInt,
+    PositiveRatio,
+    Seconds,
+    UsdPerHour,
+    UsdPerKilowattHour,
+)
 
 SCHEDULES: Final = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
-ALGORITHMS: Final = ("auto", "ring", "tree", "hierarchical", "nvls", "parameter_server")
 EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -40,6 +51,12 @@ def _check_expert_load(value: str) -> str:
 def _check_placement(value: Literal["auto"] | list[Dimension]) -> Literal["auto"] | list[Dimension]:
     if value != "auto" and sorted(value) != sorted(DIMENSIONS):
         raise _mistake("the placement does not name each of tp, cp, ep, dp and pp once", "such as [tp, cp, ep, dp, pp]")
+    return value
+
+
+def _check_some(value: list[str]) -> list[str]:
+    if not value:
+        raise _mistake("no link is named", "write such as [leaf0/up] or ['leaf*/down']")
     return value
 
 
@@ -87,11 +104,20 @@ class DataParallelSpec(Part):
     """How gradients meet."""
 
     mode: Literal["sync", "async", "ssp"] = "sync"
-    algorithm: Literal["auto", "ring", "tree", "hierarchical", "nvls", "parameter_server"] = "auto"
+    algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
+        Field(default="auto", description="All-reduce of the communication library, or parameter servers.")
+    )
     overlap: StrictBool = Field(default=True, description="Reduce buckets while the backward pass still runs.")
     bucket: Bytes = Field(default=25e6, gt=0, description="Gradient bytes that are reduced at once.")
-    servers: PositiveInt | None = Field(default=None, description="Parameter servers.")
-    placement: Literal["dedicated", "colocated"] | None = Field(default=None, description="Of the parameter servers.")
+    servers: PositiveInt | None = Field(default=None, description="Parameter servers; default: as many as nodes.")
+    placement: Literal["dedicated", "colocated"] | None = Field(
+        default=None, description="Parameter servers on hosts of their own or, as they are if left out, on those of the nodes."
+    )
+    assignment: Assignment | None = Field(default=None, description="Of parameters to servers; default: key_ranges.")
+    priority: Priority | None = Field(default=None, description="Pull layers as the forward pass needs them (default), or all at once.")
+    reduce_in_node: StrictBool | None = Field(
+        default=None, description="Accelerators of a node add up before they push to parameter servers; default: true."
+    )
     staleness: NonNegativeInt | None = None
     backup_workers: NonNegativeInt | None = None
 
@@ -140,14 +166,58 @@ class ReliabilitySpec(Part):
     restart: Seconds | None = None
 
 
+class LinkSpec(Part):
+    """What is different about the links between two parts of the cluster."""
+
+    between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
+    bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
+    fraction: Annotated[float, Field(strict=True, allow_inf_nan=False)] | None = Field(default=None, description="Share that is left.")
+    latency: Seconds | None = None
+    state: Literal["up", "down"] = "up"
+    half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
+    direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
+
+    @model_validator(mode="after")
+    def _check_says_something(self) -> LinkSpec:
+        if self.model_fields_set <= {"between", "direction"}:
+            raise _mistake("the links stay as they are", "add bandwidth, fraction, latency, half_duplex: true or state: down")
+        return self
+
+
 class ClusterSpec(NodeChange):
     """Nodes of one kind on one fabric: a shipped cluster or node, with any of its parts changed in place."""
 
     name: str | None = Field(default=None, description="A shipped cluster; see `clustersim show clusters`.")
     node: str | NodeChange | None = Field(default=None, description="A shipped node, or one described in full.")
     nodes: PositiveInt | None = Field(default=None, description="Servers; a shipped cluster brings its own number.")
-    links: list[dict[str, JsonValue]] = Field(default=[])
+    links: list[LinkSpec] = Field(default=[], description="Links that are not as built.")
     stragglers: list[dict[str, JsonValue]] = Field(default=[])
+
+
+class JobSpec(Part):
+    """Another job, which repeats its step on nodes of its own for as long as that of the scenario lasts."""
+
+    scenario: str | dict[str, JsonValue] = Field(
+        description="A shipped name, a path, or a mapping with model, training and strategy; its cluster is not used."
+    )
+    nodes: Annotated[PositiveInt | Numbers, Field(union_mode="left_to_right")] = Field(
+        description="How many, taken from the last; or which, such as [8-15] or '1,3,5,7'."
+    )
+    name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Default: that of its scenario.")
+
+
+class BackgroundSpec(Part):
+    """A load that shares links with the job, on each of them by itself."""
+
+    links: Annotated[list[str], AfterValidator(_check_some)] = Field(
+        description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
+    )
+    load: LoadAmount = Field(description="What it takes at most: a rate, or a share of each link's bandwidth.")
+    flows: PositiveInt = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
+    name: str | None = Field(default=None, min_length=1, max_length=100, description="Default: background.")
+    start: Seconds = Field(default=0.0, description="Of the first burst.")
+    period: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="From burst to burst; default: one without end.")
+    burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="How long a burst lasts; less than the period.")
 
 
 class ScenarioSpec(Part):
@@ -164,8 +234,8 @@ class ScenarioSpec(Part):
     cost: CostSpec | None = None
     reliability: ReliabilitySpec | None = None
     checks: list[str] = Field(default=[], description="Conditions such as 'memory_fraction <= 0.92'; one that is false gives exit code 1.")
-    jobs: list[dict[str, JsonValue]] = []
-    background: list[dict[str, JsonValue]] = []
+    jobs: list[JobSpec] = Field(default=[], description="Further jobs on nodes of the same cluster.")
+    background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links.")
 
 
 def scenario_json_schema() -> dict[str, JsonValue]:

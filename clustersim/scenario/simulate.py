@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from clustersim.collectives.protocols import MEASURED
 from clustersim.engine.collection import collection_paused
-from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.provenance import UNSEEN
-from clustersim.kernels.model import KernelModel
-from clustersim.report.measure import breakdown, tier_use
+from clustersim.report.measure import breakdown, busiest_links, tier_use
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
+from clustersim.scenario.replaying import Neighbours, replay_plan
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
@@ -25,30 +24,33 @@ SCHEMA_VERSION = 1
 TERA = 1e12
 N_NAMED = 3
 """Groups that a flag names."""
-ATTENTION_PRECISION = {"fp8": "bf16"}
-"""Fused attention stays in 16 bits when the matrix products run in fp8."""
 
 
-def simulate(plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag]) -> tuple[Metrics, Timeline]:
+def simulate(
+    plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag], neighbours: Neighbours | None = None
+) -> tuple[Metrics, Timeline]:
     """Return the metrics and the timeline of one training step.
 
     Parameters
     ----------
     plan
-        What is trained and how it is spread; as many ranks as the cluster has.
+        What is trained and how it is spread; as many ranks as its nodes have.
     name
         Of the scenario, for the result.
     flags
         What has been assumed so far; what the simulation assumes is added to it.
+    neighbours
+        What else there is on the cluster.
     """
     calibration = calibration_for(cluster.node.accelerator)
-    machine = Machine(cluster=cluster, kernels=_kernel_model(plan, cluster, calibration), calibration=calibration)
     with collection_paused():
-        timeline, uneven = replay(lower(plan), machine)
+        replayed = replay_plan(plan, cluster, calibration, neighbours)
+        timeline = replayed.timeline
         parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
-    assumed = (*_calibration_flags(calibration), *_model_flags(plan))
-    all_flags = [*flags, *assumed, *_uneven_flags(uneven)]
-    step_s, n_ranks, strategy = timeline.step_time_s, cluster.n_ranks, plan.strategy
+    assumed = (*calibration_flags(calibration), *_model_flags(plan))
+    chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
+    all_flags = [*flags, *assumed, *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
+    step_s, n_ranks, strategy = timeline.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = cluster.node.accelerator.peak_flops_per_s[plan.training.precision] * n_ranks
     model, hardware = model_flops(plan), hardware_flops(plan)
     tokens_per_s = plan.training.global_batch_size * plan.training.seq_length / step_s
@@ -72,6 +74,10 @@ def simulate(plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag]) 
         bubble_fraction=parts.bubble / step_s,
         memory=memory_report(plan, cluster),
         links=tier_use(timeline, _links_per_tier(cluster)),
+        busiest_links=busiest_links(timeline),
+        collectives=timeline.collectives,
+        step_time_alone_s=replayed.alone_s,
+        jobs=replayed.jobs,
         engine=timeline.engine,
         flags=tuple(all_flags),
     )
@@ -99,19 +105,14 @@ def _stage(plan: Plan, stage: int) -> StageMemory:
     )
 
 
-def _kernel_model(plan: Plan, cluster: Cluster, calibration: Calibration) -> KernelModel:
-    precision = plan.training.precision
-    attention = ATTENTION_PRECISION.get(precision, precision)
-    return KernelModel(accelerator=cluster.node.accelerator, calibration=calibration, precision=precision, attention_precision=attention)
-
-
 def _links_per_tier(cluster: Cluster) -> dict[str, tuple[int, float]]:
     counts = np.bincount(cluster.tier_index, minlength=len(TIERS))
     sums = np.bincount(cluster.tier_index, weights=cluster.bandwidth_bytes_per_s, minlength=len(TIERS))
     return {tier: (int(counts[index]), float(sums[index])) for index, tier in enumerate(TIERS)}
 
 
-def _calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
+def calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
+    """Return what a result with these constants must say."""
     flags = [Flag(code=code, message=message) for code, message in calibration.notes]
     unseen = [f"{calibration.name}.{cover}" for source in calibration.sources if source.url in UNSEEN for cover in source.covers]
     if unseen:
@@ -124,12 +125,24 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products; casts and scaling factors cost nothing here"))
-    if plan.n_ranks > 1:
-        message = "every collective is a ring; libraries take trees and in-switch reductions where those are faster"
-        flags.append(Flag(code="ring_collectives", message=message))
     if (strategy.data_parallel.overlap and strategy.dp > 1) or (strategy.overlap_tp and strategy.tp > 1):
         flags.append(Flag(code="no_interference", message="computation is not slowed by communication that runs beside it"))
     return tuple(flags)
+
+
+def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:
+    """Return what a result must say about the algorithms of its collectives."""
+    guessed = sorted(set(algorithms) - set(MEASURED))
+    if not guessed:
+        return ()
+    message = f"no measurements of {', '.join(guessed)}; start, hops and ramp-up are those of related algorithms"
+    return (Flag(code="uncalibrated_algorithm", message=message),)
+
+
+def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, ...]:
+    jobs = neighbours.jobs if neighbours else ()
+    too_large = [job.name for job in jobs if not memory_report(job.planned.plan, cluster).fits]
+    return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
 
 
 def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:

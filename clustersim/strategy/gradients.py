@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import ceil, fsum
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Compute, Group, Phase, Work
 from clustersim.strategy.mesh import Mesh
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy, Training
 from clustersim.strategy.shard import ELEMENT_BYTES, local_shape, numerics
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import Stream
@@ -43,27 +45,47 @@ def layers_per_bucket(plan: Plan) -> int:
     return max(1, int(plan.strategy.data_parallel.bucket_bytes // layer_gradient_bytes(plan)))
 
 
+def layer_slices(plan: Plan, n_layers: int) -> tuple[tuple[int, int], ...]:
+    """Return first and last layer, the last one excluded, of slices of as many layers as fill a bucket, evenly, in forward order."""
+    count = max(1, n_layers // layers_per_bucket(plan))
+    return tuple(pairwise(n_layers * number // count for number in range(count + 1)))
+
+
 def layer_gradient_bytes(plan: Plan) -> float:
     """Return the bytes of one layer's gradients on one rank."""
     number = numerics(plan)
     return fsum(operator.parameters for operator in layer_operators(plan.model, local_shape(plan), number)) * number.gradient_bytes
 
 
+def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
+    """Return what the algorithm of data parallelism performs: the reduction of gradients, and where weights are sharded their gathering."""
+    return ("all_reduce",) if strategy.zero_stage == 0 else ("reduce_scatter", "all_gather")
+
+
 def gradient_collective(plan: Plan, group: Group, size_bytes: float) -> Collective:
     """Return the reduction of gradients: an all-reduce, or with sharded optimizer states a reduce-scatter."""
-    op = "all_reduce" if plan.strategy.zero_stage == 0 else "reduce_scatter"
-    pieces = max(1, ceil(size_bytes / plan.strategy.data_parallel.bucket_bytes))
-    return Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
+    gradients = plan.strategy.data_parallel
+    op = gradient_operations(plan.strategy)[0]
+    return Collective(op=op, group=group, bytes=size_bytes, pieces=n_buckets(plan, size_bytes), algorithm=gradients.algorithm)
+
+
+def n_buckets(plan: Plan, size_bytes: float) -> int:
+    """Return how many buckets so many bytes fill, at least one."""
+    return max(1, ceil(size_bytes / plan.strategy.data_parallel.bucket_bytes))
+
+
+def update_bytes(training: Training) -> float:
+    """Return what updating one parameter reads and writes: gradient, weight and moments, and the copy of a weight in 16 bits."""
+    narrow = ELEMENT_BYTES[training.precision] < FP32_BYTES
+    copy_bytes = COPY_BACK_BYTES + ELEMENT_BYTES[training.precision] if narrow else 0.0
+    return UPDATE_BYTES[training.optimizer] + copy_bytes + (UNSCALE_BYTES if training.precision == "fp16" else 0.0)
 
 
 def optimizer_update(plan: Plan, parameters: float) -> Compute:
     """Return clipping and update of the parameters of one rank, ZeRO's shard of them where they are sharded."""
     training, strategy = plan.training, plan.strategy
     shard = parameters / (strategy.dp * strategy.cp if strategy.zero_stage else 1)
-    narrow = ELEMENT_BYTES[training.precision] < FP32_BYTES
-    per_parameter = NORM_READ_BYTES + CLIP_BYTES + UPDATE_BYTES[training.optimizer]
-    per_parameter += UNSCALE_BYTES if training.precision == "fp16" else 0.0
-    per_parameter += COPY_BACK_BYTES + ELEMENT_BYTES[training.precision] if narrow else 0.0
+    per_parameter = NORM_READ_BYTES + CLIP_BYTES + update_bytes(training)
     traffic_bytes = shard * per_parameter + parameters * ZERO_BYTES / (strategy.dp * strategy.cp if strategy.zero_stage >= 2 else 1)
     phase: Phase = "optimizer"
     work = Work(name="update", phase=phase, kernels=(Stream(traffic_bytes, launches=8),))

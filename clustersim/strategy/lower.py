@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
-from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_collective, gradient_group, layers_per_bucket, optimizer_update
+from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_collective, gradient_group, layer_slices, optimizer_update
 from clustersim.strategy.memory import chunk_parameters, stage_parameters
 from clustersim.strategy.mesh import Mesh, place
+from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Pipeline, compute_lane
 from clustersim.strategy.plan import Plan
@@ -43,12 +43,15 @@ def lower(plan: Plan) -> Program:
     The order of passes comes from the schedule. A pass waits for what it receives and, unless the plan overlaps
     point-to-point transfers, for what its stage has sent. Buckets of gradients follow the last backward pass of a chunk; then
     come the gradient of a shared embedding, the norm over all ranks of the model, the update, and with sharded optimizer states
-    the gathering of the new weights.
+    the gathering of the new weights. With parameter servers there is none of that: see ``lower_served_step``.
     """
     mesh, strategy = place(plan.strategy), plan.strategy
     lowering = _Lowering(plan=plan, mesh=mesh)
     for stage in range(strategy.pp):
         lowering.add_host(stage)
+    if strategy.data_parallel.service is not None:
+        lower_served_step(lowering.builder, plan, mesh, strategy.data_parallel.service)
+        return lowering.builder.build(rank_classes(mesh))
     if strategy.zero_stage >= 2:
         lower_sharded_passes(lowering.builder, plan, mesh)
     else:
@@ -116,7 +119,8 @@ class _Lowering:
         self.builder.add(update, optimizer_update(plan, parameters), [compute_lane(stage)], after=self.builder.last(lane))
         if plan.strategy.zero_stage in (1, 2) and plan.strategy.dp * plan.strategy.cp > 1:
             size_bytes = parameters * numerics(plan).element_bytes
-            collective = Collective(op="all_gather", group=gradient_group(self.mesh, stage), bytes=size_bytes)
+            algorithm = plan.strategy.data_parallel.algorithm
+            collective = Collective(op="all_gather", group=gradient_group(self.mesh, stage), bytes=size_bytes, algorithm=algorithm)
             self.builder.add(("weights", stage), Communicate(name="gather weights", collective=collective), [lane], after=[update])
 
     def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> None:
@@ -144,9 +148,7 @@ class _Lowering:
 
     def _buckets(self, passes: ChunkPasses, chunk: ModelChunk, receive: tuple[Block, ...]) -> tuple[Compute, ...]:
         """Return a backward pass in pieces of as many layers as fill a bucket, evenly, last layers first."""
-        n_buckets = max(1, chunk.n_layers // layers_per_bucket(self.plan))
-        edges = [chunk.n_layers * number // n_buckets for number in range(n_buckets, -1, -1)]
-        slices = [passes.backward_slice(chunk, start, stop) for stop, start in pairwise(edges)]
+        slices = [passes.backward_slice(chunk, start, stop) for start, stop in reversed(layer_slices(self.plan, chunk.n_layers))]
         return tuple(_compute("B", (receive if number == 0 else ()) + blocks) for number, blocks in enumerate(slices))
 
     def _add_gradients(self, stage: int, parameters: float, *, after: Key) -> None:

@@ -102,7 +102,8 @@ def stage_memory(plan: Plan, stage: int) -> StageHolds:
     """Return the peak memory of one rank of a stage.
 
     ZeRO divides optimizer state (1), gradients (2) and parameters (3) by the data-parallel degree; with 3, two gathered layers are
-    in use at a time. Activations are those of the micro-batches that the schedule keeps in flight.
+    in use at a time. Parameter servers keep all optimizer state. Activations are those of the micro-batches that the schedule keeps in
+    flight.
     """
     strategy, number = plan.strategy, numerics(plan)
     parameters = stage_parameters(plan, stage)
@@ -113,10 +114,11 @@ def stage_memory(plan: Plan, stage: int) -> StageHolds:
     shards = strategy.dp * strategy.cp
     layer_bytes = _count(layer_operators(plan.model, local_shape(plan), number)) * number.element_bytes
     gathered = 2.0 * layer_bytes if strategy.zero_stage == 3 else 0.0
+    states_bytes = 0.0 if strategy.data_parallel.service else optimizer_bytes_per_parameter(plan)
     return StageHolds(
         parameters_bytes=parameters * number.element_bytes / (shards if strategy.zero_stage == 3 else 1),
         gradients_bytes=parameters * number.gradient_bytes / (shards if strategy.zero_stage >= 2 else 1),
-        optimizer_bytes=parameters * optimizer_bytes_per_parameter(plan) / (shards if strategy.zero_stage >= 1 else 1),
+        optimizer_bytes=parameters * states_bytes / (shards if strategy.zero_stage >= 1 else 1),
         activations_bytes=in_flight + whole - kept,
         buffers_bytes=FRAMEWORK_BYTES + gathered,
     )

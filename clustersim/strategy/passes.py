@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clustersim.program.tasks import Block, Collective, CollectiveOp, Group, Item, Overlapped, Phase, Work
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
@@ -43,10 +44,14 @@ class ChunkPasses:
 
     def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the forward pass of a whole chunk."""
-        blocks = [Block(name="layer", body=self.layer_forward(), repeat=chunk.n_layers)]
-        if chunk.first:
+        return self.forward_slice(chunk, 0, chunk.n_layers)
+
+    def forward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
+        """Return the part of the forward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
+        blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)]
+        if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
-        if chunk.last:
+        if chunk.last and stop == chunk.n_layers:
             blocks.append(Block(name="head", body=self.head_forward()))
         return tuple(blocks)
 

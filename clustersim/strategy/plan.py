@@ -10,6 +10,8 @@ from clustersim.workload.transformer import Transformer
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Recompute = Literal["none", "selective", "full"]
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
+Assignment = Literal["key_ranges", "round_robin", "greedy"]
+Priority = Literal["layers", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +33,31 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterService:
+    """Parameter servers: hosts that keep the parameters, and how workers reach them."""
+
+    hosts: tuple[int, ...]
+    """The nodes' own come first, then dedicated ones."""
+    assignment: Assignment
+    """Every tensor in even parts on all servers; or whole tensors, on one server after the other or on the one that has least."""
+    priority: Priority
+    """Pull the layers one after the other, in the order in which the forward pass needs them; or all at once."""
+    reduce_in_node: bool
+    """The accelerators of a node add up their gradients first, and each pushes a part of the sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataParallel:
     """How gradients meet."""
 
     mode: Literal["sync"]
-    algorithm: Literal["auto", "ring"]
+    algorithm: str
+    """``auto``, the name of an algorithm of the communication library, or ``parameter_server``."""
     overlap: bool
     """True where buckets are reduced while the backward pass still runs."""
     bucket_bytes: float
+    service: ParameterService | None = None
+    """For ``parameter_server``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, fsum
+from math import fsum
 
+from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Collective, CollectiveOp, Communicate, Compute, Group, Lane
-from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_group
+from clustersim.program.tasks import COMPUTE_STREAM, Collective, Communicate, Compute, Group, Lane
+from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_group, n_buckets
 from clustersim.strategy.memory import chunk_parameters
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.passes import ChunkPasses
@@ -109,8 +110,8 @@ class _Sharded:
         ends = chunk_parameters(self.plan, self.chunk) - self.chunk.n_layers * fsum(weights)
         number_bytes = shapes[2].element_bytes if op == "all_gather" else shapes[2].gradient_bytes
         size_bytes = (fsum(weights) + (ends / min(2, self.chunk.n_layers) if at_end else 0.0)) * number_bytes
-        buckets = max(1, ceil(size_bytes / self.plan.strategy.data_parallel.bucket_bytes))
         # Weights are gathered parameter by parameter; gradients travel in buckets, of which a layer fills at least one.
-        pieces = len(weights) if op == "all_gather" else buckets
+        pieces = len(weights) if op == "all_gather" else n_buckets(self.plan, size_bytes)
         name = "gather weights" if op == "all_gather" else "gradients"
-        return Communicate(name=name, collective=Collective(op=op, group=self.group, bytes=size_bytes, pieces=pieces))
+        algorithm = self.plan.strategy.data_parallel.algorithm
+        return Communicate(name=name, collective=Collective(op=op, group=self.group, bytes=size_bytes, pieces=pieces, algorithm=algorithm))

@@ -19,10 +19,8 @@ LATER = [
     ("strategy.schedule=mine.csv", "'mine.csv' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
     ("strategy.data_parallel.mode=async", "'async' is not available in this version", "use 'sync', or leave the key out"),
     ("strategy.data_parallel.mode=ssp", "'ssp' is not available in this version", "use 'sync', or leave the key out"),
-    ("strategy.data_parallel.algorithm=tree", "'tree' is not available in this version", "use 'auto' or 'ring'"),
-    ("strategy.data_parallel.algorithm=parameter_server", "'parameter_server' is not available in this version", "use 'auto' or 'ring'"),
-    ("strategy.data_parallel.servers=4", "4 is not available in this version", "leave the key out"),
     ("strategy.data_parallel.staleness=3", "3 is not available in this version", "use 0, or leave the key out"),
+    ("strategy.data_parallel.backup_workers=1", "1 is not available in this version", "use 0, or leave the key out"),
     ("strategy.shard_degree=8", "8 is not available in this version", "use 'auto', or leave the key out"),
     ("strategy.offload=[optimizer]", "what is asked for is not available in this version", "use an empty list, or leave the key out"),
     ("strategy.expert_load=zipf", "'zipf' is not available in this version", "use 'balanced', or leave the key out"),
@@ -32,9 +30,6 @@ LATER = [
         "what is asked for is not available in this version",
         "use an empty list, or leave the key out",
     ),
-    ("cluster.links=[{state: down}]", "what is asked for is not available in this version", "use an empty list, or leave the key out"),
-    ("jobs=[{name: other}]", "what is asked for is not available in this version", "use an empty list, or leave the key out"),
-    ("background=[{load: 0.3}]", "what is asked for is not available in this version", "use an empty list, or leave the key out"),
 ]
 
 

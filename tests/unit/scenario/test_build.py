@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clustersim.documents.spots import Data
@@ -187,15 +188,86 @@ def test_a_shipped_node_can_be_changed_in_place() -> None:
     assert (cluster.n_ranks, cluster.fabric.topology) == (16, "leaf_spine")
 
 
-def test_hashed_routing_is_simulated_as_adaptive_and_flagged() -> None:
-    made = built("cluster.fabric={routing: ecmp}")
+def test_hashed_routing_lays_uplinks_one_by_one_and_needs_no_flag() -> None:
+    made = built("cluster.fabric={topology: leaf_spine, nodes_per_leaf: 1, routing: ecmp, seed: 5}")
 
-    assert "adaptive_routing" in [flag.code for flag in made.flags]
-    assert (made.fabric.routing, made.cluster.fabric.routing) == ("ecmp", "adaptive")
+    assert [flag.code for flag in made.flags] == [flag.code for flag in built().flags]
+    assert (made.cluster.fabric.routing, made.cluster.fabric.seed) == ("ecmp", 5)
+    assert "leaf1/spine0/up1" in {link.name for link in made.cluster.links}
 
 
-def test_routing_is_not_flagged_where_nothing_is_routed() -> None:
-    assert codes("cluster.fabric={routing: ecmp}", "cluster.nodes=1") == []
+@pytest.mark.parametrize(
+    ("fabric", "n_leaves"),
+    [("{topology: torus, dimensions: [2, 1]}", 2), ("{topology: dragonfly, nodes_per_leaf: 1, leaves_per_group: 2, global_links: 1}", 2)],
+)
+def test_a_fabric_without_spines_is_described_by_its_own_keys(fabric: str, n_leaves: int) -> None:
+    assert built(f"cluster.fabric={fabric}").cluster.n_leaves == n_leaves
+
+
+def test_the_links_of_a_fabric_without_spines_can_be_given_their_bandwidth() -> None:
+    cluster = built("cluster.fabric={topology: torus, dimensions: [2, 1], link_bandwidth: 7 GB/s}").cluster
+
+    assert {link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "leaf"} == {7e9}
+
+
+def test_links_are_changed_as_the_scenario_says() -> None:
+    links: list[Data] = [
+        {"between": ["node0/nic0", "leaf0"], "bandwidth": "100 Gbit/s", "latency": "5 us"},
+        {"between": ["node1/nic[0-3]", "leaf*"], "fraction": 0.5, "direction": "forward"},
+        {"between": ["node0/gpu0", "domain0/nvswitch"], "half_duplex": True},
+        {"between": ["node1/nic7", "leaf7"], "state": "down"},
+    ]
+    cluster = built(cluster={"node": "dgx-h100", "nodes": 2, "links": links}).cluster
+    whole = {link.name: link for link in built(cluster={"node": "dgx-h100", "nodes": 2}).cluster.links}
+    changed = {link.name: link for link in cluster.links}
+
+    assert (changed["node0/nic0/rx"].bandwidth_bytes_per_s, changed["node0/nic0/rx"].latency_s) == (12.5e9, 5e-6)
+    assert changed["node1/nic3/tx"].bandwidth_bytes_per_s == whole["node1/nic3/tx"].bandwidth_bytes_per_s / 2
+    assert changed["node1/nic3/rx"] == whole["node1/nic3/rx"]
+    assert cluster.works is not None
+    assert [cluster.link_name(int(link)) for link in np.flatnonzero(~cluster.works)] == ["node1/nic7/tx", "node1/nic7/rx"]
+    assert cluster.shared is not None
+
+
+@pytest.mark.parametrize(
+    ("link", "field", "message"),
+    [
+        ({"between": ["node0/nic0"]}, "cluster.links.0.between.1", "'1' is missing"),
+        ({"between": ["node0/nic0", "leaf0"]}, "cluster.links.0", "the links stay as they are"),
+        ({"between": ["node0/nic0", "leaf0"], "bandwith": "1 GB/s"}, "cluster.links.0.bandwith", "unknown field 'bandwith'"),
+        ({"between": ["leaf0", "leaf0"], "state": "down"}, "cluster.links.0.between", "'leaf0' stands at both ends"),
+        ({"between": ["node0/nic0", "leaf0"], "bandwidth": "0 GB/s"}, "cluster.links.0.bandwidth", "a link cannot have 0 B/s"),
+        ({"between": ["node0/nic0", "leaf0"], "fraction": 0}, "cluster.links.0.fraction", "0 is not a share of a bandwidth"),
+        ({"between": ["node0/nic0", "leaf0"], "latency": "-1 us"}, "cluster.links.0.latency", None),
+        ({"between": ["node0/nic0", "leaf0"], "state": "dwon"}, "cluster.links.0.state", "'dwon' is not one of up, down"),
+        ({"between": ["node9/nic0", "leaf0"], "state": "down"}, "cluster.links.0.between.0", "there is no 'node9'"),
+        (
+            {"between": ["node1/nic*", "leaf*"], "state": "down"},
+            "cluster.links.0",
+            "ranks 8-15 cannot reach ranks 0-7: no way is left with the links down between node1/nic* and leaf*",
+        ),
+    ],
+)
+def test_a_change_of_links_that_makes_no_sense_is_refused_at_its_key(link: dict[str, Data], field: str, message: str | None) -> None:
+    error = refusal(cluster={"node": "dgx-h100", "nodes": 2, "links": [link]})
+
+    assert error.field == field
+    assert message is None or error.message == message
+    assert error.hint
+
+
+def test_a_cut_has_the_place_of_the_link_that_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    text = TEXT.replace("cluster:\n", "cluster:\n  links:\n    - between: [node1/nic*, leaf*]\n      state: down\n")
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ScenarioError) as caught:
+        build(load_scenario(path))
+
+    place = caught.value.place
+    assert place is not None
+    assert place.line is not None
+    assert text.splitlines()[place.line - 1] == "    - between: [node1/nic*, leaf*]"
 
 
 INLINE: dict[str, Data] = {

@@ -17,10 +17,30 @@ from tests.unit.scenario.test_build import INLINE
 
 SOURCES: list[dict[str, Data]] = [
     small(),
-    small(cluster={"name": "superpod-h100", "nodes": 4, "fabric": {"oversubscription": 2.5, "routing": "ecmp"}}),
+    small(
+        cluster={"name": "superpod-h100", "nodes": 4, "fabric": {"oversubscription": 2.5, "routing": "ecmp", "in_network_reduction": True}}
+    ),
+    small(cluster={"node": "dgx-h100", "nodes": 2, "fabric": {"topology": "torus", "dimensions": [2], "link_bandwidth": "3 GB/s"}}),
+    small(
+        cluster={
+            "node": "dgx-h100",
+            "nodes": 2,
+            "fabric": {
+                "topology": "dragonfly",
+                "nodes_per_leaf": 1,
+                "leaves_per_group": 2,
+                "global_links": 1,
+                "routing": "ecmp",
+                "seed": 9,
+            },
+            "links": [{"between": ["node1/nic*", "group0/*"], "fraction": 0.1, "latency": "7 us"}],
+        }
+    ),
     small(cluster={"node": INLINE, "nodes": 2}),
     small(cluster={"node": "pcie-l40s", "nodes": 2, "nics": {"bandwidth": "123.4 Gbit/s"}}),
     small(cost={"gpu_hour": "2.50 USD"}, reliability={"restart": "8 min"}, checks=["mfu >= 0.1"]),
+    small(strategy={"tp": 2, "data_parallel": {"algorithm": "parameter_server", "servers": 3, "placement": "dedicated"}}),
+    small(strategy={"data_parallel": {"algorithm": "parameter_server", "servers": 1, "assignment": "greedy", "priority": "none"}}),
     small(
         training={"global_batch_size": 64, "tokens": "1.5T"},
         strategy={"dp": 4, "tp": 2, "pp": 2, "data_parallel": {"bucket": "33333333 B"}},
@@ -40,9 +60,9 @@ def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: di
     second = build(load_scenario(parse_document(yaml_text(resolved), "resolved.yaml").data))
 
     assert second.plan == first.plan
-    assert (second.cluster.n_nodes, second.fabric, second.cluster.node.name) == (
+    assert (second.cluster.n_nodes, second.cluster.fabric, second.cluster.node.name) == (
         first.cluster.n_nodes,
-        first.fabric,
+        first.cluster.fabric,
         first.cluster.node.name,
     )
     assert second.cluster.bandwidth_bytes_per_s.tolist() == first.cluster.bandwidth_bytes_per_s.tolist()
@@ -59,6 +79,16 @@ def test_every_default_is_written_out() -> None:
         4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB"}
     )  # fmt: skip
     assert (training["seq_length"], training["gradient_precision"]) == (256, "fp32")
+
+
+def test_parameter_servers_are_written_out() -> None:
+    resolved = resolved_scenario(built(strategy={"tp": 2, "data_parallel": {"algorithm": "parameter_server"}}))["strategy"]
+
+    assert isinstance(resolved, dict)
+    assert resolved["data_parallel"] == {
+        "mode": "sync", "algorithm": "parameter_server", "overlap": True, "bucket": "25 MB", "servers": 2,
+        "placement": "colocated", "assignment": "key_ranges", "priority": "layers", "reduce_in_node": True,
+    }  # fmt: skip
 
 
 def test_quantities_are_text_with_units() -> None:
@@ -89,6 +119,7 @@ def test_how_a_scenario_is_written_does_not_change_its_hash(source: dict[str, Da
     "override",
     ["name=other", "model.num_hidden_layers=16", "cluster.nodes=4", "cluster.accelerator=a100-sxm4-80g", "cluster.nics.latency=1 us",
      "training.global_batch_size=64", "training.attention=unfused", "strategy.recompute=full", "strategy.data_parallel.bucket=26 MB",
+     "strategy.data_parallel.algorithm=tree",
      "cluster.fabric.oversubscription=2", "checks=[mfu > 0]", "training.tokens=1T"],
 )  # fmt: skip
 def test_what_a_scenario_means_changes_its_hash(override: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from clustersim.collectives import ALGORITHMS
 from clustersim.documents.spots import Data
 from clustersim.scenario.load import load_scenario
-from clustersim.scenario.schema import ScenarioSpec, scenario_json_schema
+from clustersim.scenario.schema import DataParallelSpec, ScenarioSpec, scenario_json_schema
 from tests.unit.scenario.samples import refusal, small
 
 
@@ -90,6 +93,12 @@ def test_the_whole_promise_is_accepted_where_it_asks_for_nothing() -> None:
     assert spec.strategy.data_parallel.bucket == 25e6
     assert spec.reliability is not None
     assert spec.reliability.checkpoint_every == 1800.0
+
+
+def test_every_all_reduce_of_the_library_can_be_named() -> None:
+    names = get_args(DataParallelSpec.model_fields["algorithm"].annotation)
+
+    assert names == ("auto", *ALGORITHMS["all_reduce"], "parameter_server")
 
 
 def test_the_json_schema_knows_every_key_of_the_models() -> None:

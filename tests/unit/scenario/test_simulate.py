@@ -11,7 +11,7 @@ import pytest
 from clustersim.hardware.catalog import load_node
 from clustersim.report.measure import breakdown
 from clustersim.report.metrics import Flag, Metrics
-from clustersim.scenario.simulate import memory_report, simulate
+from clustersim.scenario.simulate import algorithm_flags, memory_report, simulate
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.memory import stage_memory
 from clustersim.strategy.plan import Plan, Recompute
@@ -124,7 +124,7 @@ def test_equal_runs_are_equal_but_for_their_wall_time(plan: Plan) -> None:
 def test_every_tier_that_the_cluster_has_is_reported_and_none_is_overbooked() -> None:
     metrics = metrics_of(PLAN)
 
-    assert [use.tier for use in metrics.links] == ["nvlink", "pcie", "socket", "nic", "leaf"]
+    assert [use.tier for use in metrics.links] == ["nvlink", "pcie", "socket", "nic", "leaf", "memory"]
     for use in metrics.links:
         assert 0.0 <= use.mean_utilisation <= use.peak_utilisation <= 1.0
 
@@ -142,8 +142,9 @@ def test_the_links_of_a_node_carry_what_the_collectives_move() -> None:
 
     carried = {use.tier: use.bytes for use in metrics.links}["nvlink"]
 
-    # Each of 8 ranks sends 2 (n - 1) / n S over its way up, and as much comes down.
-    assert carried == pytest.approx(8 * 2 * (2 * 7 / 8 * gradients_bytes), rel=1e-9)
+    # Each of 8 ranks sends 2 (n - 1) / n S over its way up, and as much comes down; of 128 bytes 8 are a flag.
+    assert {(choice.algorithm, choice.protocol) for choice in metrics.collectives} == {("ring", "ll128")}
+    assert carried == pytest.approx(8 * 2 * (2 * 7 / 8 * gradients_bytes) * 128 / 120, rel=1e-9)
 
 
 def test_sends_that_overlap_do_not_count_as_exposed() -> None:
@@ -214,7 +215,7 @@ def test_a_measured_accelerator_is_not_flagged_and_a_borrowed_or_related_one_is(
     plan = make_plan(dp=8, precision="fp16")
 
     assert not {"borrowed_calibration", "related_calibration"} & set(codes(metrics_of(plan)))
-    assert "borrowed_calibration" in codes(metrics_of(plan, "dgx1-v100-16g"))
+    assert "borrowed_calibration" in codes(metrics_of(plan, "dgx1-p100"))
     assert "related_calibration" in codes(metrics_of(plan, "hgx-a800"))
 
 
@@ -236,8 +237,18 @@ def test_communication_beside_computation_says_that_nobody_is_slowed(changes: di
     assert ("no_interference" in codes(metrics_of(make_plan(**changes)))) is flagged
 
 
-def test_a_run_with_collectives_says_that_all_of_them_are_rings() -> None:
-    assert "ring_collectives" in codes(metrics_of(make_plan(dp=8)))
+def test_algorithms_that_nobody_measured_are_named() -> None:
+    (flag,) = algorithm_flags(["ring", "pat", "nvls", "hierarchical", "pat"])
+
+    assert flag.code == "uncalibrated_algorithm"
+    assert "no measurements of hierarchical, pat;" in flag.message
+
+
+def test_a_run_with_collectives_that_were_measured_has_no_algorithm_to_name() -> None:
+    metrics = metrics_of(make_plan(dp=8))
+
+    assert {choice.algorithm for choice in metrics.collectives} == {"ring"}
+    assert "uncalibrated_algorithm" not in codes(metrics)
 
 
 def test_constants_that_nobody_measured_are_named() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.program.tasks import Compute
+from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.gradients import (
     gradient_collective,
     gradient_group,
+    gradient_operations,
     layer_gradient_bytes,
+    layer_slices,
     layers_per_bucket,
     optimizer_update,
 )
+from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.workload.operators import Stream
@@ -45,11 +48,42 @@ def test_a_bucket_holds_whole_layers_and_at_least_one(layers: float, fit: int) -
     assert layers_per_bucket(make_plan(bucket_bytes=layers * LAYER_BYTES)) == fit
 
 
+@pytest.mark.parametrize(
+    ("layers", "slices"),
+    [
+        (100.0, [(0, 16)]),
+        (8.0, [(0, 8), (8, 16)]),
+        (5.0, [(0, 5), (5, 10), (10, 16)]),
+        (0.5, [(layer, layer + 1) for layer in range(16)]),
+    ],
+)
+def test_slices_are_even_and_of_at_least_a_bucket(layers: float, slices: list[tuple[int, int]]) -> None:
+    assert list(layer_slices(make_plan(bucket_bytes=layers * LAYER_BYTES), 16)) == slices
+
+
 @pytest.mark.parametrize(("zero_stage", "op"), [(0, "all_reduce"), (1, "reduce_scatter"), (2, "reduce_scatter"), (3, "reduce_scatter")])
 def test_sharded_optimizer_states_need_only_their_part_of_the_sum(zero_stage: int, op: str) -> None:
     plan = make_plan(dp=4, zero_stage=zero_stage)
 
     assert gradient_collective(plan, gradient_group(place(plan.strategy), 0), 1e6).op == op
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_the_algorithm_of_the_plan_reaches_everything_it_performs(zero_stage: int) -> None:
+    plan = make_plan(dp=4, zero_stage=zero_stage, algorithm="nvls")
+
+    collectives = [task.action.collective for task in lower(plan).tasks if isinstance(task.action, Communicate)]
+    assert {each.algorithm for each in collectives} == {"nvls"}
+    assert {each.op for each in collectives} == set(gradient_operations(plan.strategy))
+
+
+def test_the_gradient_of_a_shared_embedding_and_the_norm_are_left_to_the_library() -> None:
+    program = lower(make_plan(pp=2, tp=2, dp=2, algorithm="tree"))
+
+    assert {
+        task.action.collective.algorithm for task in program.tasks
+        if isinstance(task.action, Communicate) and task.action.name in ("embedding gradient", "gradient norm")
+    } == {"auto"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("size_bytes", "pieces"), [(1.0, 1), (10e6, 1), (25e6, 1), (26e6, 2), (100e6, 4)])

@@ -14,7 +14,7 @@ from clustersim.strategy.memory import (
     stage_memory,
     stage_parameters,
 )
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import ParameterService, Plan
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
@@ -185,3 +185,12 @@ def test_a_larger_micro_batch_keeps_more() -> None:
 
     assert holds(large).activations_bytes == 2 * holds(small).activations_bytes
     assert holds(large).optimizer_bytes == holds(small).optimizer_bytes
+
+
+def test_parameter_servers_keep_the_optimizer_state() -> None:
+    service = ParameterService(hosts=(0,), assignment="greedy", priority="none", reduce_in_node=False)
+    ring, served = holds(make_plan(dp=4)), holds(make_plan(dp=4, algorithm="parameter_server", service=service))
+
+    assert ring.optimizer_bytes == 12 * total_parameters(GPT)
+    assert served.optimizer_bytes == 0.0
+    assert served.peak_bytes == ring.peak_bytes - ring.optimizer_bytes

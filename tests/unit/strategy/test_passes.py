@@ -165,6 +165,14 @@ def test_slices_of_the_backward_pass_make_the_whole_last_layers_first() -> None:
     assert kernels_of(late + early) == kernels_of(passes().backward(WHOLE))
 
 
+def test_slices_of_the_forward_pass_make_the_whole() -> None:
+    early, late = passes().forward_slice(WHOLE, 0, 10), passes().forward_slice(WHOLE, 10, 16)
+
+    assert [block.name for block in early] == ["embedding", "layer"]
+    assert [block.name for block in late] == ["layer", "head"]
+    assert kernels_of(early + late) == kernels_of(passes().forward(WHOLE))
+
+
 def test_full_recomputation_runs_the_layer_forward_again_collectives_included() -> None:
     again = passes(tp=4, recompute="full")
     items = again.layer_backward()

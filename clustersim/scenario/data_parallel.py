@@ -1,0 +1,154 @@
+"""How gradients meet, from what a scenario asks for: which algorithm, on which servers, and whether plan and cluster can do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from clustersim.collectives import ALGORITHMS
+from clustersim.collectives.pattern import Grouping, grouping
+from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Node, ServerHosts
+from clustersim.report.metrics import Flag
+from clustersim.strategy.gradients import gradient_group, gradient_operations
+from clustersim.strategy.mesh import place
+from clustersim.strategy.parameter_server import fullest_server_bytes
+from clustersim.strategy.plan import DataParallel, ParameterService, Plan
+from clustersim.topology.cluster import Cluster
+
+if TYPE_CHECKING:
+    from clustersim.hardware.communication import CollectiveOp
+    from clustersim.scenario.schema import DataParallelSpec, StrategySpec
+
+PARAMETER_SERVER: Final = "parameter_server"
+SERVER_KEYS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
+"""Keys of ``data_parallel`` that nothing but parameter servers reads."""
+
+MAX_SENDS: Final = 20_000_000
+"""Pairs of an accelerator and a server: some seconds of routing."""
+
+_KEY: Final = "strategy.data_parallel"
+_GIGA: Final = 1e9
+
+
+def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel:
+    """Return how gradients meet on so many nodes.
+
+    Raises
+    ------
+    ScenarioError
+        When keys of parameter servers stand beside another algorithm, or the servers cannot be had as asked.
+    """
+    given = asked.data_parallel
+    served = given.algorithm == PARAMETER_SERVER
+    if not served:
+        _check_no_servers(given)
+    return DataParallel(
+        mode="sync",
+        algorithm=given.algorithm,
+        overlap=given.overlap,
+        bucket_bytes=given.bucket,
+        service=_service(asked, node, n_nodes) if served else None,
+    )
+
+
+def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHosts | None:
+    """Return the dedicated hosts beside so many nodes, each with processors, memory and adapters of a node; None without any."""
+    dedicated = [] if gradients.service is None else [host for host in gradients.service.hosts if host >= n_nodes]
+    return ServerHosts(n_hosts=len(dedicated), host=node.host, nic=node.nic, n_nics=node.n_nics) if dedicated else None
+
+
+def check_algorithm(plan: Plan, cluster: Cluster, nodes: Sequence[int] | None = None) -> None:
+    """Refuse an algorithm that an operation of the plan does not have, or that the cluster cannot run.
+
+    Parameters
+    ----------
+    nodes
+        Of the cluster, on which the plan runs; the first ones when left out.
+
+    Raises
+    ------
+    ScenarioError
+        With the algorithms that would run.
+    """
+    name = plan.strategy.data_parallel.algorithm
+    if name in ("auto", PARAMETER_SERVER):
+        return
+    ops = gradient_operations(plan.strategy)
+    shared = [known for known in ALGORITHMS["all_reduce"] if all(known in ALGORITHMS[op] for op in ops)]
+    if name not in shared:
+        what = f"'{name}' is not an algorithm of {' and '.join(ops)}, which zero_stage {plan.strategy.zero_stage} needs"
+        raise ScenarioError(what, field=f"{_KEY}.algorithm", hint=_advice(shared))
+    groups = _groups(plan, cluster, range(cluster.n_nodes) if nodes is None else nodes)
+    for op in ops:
+        error = _refusal(cluster, groups, op, name)
+        if error is not None:
+            runs = [other for other in shared if all(_refusal(cluster, groups, each, other) is None for each in ops)]
+            raise ScenarioError(error.message, field=f"{_KEY}.algorithm", hint=_advice(runs)) from error
+
+
+def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
+    """Return what must be said of the memory of parameter servers, which stops no run."""
+    service = plan.strategy.data_parallel.service
+    needed_bytes = 0.0 if service is None else fullest_server_bytes(plan, service)
+    if needed_bytes <= node.host.memory_bytes:
+        return ()
+    message = f"a parameter server keeps {needed_bytes / _GIGA:.0f} GB, and its host has {node.host.memory_bytes / _GIGA:.0f} GB"
+    return (Flag(code="server_memory", message=message),)
+
+
+def _check_no_servers(given: DataParallelSpec) -> None:
+    for key in SERVER_KEYS:
+        if getattr(given, key) is not None:
+            what = f"{key} is for parameter servers, and the algorithm is {given.algorithm}"
+            raise ScenarioError(what, field=f"{_KEY}.{key}", hint=f"use algorithm: {PARAMETER_SERVER}, or leave the key out")
+
+
+def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
+    given = asked.data_parallel
+    if asked.pp > 1 or asked.zero_stage > 0:
+        beside = f"{asked.pp} pipeline stages" if asked.pp > 1 else f"zero_stage {asked.zero_stage}"
+        advice = "pp: 1" if asked.pp > 1 else "zero_stage: 0 (servers keep all optimizer state)"
+        what = f"{PARAMETER_SERVER} with {beside} is not available in this version"
+        raise ScenarioError(what, field=f"{_KEY}.algorithm", hint=f"use {advice}, or another algorithm")
+    n_servers = given.servers or n_nodes
+    dedicated = given.placement == "dedicated"
+    if not dedicated and n_servers > n_nodes:
+        what = f"{n_servers} servers do not fit on {n_nodes} {'node' if n_nodes == 1 else 'nodes'}, one on each"
+        raise ScenarioError(what, field=f"{_KEY}.servers", hint=f"use at most {n_nodes}, or placement: dedicated")
+    most = max(1, MAX_SENDS // (n_nodes * node.n_accelerators))
+    if n_servers > most:
+        what = f"{n_servers} servers for {n_nodes * node.n_accelerators} accelerators are more than are simulated"
+        raise ScenarioError(what, field=f"{_KEY}.servers", hint=f"use at most {most}")
+    places = (n_nodes + place if dedicated else place * n_nodes // n_servers for place in range(n_servers))
+    return ParameterService(
+        hosts=tuple(places),
+        assignment=given.assignment or "key_ranges",
+        priority=given.priority or "layers",
+        reduce_in_node=given.reduce_in_node is not False,
+    )
+
+
+def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
+    """Return the groups of each stage over which gradients are reduced, on the ranks of the cluster; none where nobody has partners."""
+    mesh = place(plan.strategy)
+    groups = [gradient_group(mesh, stage) for stage in range(plan.strategy.pp)]
+    local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
+    members = [np.array(group.members, dtype=np.int64) for group in groups if group.size > 1]
+    return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)
+
+
+def _refusal(cluster: Cluster, groups: Sequence[Grouping], op: CollectiveOp, name: str) -> ScenarioError | None:
+    """Return why some groups cannot run an algorithm; None where all can."""
+    try:
+        for group in groups:
+            ALGORITHMS[op][name].lay(cluster, group)
+    except ScenarioError as error:
+        return error
+    return None
+
+
+def _advice(names: Sequence[str]) -> str:
+    return f"use {', '.join(['auto', *names[:-1]])} or {names[-1]}"

@@ -1,0 +1,65 @@
+"""The cluster that a scenario describes: node, fabric, how many, and what is not as built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clustersim.documents.merging import merged
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import load_cluster, load_node, named
+from clustersim.hardware.models import Fabric, Node
+from clustersim.hardware.overrides import fabric_from_mapping, node_from_mapping
+from clustersim.hardware.provenance import remembered_fields
+from clustersim.hardware.schema import NodeChange
+from clustersim.scenario.schema import ClusterSpec
+from clustersim.topology.changes import LinkChange
+
+if TYPE_CHECKING:
+    from clustersim.documents.spots import Data
+    from clustersim.documents.text import Document
+
+
+def hardware_of(spec: ClusterSpec, document: Document) -> tuple[Node, Fabric, int, tuple[str, ...]]:
+    """Return the node with its overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
+    given = document.data.get("cluster")
+    changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
+    if spec.name is not None:
+        if spec.node is not None:
+            raise ScenarioError("a cluster has a name or a node, not both", field="cluster.node", hint="delete one of the two")
+        profile = named(load_cluster, spec.name, document, ("cluster", "name"))
+        fabric_change = changes.pop("fabric", None)
+        node = node_from_mapping(profile.node.name, changes, document, ("cluster",))
+        fabric = profile.fabric
+        if isinstance(fabric_change, dict):
+            fabric = fabric_from_mapping(fabric, fabric_change, document, ("cluster", "fabric"))
+        given_keys = tuple(f"{profile.name}.fabric.{key}" for key in fabric_change) if isinstance(fabric_change, dict) else ()
+        unseen = tuple(name for name in remembered_fields(replace(profile, node=node)) if name not in given_keys)
+        return node, fabric, spec.nodes or profile.n_nodes, unseen
+    if spec.node is None:
+        raise ScenarioError("'node' is missing", field="cluster.node", hint="name a shipped node or cluster; see clustersim show nodes")
+    if spec.nodes is None:
+        raise ScenarioError("'nodes' is missing", field="cluster.nodes", hint="write how many nodes there are, such as 'nodes: 1'")
+    if isinstance(spec.node, str):
+        named(load_node, spec.node, document, ("cluster", "node"))
+        node = node_from_mapping(spec.node, changes, document, ("cluster",))
+    else:
+        inline = given.get("node") if isinstance(given, dict) else None
+        node = node_from_mapping(None, merged(inline if isinstance(inline, dict) else {}, changes), document, ("cluster", "node"))
+    return node, node.fabric, spec.nodes, remembered_fields(node)
+
+
+def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:
+    """Return the links that are not as built."""
+    return tuple(
+        LinkChange(
+            between=link.between,
+            bandwidth_bytes_per_s=link.bandwidth,
+            fraction=link.fraction,
+            latency_s=link.latency,
+            down=link.state == "down",
+            half_duplex=link.half_duplex,
+            forward_only=link.direction == "forward",
+        )
+        for link in spec.links
+    )

@@ -1,0 +1,228 @@
+"""A synchronous step with parameter servers: parameters are pulled, gradients pushed, and servers update what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import fsum
+from types import MappingProxyType
+from typing import Final, Literal
+
+from clustersim.collectives.parameter_server import greedy_holders
+from clustersim.hardware.communication import Servers
+from clustersim.program.program import Key, ProgramBuilder
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
+from clustersim.strategy.gradients import layer_slices, n_buckets, update_bytes
+from clustersim.strategy.memory import optimizer_bytes_per_parameter
+from clustersim.strategy.mesh import Mesh
+from clustersim.strategy.passes import ChunkPasses
+from clustersim.strategy.pipeline import compute_lane
+from clustersim.strategy.plan import Assignment, ParameterService, Plan
+from clustersim.strategy.schedules import stage_orders
+from clustersim.strategy.schedules.order import Pass
+from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, numerics
+from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.layer import layer_operators
+
+ServedOp = Literal["pull", "push", "update"]
+
+STREAMS: Final[Mapping[ServedOp, tuple[str, str]]] = MappingProxyType(
+    {"pull": ("pull", "pull from {}"), "push": ("push", "push to {}"), "update": ("server", "server {}")}
+)
+"""On which a slice moves or is updated: that of all servers, where each keeps a part of everything, and that of one alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Parameters of some consecutive layers that the same servers keep."""
+
+    servers: Servers
+    parameters: float
+    """On one rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSlice:
+    """Consecutive layers that go to the servers and back together, with the ends of the model that adjoin them."""
+
+    start: int
+    stop: int
+    """First layer behind the slice."""
+    holdings: tuple[Holding, ...]
+
+
+def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
+    """Return the sizes of all tensors on one rank, in parameters: those of the embedding, of each layer, and of the head.
+
+    What one operation needs is one tensor. A tied head has none of its own but for its bias.
+    """
+    shapes = plan.model, local_shape(plan), numerics(plan)
+    layer = tuple(operator.parameters for operator in layer_operators(*shapes) if operator.parameters)
+    embedding = tuple(operator.parameters for operator in embedding_operators(*shapes) if operator.parameters)
+    tied = shapes[1].vocab_size * plan.model.hidden_size if plan.model.tied_embeddings else 0
+    head = tuple(operator.parameters - (tied if operator.name == "logits" else 0) for operator in head_operators(*shapes))
+    return (embedding, *[layer] * plan.model.n_layers, tuple(size for size in head if size))
+
+
+def served_slices(plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]]) -> tuple[LayerSlice, ...]:
+    """Return slices of the model, in forward order, and who keeps them.
+
+    Parameters
+    ----------
+    borders
+        First layer of each slice, and the first behind it.
+    """
+    groups = model_tensors(plan)
+    n_layers = len(groups) - 2
+    holders = iter(_holders([size for sizes in groups for size in sizes], len(service.hosts), service.assignment))
+    slices: list[LayerSlice] = []
+    for start, stop in borders:
+        # The embedding stands before the first layer, the head behind the last.
+        own = groups[start + (start > 0) : stop + 1 + (stop == n_layers)]
+        sizes = [size for group in own for size in group]
+        held = _holdings(service, sizes, tuple(islice(holders, len(sizes))))
+        slices.append(LayerSlice(start=start, stop=stop, holdings=held))
+    return tuple(slices)
+
+
+def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> Sequence[int]:
+    """Return which server keeps each tensor; nothing where each keeps a part of all."""
+    match assignment:
+        case "key_ranges":
+            return ()
+        case "round_robin":
+            return [place % n_servers for place in range(len(sizes))]
+        case "greedy":
+            return greedy_holders(sizes, n_servers)
+
+
+def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequence[int]) -> tuple[Holding, ...]:
+    hosts, per_node = service.hosts, service.reduce_in_node
+    if not holders:
+        servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node)
+        return (Holding(servers=servers, parameters=fsum(sizes)),)
+    kept: dict[int, list[float]] = {}
+    for size, holder in zip(sizes, holders, strict=True):
+        kept.setdefault(holder, []).append(size)
+    return tuple(
+        Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node), parameters=fsum(kept[holder]))
+        for holder in sorted(kept)
+    )
+
+
+def fullest_server_bytes(plan: Plan, service: ParameterService) -> float:
+    """Return what the fullest server keeps in memory: weights as they are sent, optimizer state, and the sum of the gradients."""
+    (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
+    most = max(holding.parameters * max(holding.servers.shares) for holding in whole.holdings)
+    number = numerics(plan)
+    per_parameter = number.element_bytes + optimizer_bytes_per_parameter(plan) + number.gradient_bytes
+    return plan.strategy.tp * plan.strategy.cp * most * per_parameter
+
+
+def lower_served_step(builder: ProgramBuilder, plan: Plan, mesh: Mesh, service: ParameterService) -> None:
+    """Add pulls, passes, pushes and updates of one synchronous step, for a plan without pipeline stages.
+
+    The step begins with the pulls; the forward pass of the first micro-batch waits for them, slice by slice where layers have
+    priority. In the backward pass of the last micro-batch each slice is pushed as soon as it is through, or after the pass where the
+    plan does not overlap the two. A server updates a slice when it has added up the gradients of all workers, and the step ends with
+    the last update, because the next step begins with what it gives.
+    """
+    ((chunk,),) = model_chunks(plan)
+    slices = layer_slices(plan, chunk.n_layers)
+    lowering = _Served(
+        builder=builder,
+        plan=plan,
+        service=service,
+        chunk=chunk,
+        passes=ChunkPasses(plan=plan, group=Group(name="tp of stage 0", dimension="tp", members=mesh.groups("tp", 0))),
+        workers=Group(name="workers", dimension="ps", members=mesh.groups("dp", 0)),
+        pulled=served_slices(plan, service, slices if service.priority == "layers" else ((0, chunk.n_layers),)),
+        pushed=served_slices(plan, service, slices),
+    )
+    lowering.add_pulls()
+    lowering.add_passes()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Served:
+    builder: ProgramBuilder
+    plan: Plan
+    service: ParameterService
+    chunk: ModelChunk
+    passes: ChunkPasses
+    workers: Group
+    pulled: tuple[LayerSlice, ...]
+    """Without priority one slice: nothing can start before all have come."""
+    pushed: tuple[LayerSlice, ...]
+
+    def add_pulls(self) -> None:
+        for part in self.pulled:
+            # Without priority all requests are made at once.
+            self._move("pull", part, once=self.service.priority == "none")
+
+    def add_passes(self) -> None:
+        strategy = self.plan.strategy
+        (order,) = stage_orders(strategy.schedule, 1, self.plan.n_micro_batches, 1)
+        forward = _forward(self.passes.forward(self.chunk))
+        backward = _backward(self.passes.backward(self.chunk))
+        last = max(position for position, step in enumerate(order) if step.backward)
+        overlap = strategy.data_parallel.overlap
+        for position, step in enumerate(order):
+            if position == 0:
+                for part in self.pulled:
+                    action = _forward(self.passes.forward_slice(self.chunk, part.start, part.stop))
+                    self._compute(step, action, part.start, after=_keys("pull", part))
+            elif position == last and overlap:
+                for part in reversed(self.pushed):
+                    action = _backward(self.passes.backward_slice(self.chunk, part.start, part.stop))
+                    self._compute(step, action, part.start)
+                    self._give_back(part)
+            else:
+                self._compute(step, backward if step.backward else forward, 0)
+        if not overlap:
+            for part in reversed(self.pushed):
+                self._give_back(part)
+
+    def _compute(self, step: Pass, action: Compute, start: int, *, after: Sequence[Key] = ()) -> None:
+        key: Key = (action.name, 0, step.chunk, step.micro_batch, start)
+        self.builder.add(key, action, [compute_lane(0)], after=after, label=(step.micro_batch, step.chunk))
+
+    def _give_back(self, part: LayerSlice) -> None:
+        """Add the push of a slice that is through, and what its servers then do with it, one slice after the other."""
+        self._move("push", part, after=self.builder.last(compute_lane(0)))
+        for pushed, holding in zip(_keys("push", part), part.holdings, strict=True):
+            size_bytes = holding.parameters * update_bytes(self.plan.training)
+            self.builder.add(
+                ("update", *pushed), self._served("update", holding, size_bytes), [self._lane("update", holding)], after=[pushed]
+            )
+
+    def _move(self, op: ServedOp, part: LayerSlice, *, once: bool = False, after: Sequence[Key] = ()) -> None:
+        number = numerics(self.plan)
+        for key, holding in zip(_keys(op, part), part.holdings, strict=True):
+            size_bytes = holding.parameters * (number.gradient_bytes if op == "push" else number.element_bytes)
+            pieces = 1 if once else n_buckets(self.plan, size_bytes)
+            self.builder.add(key, self._served(op, holding, size_bytes, pieces=pieces), [self._lane(op, holding)], after=after)
+
+    def _served(self, op: ServedOp, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
+        collective = Collective(
+            op=op, group=self.workers, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers
+        )
+        return Communicate(name=op, collective=collective)
+
+    def _lane(self, op: ServedOp, holding: Holding) -> Lane:
+        of_all, of_one = STREAMS[op]
+        hosts = holding.servers.hosts
+        return Lane(rank_class=0, stream=of_all if hosts == self.service.hosts else of_one.format(hosts[0]))
+
+
+def _forward(blocks: tuple[Block, ...]) -> Compute:
+    return Compute(name="F", phase="forward", blocks=blocks)
+
+
+def _backward(blocks: tuple[Block, ...]) -> Compute:
+    return Compute(name="B", phase="backward", blocks=blocks)
+
+
+def _keys(op: ServedOp, part: LayerSlice) -> tuple[Key, ...]:
+    return tuple((op, part.start, *holding.servers.hosts) for holding in part.holdings)
