@@ -122,6 +122,65 @@ def validate(
 
 
 @app.command()
+def collective(
+    *,
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
+    op: Annotated[str, typer.Option(help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")] = "all_reduce",
+    algorithm: Annotated[str, typer.Option(help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
+    sizes: Annotated[str, typer.Option(help="1KB:8GB doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
+    ranks_per_node: Annotated[int | None, typer.Option(help="The first so many accelerators of each node.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Parameter servers.")] = None,
+    placement: Annotated[str, typer.Option(help="Of parameter servers: colocated or dedicated.")] = "colocated",
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Print time and bandwidth of a collective, as nccl-tests would."""
+    from clustersim.cli.collective import CollectiveOptions, collective_command
+
+    options = CollectiveOptions(
+        cluster=cluster,
+        nodes=nodes,
+        op=op,
+        algorithm=algorithm,
+        sizes=sizes,
+        ranks_per_node=ranks_per_node,
+        servers=servers,
+        placement=placement,
+        overrides=tuple(set_ or ()),
+        as_json=json,
+    )
+    return collective_command(options)
+
+
+@app.command()
+def flows(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file of links and flows, also packed by gzip, or - for stdin.")],
+    *,
+    json: JsonOption = False,
+) -> int:
+    """Print when flows on shared links finish: the network model alone."""
+    from clustersim.cli.flows import flows_command
+
+    return flows_command(file, as_json=json)
+
+
+@app.command()
+def study(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A shipped study, or a path; a list of them if left out.")] = None,
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for tables and plots; default runs/studies/NAME.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Run many cases to answer one question, with tables and plots."""
+    from clustersim.cli.study import StudyOptions, study_command
+
+    return study_command(name, StudyOptions(out=out, as_json=json))
+
+
+@app.command()
 def init(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the new scenario.")] = "my-scenario",
     example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",

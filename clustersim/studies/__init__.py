@@ -1,1 +1,1 @@
-"""Many runs: published results."""
+"""Many runs: published results, and comparisons that answer a question."""
