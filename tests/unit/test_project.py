@@ -18,7 +18,7 @@ import clustersim
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "clustersim"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-HEAVY = ("matplotlib", "networkx", "numpy", "pandas", "pydantic", "rich", "ruamel", "simpy")
+HEAVY = ("matplotlib", "networkx", "numba", "numpy", "pandas", "pydantic", "rich", "ruamel", "simpy")
 TEXT = (".cff", ".cfg", ".csv", ".json", ".md", ".py", ".toml", ".txt", ".yaml", ".yml")
 MACHINE_PATH = re.compile(r"(?<![\w.~])/(work|tmp|home|root|Users)/\w")
 
@@ -91,15 +91,16 @@ def test_the_dependencies_are_what_the_package_imports() -> None:
 
     imported = set[str]().union(*(imported_names(path) for path in PACKAGE.rglob("*.py")))
 
+    optional = {re.split(r"[<>=.\[]", requirement)[0] for requirement in PROJECT["optional-dependencies"]["fast"]}
     # pydantic_core comes with pydantic, which pins it exactly.
-    assert imported - sys.stdlib_module_names - {"clustersim", "pydantic_core"} == declared
+    assert imported - sys.stdlib_module_names - {"clustersim", "pydantic_core"} - optional == declared
 
 
 def test_every_dependency_is_pinned_for_the_makefile() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"]]
+    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["fast"], *extras["docs"]]
 
     assert {re.split(r"[<>=\[]", requirement)[0].lower() for requirement in wanted} - pinned == set()
 
