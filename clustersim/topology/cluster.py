@@ -126,10 +126,6 @@ class Cluster(Protocol):
         """Return the leaf that the adapter of each rank hangs at."""
         ...
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the link from each leaf up to its spines; the id after it leads down. Only where there are several leaves."""
-        ...
-
     def to_leaf(self, ranks: IntArray) -> Routes:
         """Return the way of each rank to its leaf."""
         ...

@@ -55,20 +55,6 @@ class Dragonfly:
         """Return the router of each adapter: all of a node hang at one."""
         return places // self.nodes_per_router + 0 * adapters
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Refuse: nothing is above a router.
-
-        Raises
-        ------
-        ScenarioError
-            Always.
-        """
-        raise ScenarioError(
-            f"a dragonfly of {len(leaves)} routers has no spines",
-            field="cluster.fabric.topology",
-            hint="use rail_optimized, leaf_spine or fat_tree",
-        )
-
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each router; those with the same number reach each other and the same others."""
         return self.graph.components(works)

@@ -13,6 +13,7 @@ import numpy as np
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import ScenarioError
 from clustersim.topology.layout import Layout
+from clustersim.topology.wildcards import name_expression
 
 Links = dict[tuple[str, str], list[int]]
 """Ids of parallel links, by where they lead from and to."""
@@ -20,9 +21,7 @@ Links = dict[tuple[str, str], list[int]]
 _MOST_NAMES: Final = 1000
 """Of how many known names the nearest is looked for."""
 _MOST_SHOWN: Final = 8
-_LARGEST_RANGE: Final = 1_000_000
 _SINGLE: Final = re.compile(r"(?:^|/)(?:spine(?!s$)|core(?!$))[^/]*$")
-_WILD: Final = re.compile(r"(\*|\[[^\]]*\])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +88,7 @@ def links_between(layout: Layout, between: tuple[str, str], field: str) -> BothW
 
 
 def _name(text: str, field: str) -> _Name:
-    parts = [_alternatives(part, field) if _WILD.fullmatch(part) else re.escape(part) for part in _WILD.split(text)]
-    return _Name(text=text, field=field, expression=re.compile("".join(parts)))
-
-
-def _alternatives(part: str, field: str) -> str:
-    if part == "*":
-        return "[^/]*"
-    ranges = re.findall(r"(\d+)(?:-(\d+))?(?:,|$)", part[1:-1])
-    bounds = [(int(low), int(high or low)) for low, high in ranges]
-    readable = re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", part[1:-1]) is not None
-    if not readable or any(low > high or high - low > _LARGEST_RANGE for low, high in bounds):
-        raise ScenarioError(f"'{part}' is not a range of numbers", field=field, hint="write such as [0-3] or [0,2,5]")
-    return f"(?:{'|'.join(str(number) for low, high in bounds for number in range(low, high + 1))})"
+    return _Name(text=text, field=field, expression=name_expression(text, field))
 
 
 def _places(layout: Layout, name: _Name) -> list[int] | None:

@@ -76,16 +76,6 @@ class ScaleOut(Protocol):
         """Return the leaf of each adapter, given its place and, as of a node, its number there."""
         ...
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the link from each leaf to its spines; the one after it leads down.
-
-        Raises
-        ------
-        ScenarioError
-            The fabric has no such links, or more than one for a leaf.
-        """
-        ...
-
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each leaf; different leaves with the same number reach the same others, and are reached by the same.
 

@@ -7,7 +7,6 @@ from math import ceil
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
@@ -62,23 +61,6 @@ class SpineTree:
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the leaf of each adapter."""
         return self.leaves.leaf_of(places, adapters)
-
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the link from each leaf to its spine; the one after it leads down.
-
-        Raises
-        ------
-        ScenarioError
-            A leaf has several uplinks, or nothing is above it.
-        """
-        n_uplinks = self.n_below_spines // (2 * self.leaves.n_leaves)
-        if n_uplinks != 1:
-            raise ScenarioError(
-                f"every leaf has {n_uplinks} uplinks, which are laid one by one",
-                field="cluster.fabric.routing",
-                hint="use adaptive routing and leave out changes of single spines, so that they act as one",
-            )
-        return 2 * leaves
 
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each leaf; different leaves with the same number reach the same others."""

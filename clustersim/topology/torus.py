@@ -45,20 +45,6 @@ class Torus:
         """Return the router of each adapter: that of its node."""
         return places + 0 * adapters
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Refuse: nothing is above a router.
-
-        Raises
-        ------
-        ScenarioError
-            Always.
-        """
-        raise ScenarioError(
-            f"a torus of {len(leaves)} routers has no spines",
-            field="cluster.fabric.topology",
-            hint="use rail_optimized, leaf_spine or fat_tree",
-        )
-
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each router; those with the same number reach each other and the same others."""
         return self.graph.components(works)

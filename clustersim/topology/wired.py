@@ -158,16 +158,6 @@ class WiredCluster:
         """
         return own_leaf(self.layout, self._between_nodes(), self._checked(ranks))
 
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the link from each leaf up to its spines; the id after it leads down, also where the two share one capacity.
-
-        Raises
-        ------
-        ScenarioError
-            The fabric has no such links, or more than one for each leaf.
-        """
-        return self.layout.first_fabric_link + self._between_nodes().leaf_up(leaves)
-
     def to_leaf(self, ranks: IntArray) -> Routes:
         """Return the way of each rank to its leaf.
 

@@ -11,7 +11,7 @@ from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows, ranks
+from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SMALL = make_node(n_accelerators=2, n_nics=2)
 
@@ -135,11 +135,6 @@ def test_the_bandwidth_of_a_link_can_be_given() -> None:
     cluster = build_cluster(SMALL, 8, fabric)
 
     assert {link.bandwidth_bytes_per_s for link in cluster.links if link.tier in ("leaf", "spine")} == {5e9}
-
-
-def test_nothing_is_above_a_router() -> None:
-    with pytest.raises(ScenarioError, match="no spines"):
-        dragonfly(8).leaf_up(ranks(0))
 
 
 def test_link_names_are_unique() -> None:

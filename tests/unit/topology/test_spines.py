@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
@@ -11,7 +10,7 @@ from clustersim.topology.cluster import TIERS
 from clustersim.topology.leaves import Leaves
 from clustersim.topology.spines import SpineTree, cables_of, spine_tree
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows, ranks
+from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SUPERPOD = load_cluster("superpod-h100").fabric
 NDR_BYTES_PER_S = 50e9
@@ -169,16 +168,6 @@ def test_one_slow_path_through_the_core_narrows_its_spine_for_pairs_that_cross_i
 
     np.testing.assert_allclose(through, [1 / 3, 2 / 3], rtol=1e-12)
     assert beside == [0.5, 0.5]
-
-
-def test_a_single_uplink_is_the_way_up_of_its_leaf_and_one_of_many_is_not() -> None:
-    single = build_cluster(make_node(n_accelerators=1, n_nics=1), 2, make_fabric("leaf_spine", nodes_per_leaf=1, routing="ecmp"))
-    many = build_cluster(make_node(), 4, make_fabric("leaf_spine", routing="ecmp"))
-
-    assert [single.link_name(int(link)) for link in single.leaf_up(ranks(0, 1))] == ["leaf0/spine0/up", "leaf1/spine0/up"]
-    with pytest.raises(ScenarioError, match="every leaf has 16 uplinks") as caught:
-        many.leaf_up(ranks(0))
-    assert caught.value.field == "cluster.fabric.routing"
 
 
 def test_below_one_leaf_nothing_is_hashed() -> None:

@@ -10,7 +10,7 @@ from clustersim.hardware.models import Routing
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows, ranks
+from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SMALL = make_node(n_accelerators=2, n_nics=2)
 
@@ -115,11 +115,6 @@ def test_a_ring_with_one_link_down_is_a_line() -> None:
 def test_a_ring_with_two_links_down_is_cut_in_two() -> None:
     with pytest.raises(ScenarioError, match="ranks 2-5 cannot reach ranks 0-1, 6-9"):
         torus(5, changes=(LinkChange(between=("router0", "router1"), down=True), LinkChange(between=("router2", "router3"), down=True)))
-
-
-def test_nothing_is_above_a_router() -> None:
-    with pytest.raises(ScenarioError, match="no spines"):
-        torus(4).leaf_up(ranks(0))
 
 
 def test_dimensions_must_hold_all_nodes_and_servers() -> None:

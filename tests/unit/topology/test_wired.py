@@ -156,24 +156,15 @@ def test_the_ways_to_and_from_a_leaf_are_the_ends_of_a_route() -> None:
     ]
     assert [cluster.link_name(int(link)) for link in down.link_ids[down.starts[1] :]] == ["node7/nic2/rx", "node7/gpu5/pcie/down"]
     np.testing.assert_array_equal(cluster.leaf_of(ranks(3, 61)), [0, 3])
-    assert [cluster.link_name(int(link)) for link in cluster.leaf_up(ranks(0, 3))] == ["leaf0/up", "leaf3/up"]
 
 
-@pytest.mark.parametrize("method", ["to_leaf", "from_leaf", "leaf_of", "leaf_up"])
+@pytest.mark.parametrize("method", ["to_leaf", "from_leaf", "leaf_of"])
 def test_without_a_fabric_there_are_no_leaves(method: str) -> None:
     cluster = build_cluster(make_node(), 1)
 
     assert cluster.n_leaves == 0
     with pytest.raises(ScenarioError, match="nothing is laid between 1 node"):
         getattr(cluster, method)(ranks(0))
-
-
-def test_a_single_leaf_has_nothing_above_it() -> None:
-    cluster = build_cluster(make_node(), 2, make_fabric("single_switch"))
-
-    assert cluster.n_leaves == 1
-    with pytest.raises(ScenarioError, match="a fabric of one leaf has no spines"):
-        cluster.leaf_up(ranks(0))
 
 
 def test_a_host_that_is_cut_off_is_an_error_when_it_is_asked_for() -> None:
