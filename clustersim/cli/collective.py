@@ -56,8 +56,8 @@ def collective_command(options: CollectiveOptions) -> int:
         write_json([_plain(row) for row in rows])
     else:
         print_table(COLUMNS, [_cells(row) for row in rows])
-        for flag in flags:
-            notice(f"{flag.code}: {flag.message}")
+    for flag in flags:
+        notice(f"{flag.code}: {flag.message}")
     return EXIT_OK
 
 

@@ -25,7 +25,7 @@ from clustersim.scenario.data_parallel import check_algorithm, data_parallel, se
 from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import Scenario
-from clustersim.scenario.machine import hardware_of, link_changes
+from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.model_spec import LoadedModel, load_model
 from clustersim.scenario.schema import DIMENSIONS, ScenarioSpec
 from clustersim.strategy.plan import Plan, Precision, Strategy, Training
@@ -108,7 +108,13 @@ def _build(scenario: Scenario) -> Built:
         jobs=jobs,
         background=background_of(spec.background, cluster),
         checks=checks,
-        flags=(*planned.flags, *_unseen_flags(unseen), *_unused(spec), *(flag for job in jobs for flag in job.planned.flags)),
+        flags=(
+            *planned.flags,
+            *routing_flags(cluster),
+            *_unseen_flags(unseen),
+            *_unused(spec),
+            *(flag for job in jobs for flag in job.planned.flags),
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from clustersim.hardware.communication import CollectiveOp, Servers
 from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.report.metrics import Flag
-from clustersim.scenario.machine import hardware_of, link_changes
+from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 from clustersim.scenario.schema import ClusterSpec, Part
 from clustersim.scenario.simulate import algorithm_flags, calibration_flags
@@ -179,7 +179,7 @@ def collective_rows(cluster: Cluster, request: CollectiveRequest) -> tuple[tuple
                 protocol=operation.protocol,
             )
         )
-    return tuple(rows), (*_network_flags(calibration), *algorithm_flags(row.algorithm for row in rows))
+    return tuple(rows), (*routing_flags(cluster), *_network_flags(calibration), *algorithm_flags(row.algorithm for row in rows))
 
 
 def _network_flags(calibration: Calibration) -> tuple[Flag, ...]:

@@ -12,8 +12,10 @@ from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.overrides import fabric_from_mapping, node_from_mapping
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.hardware.schema import NodeChange
+from clustersim.report.metrics import Flag
 from clustersim.scenario.schema import ClusterSpec
 from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
     from clustersim.documents.spots import Data
@@ -63,3 +65,11 @@ def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:
         )
         for link in spec.links
     )
+
+
+def routing_flags(cluster: Cluster) -> tuple[Flag, ...]:
+    """Return what a result must say of the way in which flows find their paths."""
+    if cluster.fabric.routing != "ecmp" or cluster.n_leaves < 2:
+        return ()
+    message = "ecmp puts each pair of ranks on one path; a library that opens several connections for each pair meets milder collisions"
+    return (Flag(code="one_path_per_pair", message=message),)

@@ -188,10 +188,10 @@ def test_a_shipped_node_can_be_changed_in_place() -> None:
     assert (cluster.n_ranks, cluster.fabric.topology) == (16, "leaf_spine")
 
 
-def test_hashed_routing_lays_uplinks_one_by_one_and_needs_no_flag() -> None:
+def test_hashed_routing_lays_uplinks_one_by_one_and_says_so() -> None:
     made = built("cluster.fabric={topology: leaf_spine, nodes_per_leaf: 1, routing: ecmp, seed: 5}")
 
-    assert [flag.code for flag in made.flags] == [flag.code for flag in built().flags]
+    assert {flag.code for flag in made.flags} - {flag.code for flag in built().flags} == {"one_path_per_pair"}
     assert (made.cluster.fabric.routing, made.cluster.fabric.seed) == ("ecmp", 5)
     assert "leaf1/spine0/up1" in {link.name for link in made.cluster.links}
 
