@@ -135,7 +135,9 @@ class Library:
         candidate = self._transfers.get(name)
         if candidate is None:
             ends = np.array(pairs, dtype=np.int64)
-            all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[:1]))
+            # The pair that stands for all is one that leaves its domain, where any does.
+            first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
+            all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[first : first + 1]))
             candidate = self._transfers[name] = self._weighed("direct", all_pairs, one_pair)
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
         medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
