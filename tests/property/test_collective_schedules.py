@@ -39,7 +39,7 @@ def scheduled(algorithm: Algorithm, n_ranks: int) -> Schedule:
 
 def runs_on(algorithm: Algorithm, cluster: Cluster, group: Grouping | None = None) -> bool:
     n_domains = (everybody(cluster) if group is None else group).n_domains
-    return {"nvls": n_domains == 1, "sharp": n_domains > 1}.get(algorithm.name, True)
+    return {"nvls": n_domains == 1, "nvls_tree": n_domains > 1, "sharp": n_domains > 1}.get(algorithm.name, True)
 
 
 def check_delivery(op: CollectiveOp, schedule: Schedule) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.nvls import lay_nvls
 from clustersim.collectives.nvls_tree import lay_nvls_tree
 from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.errors import ScenarioError
@@ -18,12 +17,11 @@ def laid(per_node: int, n_nodes: int, *members: int) -> Pattern:
     return lay_nvls_tree(cluster, grouping(cluster, np.array([chosen], dtype=np.int64)))
 
 
-def test_inside_a_domain_it_is_the_switch_alone() -> None:
-    cluster = nodes_of(4, 1)
+def test_a_group_inside_one_domain_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="the group lies in one") as caught:
+        laid(4, 1)
 
-    switch = lay_nvls("all_reduce", cluster, grouping(cluster, np.arange(4, dtype=np.int64)[None]))
-
-    assert load_by_name(cluster, laid(4, 1)) == load_by_name(cluster, switch)
+    assert (caught.value.field, caught.value.hint) == ("algorithm", "use nvls or ring")
 
 
 def test_every_port_carries_the_tensor_and_the_share_of_its_rail() -> None:

@@ -39,7 +39,7 @@ def refused(*overrides: str, **keys: Data) -> tuple[str | None, str, str | None]
     return error.field, error.message, error.hint
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls_tree"])
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "tree", "halving_doubling", "hierarchical"])
 def test_an_algorithm_is_kept(algorithm: str) -> None:
     made = built(f"{KEY}.algorithm={algorithm}", cluster={"node": "dgx-h100", "nodes": 2})
 
