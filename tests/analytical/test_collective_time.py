@@ -187,7 +187,7 @@ def test_rings_of_a_cube_mesh_use_all_lanes_that_its_members_share(members: tupl
 
 
 def test_a_cube_mesh_shows_the_measured_pattern_of_two_four_and_eight() -> None:
-    # vTrain's profile of a DGX-1 V100, 1 GiB, in ../shared/facts/nccl_measurements.csv: bus bandwidth in GB/s.
+    # vTrain's profile of a DGX-1 V100, 1 GiB, among the shipped measurements: bus bandwidth in GB/s.
     measured = {2: 22.553e9, 4: 85.358e9, 8: 134.516e9}
 
     shares = [measured[n_ranks] / ring_bus_bytes_per_s("dgx1-v100-16g", *range(n_ranks)) for n_ranks in measured]
@@ -202,7 +202,7 @@ def test_rings_of_a_full_mesh_use_every_link_between_members(n_ranks: int, links
 
 
 def test_a_full_mesh_shows_the_measured_pattern_of_two_and_eight() -> None:
-    # MI300X, largest message, in ../shared/facts/nccl_measurements.csv: ml-engineering, 2 and 8 accelerators; OCI, 8 in each node.
+    # MI300X, largest message, among the shipped measurements: S. Bekman, 2 and 8 accelerators; OCI, 8 in each node.
     measured = [(2, 47.671e9), (8, 312.912e9), (8, 358.372e9)]
 
     shares = [rate / ring_bus_bytes_per_s("mi300x-oam", *range(n_ranks)) for n_ranks, rate in measured]
