@@ -77,7 +77,8 @@ GENERATION: Final = "ampere"
 """Whose limits serve where a generation has none of its own."""
 
 LEAST_CHANNELS: Final = 4
-"""Channels of a group across nodes with fewer adapters than that: the library doubles what it finds."""
+"""Channels of a group across nodes with fewer adapters than that. Assumed: the library doubles what it finds; four p4de adapters and their
+measured tree agree with it."""
 
 
 def of_generation(table: Mapping[str, tuple[float, float, float]], generation: str, n_domains: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import fsum, inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -131,7 +131,7 @@ def call_overhead_s(candidate: Candidate, way: Way, calibration: NetworkCalibrat
     if way.protocol == "ll" or rate == inf:
         # LL sends as it computes, so that there are no chunks to wait for.
         return start_s
-    overheads_s = sum(max(_chunk_s(wave, constants.chunk_s) for wave in phase) for phase in candidate.pattern.phases)
+    overheads_s = fsum(max(_chunk_s(wave, constants.chunk_s) for wave in phase) for phase in candidate.pattern.phases)
     return start_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
 
 

@@ -76,18 +76,6 @@ def mean_error_fraction(rows: Sequence[SpeedRow]) -> float:
     return fmean(abs(row.error_fraction) for row in rows)
 
 
-def speed_table(rows: Sequence[SpeedRow]) -> str:
-    """Return rows as a Markdown table."""
-    head = "| model | machine | gradients meet by | GPUs | images a GPU | measured | predicted | error |"
-    rule = "|---|---|---|--:|--:|--:|--:|--:|"
-    lines = (
-        f"| {row.model} | {row.machine} | {row.exchange} | {row.gpus} | {row.batch} "
-        f"| {row.measured:.2f} | {row.predicted:.2f} | {row.error_fraction:+.1%} |"
-        for row in rows
-    )
-    return "\n".join((head, rule, *lines, ""))
-
-
 def timed_layers(table: LayerTableSpec, step_s: float) -> tuple[TimedLayer, ...]:
     """Return the layers of a model with the time of a step divided among them in proportion to their multiply-adds."""
     return tuple(

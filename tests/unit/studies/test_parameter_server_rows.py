@@ -14,7 +14,6 @@ from clustersim.studies.parameter_server_rows import (
     mean_error_fraction,
     parameter_server_rows,
     row_program,
-    speed_table,
     timed_layers,
 )
 from clustersim.studies.row_sources import SpeedRowSpec, layer_table
@@ -68,10 +67,6 @@ def test_an_error_has_its_sign_and_the_mean_has_none() -> None:
     assert fast.error_fraction == pytest.approx(0.1, rel=1e-12)
     assert slow.error_fraction == pytest.approx(-0.2, rel=1e-12)
     assert mean_error_fraction([fast, slow]) == pytest.approx(0.15, rel=1e-12)
-
-
-def test_the_table_has_a_line_for_each_row() -> None:
-    assert speed_table([make_row()]).splitlines()[2:] == ["| vgg16 | box | horovod_mpi | 16 | 64 | 10.00 | 11.00 | +10.0% |"]
 
 
 def test_a_machine_that_is_too_small_is_named_with_its_place(tmp_path: Path) -> None:
