@@ -8,7 +8,7 @@ from typing import Literal
 from clustersim.hardware.communication import CollectiveOp, Servers
 from clustersim.workload.operators import Kernel
 
-Phase = Literal["forward", "backward", "recompute", "optimizer", "host"]
+Phase = Literal["forward", "backward", "recompute", "optimizer", "host", "load"]
 
 COMPUTE_STREAM = "compute"
 

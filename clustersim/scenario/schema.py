@@ -15,7 +15,7 @@ from clustersim.documents.check import choices_hint
 from clustersim.hardware.schema import NodeChange
 from clustersim.scenario.load_amount import LoadAmount
 from clustersim.scenario.number_list import Numbers
-from clustersim.strategy.plan import Assignment, Dimension, Precision, Priority, Recompute
+from clustersim.strategy.plan import Assignment, Dimension, Optimizer, Precision, Priority, Recompute, WirePrecision
 from clustersim.units.fields import (
     Bytes,
     BytesPerSecond,
@@ -88,7 +88,7 @@ class TrainingSpec(Part):
     micro_batch_size: PositiveInt = Field(default=1, description="Sequences per pass of one data-parallel replica.")
     seq_length: PositiveInt | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
     precision: Precision | None = Field(default=None, description="Default: bf16 where the accelerator has it, else fp16, else fp32.")
-    optimizer: Literal["adam", "sgd", "momentum"] = "adam"
+    optimizer: Optimizer = "adam"
     attention: Literal["flash", "unfused"] = "flash"
     tokens: Count | None = Field(default=None, description="Total budget, for the time to train.")
     gradient_precision: Literal["fp32", "same"] | None = Field(
@@ -118,8 +118,17 @@ class DataParallelSpec(Part):
     reduce_in_node: StrictBool | None = Field(
         default=None, description="Accelerators of a node add up before they push to parameter servers; default: true."
     )
-    staleness: NonNegativeInt | None = None
-    backup_workers: NonNegativeInt | None = None
+    staleness: NonNegativeInt | None = Field(default=None, description="For ssp: steps that a worker may be ahead of the slowest.")
+    backup_workers: NonNegativeInt | None = Field(default=None, description="Workers that a synchronous update does not wait for.")
+    first_bucket: Annotated[Bytes, Field(gt=0)] | None = Field(
+        default=None, description="Bytes of the bucket that is ready first; default: as the others."
+    )
+    no_sync: StrictBool | None = Field(
+        default=None, description="Only the last micro-batch reduces; default: true below zero_stage 2, which reduces each."
+    )
+    single_process: StrictBool = Field(default=False, description="One process for all accelerators of a node, as PyTorch's DataParallel.")
+    gather_precision: WirePrecision = Field(default="same", description="Of sharded parameters on the wire.")
+    reduce_precision: WirePrecision = Field(default="same", description="Of gradients on the wire.")
 
 
 class StrategySpec(Part):
@@ -143,6 +152,11 @@ class StrategySpec(Part):
         default=True, description="The backward collective of a column-split layer runs beside its weight gradient."
     )
     shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
+    prefetch: NonNegativeInt = Field(default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for.")
+    reshard_after_forward: StrictBool = Field(
+        default=True, description="zero_stage 3: free parameters after the forward pass and gather them again; false keeps them."
+    )
+    preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
     expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
     placement: Annotated[Literal["auto"] | list[Dimension], AfterValidator(_check_placement)] = Field(

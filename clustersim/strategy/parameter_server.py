@@ -1,10 +1,10 @@
-"""A synchronous step with parameter servers: parameters are pulled, gradients pushed, and servers update what they keep."""
+"""A step with parameter servers: parameters are pulled, gradients pushed, and servers update what they keep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from math import fsum
 from types import MappingProxyType
 from typing import Final, Literal
@@ -13,11 +13,10 @@ from clustersim.collectives.parameter_server import greedy_holders
 from clustersim.hardware.communication import Servers
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
+from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import layer_slices, n_buckets, update_bytes
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
-from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.pipeline import compute_lane
 from clustersim.strategy.plan import Assignment, ParameterService, Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import Pass
@@ -120,41 +119,75 @@ def fullest_server_bytes(plan: Plan, service: ParameterService) -> float:
     return plan.strategy.tp * plan.strategy.cp * most * per_parameter
 
 
-def lower_served_step(builder: ProgramBuilder, plan: Plan, mesh: Mesh, service: ParameterService) -> None:
-    """Add pulls, passes, pushes and updates of one synchronous step, for a plan without pipeline stages.
+def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, service: ParameterService) -> None:
+    """Add pulls, passes, pushes and updates of one step, for a plan without pipeline stages.
 
     The step begins with the pulls; the forward pass of the first micro-batch waits for them, slice by slice where layers have
     priority. In the backward pass of the last micro-batch each slice is pushed as soon as it is through, or after the pass where the
-    plan does not overlap the two. A server updates a slice when it has added up the gradients of all workers, and the step ends with
-    the last update, because the next step begins with what it gives.
+    plan does not overlap the two. In a synchronous step a server updates a slice when it has added up the gradients of all workers,
+    and the step ends with the last update, because the next step begins with what it gives. Where workers go at their own pace, each
+    part of the division is one, and a server updates a slice with what one of them has pushed. With backup workers the step ends
+    with the pushes: whose gradients count is only known when they come, see ``served_updates``.
     """
     ((chunk,),) = model_chunks(plan)
-    slices = layer_slices(plan, chunk.n_layers)
-    lowering = _Served(
-        builder=builder,
-        plan=plan,
-        service=service,
-        chunk=chunk,
-        passes=ChunkPasses(plan=plan, group=Group(name="tp of stage 0", dimension="tp", members=mesh.groups("tp", 0))),
-        workers=Group(name="workers", dimension="ps", members=mesh.groups("dp", 0)),
-        pulled=served_slices(plan, service, slices if service.priority == "layers" else ((0, chunk.n_layers),)),
-        pushed=served_slices(plan, service, slices),
+    borders = layer_slices(plan, chunk.n_layers)
+    pushed = served_slices(plan, service, borders)
+    pulled = pushed if service.priority == "layers" else served_slices(plan, service, ((0, chunk.n_layers),))
+    workers = [
+        _Worker(
+            builder=builder,
+            plan=plan,
+            service=service,
+            chunk=chunk,
+            division=division,
+            part=part,
+            passes=ChunkPasses(plan=plan, group=division.group("tp", 0, part)),
+            pulled=pulled,
+            pushed=pushed,
+        )
+        for part in range(division.n_parts)
+    ]
+    for worker in workers:
+        worker.add_pulls()
+        worker.add_passes()
+    gradients = plan.strategy.data_parallel
+    if gradients.backup_workers:
+        return
+    together = gradients.mode == "sync"
+    for part in reversed(pushed):
+        for updating in [workers] if together else [[worker] for worker in workers]:
+            _add_updates(updating, part)
+
+
+def served_updates(plan: Plan, division: Division, service: ParameterService) -> tuple[Collective, ...]:
+    """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
+    (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
+    members = tuple(ranks for part in range(division.n_parts) for ranks in division.group("dp", 0, part).members)
+    group = Group(name="workers", dimension="ps", members=members[:1])
+    return tuple(
+        _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings
     )
-    lowering.add_pulls()
-    lowering.add_passes()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Served:
+class _Worker:
+    """What the replicas of one part do; all of them at once."""
+
     builder: ProgramBuilder
     plan: Plan
     service: ParameterService
     chunk: ModelChunk
+    division: Division
+    part: int
     passes: ChunkPasses
-    workers: Group
     pulled: tuple[LayerSlice, ...]
     """Without priority one slice: nothing can start before all have come."""
     pushed: tuple[LayerSlice, ...]
+
+    @property
+    def group(self) -> Group:
+        """Replicas that push and pull together."""
+        return replace(self.division.group("dp", 0, self.part), name="workers", dimension="ps")
 
     def add_pulls(self) -> None:
         for part in self.pulled:
@@ -172,48 +205,56 @@ class _Served:
             if position == 0:
                 for part in self.pulled:
                     action = _forward(self.passes.forward_slice(self.chunk, part.start, part.stop))
-                    self._compute(step, action, part.start, after=_keys("pull", part))
+                    self._compute(step, action, part.start, after=self.keys("pull", part))
             elif position == last and overlap:
                 for part in reversed(self.pushed):
                     action = _backward(self.passes.backward_slice(self.chunk, part.start, part.stop))
                     self._compute(step, action, part.start)
-                    self._give_back(part)
+                    self._push(part)
             else:
                 self._compute(step, backward if step.backward else forward, 0)
         if not overlap:
             for part in reversed(self.pushed):
-                self._give_back(part)
+                self._push(part)
+
+    def keys(self, op: ServedOp, part: LayerSlice) -> tuple[Key, ...]:
+        return tuple((op, self.part, part.start, *holding.servers.hosts) for holding in part.holdings)
+
+    def lane(self, op: ServedOp, holding: Holding) -> Lane:
+        of_all, of_one = STREAMS[op]
+        hosts = holding.servers.hosts
+        return self.division.lane(0, self.part, of_all if hosts == self.service.hosts else of_one.format(hosts[0]))
 
     def _compute(self, step: Pass, action: Compute, start: int, *, after: Sequence[Key] = ()) -> None:
-        key: Key = (action.name, 0, step.chunk, step.micro_batch, start)
-        self.builder.add(key, action, [compute_lane(0)], after=after, label=(step.micro_batch, step.chunk))
+        key: Key = (action.name, self.part, step.chunk, step.micro_batch, start)
+        self.builder.add(key, action, [self.division.lane(0, self.part)], after=after, label=(step.micro_batch, step.chunk))
 
-    def _give_back(self, part: LayerSlice) -> None:
-        """Add the push of a slice that is through, and what its servers then do with it, one slice after the other."""
-        self._move("push", part, after=self.builder.last(compute_lane(0)))
-        for pushed, holding in zip(_keys("push", part), part.holdings, strict=True):
-            size_bytes = holding.parameters * update_bytes(self.plan.training)
-            self.builder.add(
-                ("update", *pushed), self._served("update", holding, size_bytes), [self._lane("update", holding)], after=[pushed]
-            )
+    def _push(self, part: LayerSlice) -> None:
+        self._move("push", part, after=self.builder.last(self.division.lane(0, self.part)))
 
     def _move(self, op: ServedOp, part: LayerSlice, *, once: bool = False, after: Sequence[Key] = ()) -> None:
         number = numerics(self.plan)
-        for key, holding in zip(_keys(op, part), part.holdings, strict=True):
+        for key, holding in zip(self.keys(op, part), part.holdings, strict=True):
             size_bytes = holding.parameters * (number.gradient_bytes if op == "push" else number.element_bytes)
             pieces = 1 if once else n_buckets(self.plan, size_bytes)
-            self.builder.add(key, self._served(op, holding, size_bytes, pieces=pieces), [self._lane(op, holding)], after=after)
+            self.builder.add(key, _served(op, self.group, holding, size_bytes, pieces=pieces), [self.lane(op, holding)], after=after)
 
-    def _served(self, op: ServedOp, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
-        collective = Collective(
-            op=op, group=self.workers, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers
-        )
-        return Communicate(name=op, collective=collective)
 
-    def _lane(self, op: ServedOp, holding: Holding) -> Lane:
-        of_all, of_one = STREAMS[op]
-        hosts = holding.servers.hosts
-        return Lane(rank_class=0, stream=of_all if hosts == self.service.hosts else of_one.format(hosts[0]))
+def _add_updates(workers: Sequence[_Worker], part: LayerSlice) -> None:
+    """Add what the servers do with a slice that some workers have pushed, one slice after the other."""
+    first = workers[0]
+    groups = [worker.group for worker in workers]
+    group = replace(groups[0], members=tuple(tuple(chain(*lines)) for lines in zip(*(each.members for each in groups), strict=True)))
+    pushed = zip(*(worker.keys("push", part) for worker in workers), strict=True)
+    for after, holding in zip(pushed, part.holdings, strict=True):
+        size_bytes = holding.parameters * update_bytes(first.plan.training)
+        lanes = [worker.lane("update", holding) for worker in workers]
+        first.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
+
+
+def _served(op: ServedOp, group: Group, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
+    collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers)
+    return Communicate(name=op, collective=collective)
 
 
 def _forward(blocks: tuple[Block, ...]) -> Compute:
@@ -222,7 +263,3 @@ def _forward(blocks: tuple[Block, ...]) -> Compute:
 
 def _backward(blocks: tuple[Block, ...]) -> Compute:
     return Compute(name="B", phase="backward", blocks=blocks)
-
-
-def _keys(op: ServedOp, part: LayerSlice) -> tuple[Key, ...]:
-    return tuple((op, part.start, *holding.servers.hosts) for holding in part.holdings)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Compute, Lane, Transfer
-from clustersim.strategy.mesh import Mesh
+from clustersim.program.tasks import Compute, Transfer
+from clustersim.strategy.division import Division
 from clustersim.strategy.schedules.order import Pass
 from clustersim.strategy.shard import ModelChunk
 
@@ -18,27 +18,28 @@ RECEIVE = {False: "recv_forward", True: "recv_backward"}
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """Adds passes to a program, and after each the transfer of its result.
+    """Adds passes of the replicas of one part to a program, and after each the transfer of its result.
 
     Activations go to the next stage, or from the last stage to the first when the model comes around again; gradients go
     back the same way. A pass waits for what it receives; unless transfers overlap, also for what its stage has sent.
     """
 
     builder: ProgramBuilder
-    mesh: Mesh
+    division: Division
     chunks: tuple[tuple[ModelChunk, ...], ...]
     """Of every stage."""
     pair_bytes: float
     """What one rank sends to its neighbour."""
     overlap: bool
+    part: int = 0
     _transfers: dict[tuple[int, bool], Transfer] = field(default_factory=dict[tuple[int, bool], Transfer])
 
     def add_pass(self, stage: int, step: Pass, pieces: Sequence[Compute]) -> tuple[Key, ...]:
         """Add a pass, in one or more pieces, and the transfer of its result; return the names of the pieces."""
-        lane, label = compute_lane(stage), (step.micro_batch, step.chunk)
+        lane, label = self.division.lane(stage, self.part), (step.micro_batch, step.chunk)
         keys: list[Key] = []
         for number, piece in enumerate(pieces):
-            key: Key = (piece.name, stage, step.chunk, step.micro_batch, number)
+            key: Key = (piece.name, lane.rank_class, step.chunk, step.micro_batch, number)
             self.builder.add(key, piece, [lane], after=() if number else self._inputs(stage, step), label=label)
             keys.append(key)
         self._add_transfer(stage, step)
@@ -47,10 +48,11 @@ class Pipeline:
     def _inputs(self, stage: int, step: Pass) -> tuple[Key, ...]:
         chunk = self.chunks[stage][step.chunk]
         starts_here = chunk.last if step.backward else chunk.first
-        received = () if starts_here else (_arrival(stage, step.chunk, step),)
+        received = () if starts_here else (self._arrival(stage, step.chunk, step),)
         if self.overlap:
             return received
-        return received + tuple(key for stream in SEND.values() for key in self.builder.last(Lane(rank_class=stage, stream=stream)))
+        sent = (self.division.lane(stage, self.part, stream) for stream in SEND.values())
+        return received + tuple(key for lane in sent for key in self.builder.last(lane))
 
     def _add_transfer(self, stage: int, step: Pass) -> None:
         chunk = self.chunks[stage][step.chunk]
@@ -58,31 +60,26 @@ class Pipeline:
             return
         around, receiver = divmod(stage + (-1 if step.backward else 1), len(self.chunks))
         lanes = [
-            Lane(rank_class=stage, stream=SEND[step.backward]),
-            Lane(rank_class=receiver, stream=RECEIVE[step.backward]),
+            self.division.lane(stage, self.part, SEND[step.backward]),
+            self.division.lane(receiver, self.part, RECEIVE[step.backward]),
         ]
         self.builder.add(
-            _arrival(receiver, step.chunk + around, step),
+            self._arrival(receiver, step.chunk + around, step),
             self._transfer(stage, receiver, backward=step.backward),
             lanes,
-            after=self.builder.last(compute_lane(stage)),
+            after=self.builder.last(self.division.lane(stage, self.part)),
             label=(step.micro_batch, step.chunk),
         )
 
     def _transfer(self, sender: int, receiver: int, *, backward: bool) -> Transfer:
         transfer = self._transfers.get((sender, backward))
         if transfer is None:
-            pairs = zip(self.mesh.stage_ranks(sender).tolist(), self.mesh.stage_ranks(receiver).tolist(), strict=True)
+            ranks = (self.division.ranks(stage, self.part).tolist() for stage in (sender, receiver))
+            pairs = zip(*ranks, strict=True)
             name = f"{'B' if backward else 'F'} {sender}->{receiver}"
             transfer = Transfer(name=name, dimension="pp", pairs=tuple(pairs), bytes=self.pair_bytes)
             self._transfers[(sender, backward)] = transfer
         return transfer
 
-
-def compute_lane(stage: int) -> Lane:
-    """Return the lane on which a stage computes."""
-    return Lane(rank_class=stage, stream=COMPUTE_STREAM)
-
-
-def _arrival(stage: int, chunk: int, step: Pass) -> Key:
-    return ("to B" if step.backward else "to F", stage, chunk, step.micro_batch)
+    def _arrival(self, stage: int, chunk: int, step: Pass) -> Key:
+        return ("to B" if step.backward else "to F", self.division.rank_class(stage, self.part), chunk, step.micro_batch)

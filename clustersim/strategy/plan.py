@@ -12,6 +12,11 @@ Recompute = Literal["none", "selective", "full"]
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 Priority = Literal["layers", "none"]
+Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb"]
+WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
+"""In which numbers travel; ``same``: as they are kept."""
+Place = Literal["accelerator", "host", "nvme"]
+"""Where a part of the training state lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,7 @@ class Training:
     micro_batch_size: int
     seq_length: int
     precision: Precision
-    optimizer: Literal["adam", "sgd", "momentum"]
+    optimizer: Optimizer
     attention: Literal["flash", "unfused"]
     gradient_precision: Literal["fp32", "same"]
     """Precision in which gradients are accumulated and reduced; ``same`` is the training precision."""
@@ -30,6 +35,8 @@ class Training:
     """True where the weight-gradient product adds into the fp32 buffer itself (Megatron since 2022)."""
     kernels: Literal["fused", "eager"]
     """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
+    loader_samples_per_s: float | None = None
+    """What the data loader of one node delivers; None where it never holds a step up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +57,51 @@ class ParameterService:
 class DataParallel:
     """How gradients meet."""
 
-    mode: Literal["sync"]
     algorithm: str
     """``auto``, the name of an algorithm of the communication library, or ``parameter_server``."""
     overlap: bool
     """True where buckets are reduced while the backward pass still runs."""
     bucket_bytes: float
+    first_bucket_bytes: float | None = None
+    """Of the bucket that is ready first, smaller so that reduction begins early; None for one like the others."""
+    no_sync: bool = True
+    """True where gradients of all micro-batches but the last are added up locally; False where each micro-batch reduces its own."""
+    single_process: bool = False
+    """One process drives all accelerators of a node, and the first of them keeps the parameters (PyTorch's DataParallel)."""
+    gather_precision: WirePrecision = "same"
+    """Of sharded parameters while they are gathered."""
+    reduce_precision: WirePrecision = "same"
+    """Of gradients while they are reduced."""
     service: ParameterService | None = None
     """For ``parameter_server``."""
+    mode: Literal["sync", "async", "ssp"] = "sync"
+    """With parameter servers: all workers step together; each at its own pace; or each at most ``staleness`` steps ahead of the slowest."""
+    staleness: int = 0
+    """Of ``ssp``, in steps."""
+    backup_workers: int = 0
+    """How many of the workers a synchronous update does not wait for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Over how many ranks ZeRO and FSDP spread the training state, and when parameters are gathered."""
+
+    degree: int
+    """Ranks that hold one copy together: all replicas, or a divisor of them (hybrid sharding), which then all-reduces between copies."""
+    prefetch: int = 1
+    """Layers that are gathered ahead of the one that computes; 0: each is waited for."""
+    reshard_after_forward: bool = True
+    """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them until the backward pass is through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Where the parts of the training state live while they are not in use."""
+
+    optimizer: Place = "accelerator"
+    gradients: Place = "accelerator"
+    parameters: Place = "accelerator"
+    activations: Place = "accelerator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +125,18 @@ class Strategy:
     """True where the backward collective of a column-split layer runs beside its weight gradient (Megatron since 2021-10)."""
     placement: tuple[Dimension, ...]
     """Fastest-varying dimension first."""
+    shard_degree: int | None = None
+    """None: all replicas."""
+    prefetch: int = 1
+    reshard_after_forward: bool = True
+    offload: Offload = Offload()
+
+    @property
+    def sharding(self) -> Sharding:
+        """How ZeRO and FSDP spread the training state; over one rank where they do not."""
+        whole = self.dp * self.cp
+        degree = 1 if self.zero_stage == 0 else self.shard_degree or whole
+        return Sharding(degree=degree, prefetch=self.prefetch, reshard_after_forward=self.reshard_after_forward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pandas
 
-KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "communication")
+KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
 
 DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
+from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.schedules import SCHEDULES
@@ -55,7 +56,7 @@ class Pipe:
         builder = ProgramBuilder()
         pipeline = Pipeline(
             builder=builder,
-            mesh=Mesh(ranks=np.arange(p, dtype=np.int64).reshape(p, 1, 1, 1)),
+            division=divided(Mesh(ranks=np.arange(p, dtype=np.int64).reshape(p, 1, 1, 1))),
             chunks=chunks,
             pair_bytes=self.send_s * SCALE_UP_BYTES_PER_S,
             overlap=self.overlap,

@@ -10,7 +10,8 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
-from clustersim.strategy.lower import lower, rank_classes
+from clustersim.strategy.division import divided
+from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
@@ -42,7 +43,7 @@ def order_of(program: Program, stage: int) -> list[str]:
 
 
 def test_every_stage_is_a_class_that_stands_for_its_ranks() -> None:
-    classes = rank_classes(place(make_plan(pp=2, tp=2, dp=3).strategy))
+    classes = divided(place(make_plan(pp=2, tp=2, dp=3).strategy)).rank_classes()
 
     assert [(each.name, each.stage, each.representative_rank, each.n_ranks) for each in classes] == [
         ("stage 0", 0, 0, 6),
@@ -51,7 +52,7 @@ def test_every_stage_is_a_class_that_stands_for_its_ranks() -> None:
 
 
 def test_without_stages_all_ranks_are_one_class() -> None:
-    (only,) = rank_classes(place(make_plan(dp=4).strategy))
+    (only,) = divided(place(make_plan(dp=4).strategy)).rank_classes()
 
     assert (only.name, only.n_ranks) == ("all ranks", 4)
 

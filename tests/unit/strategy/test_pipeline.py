@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from clustersim.program.program import Program, ProgramBuilder
-from clustersim.program.tasks import Compute, Task, Transfer
-from clustersim.strategy.lower import rank_classes
+from clustersim.program.tasks import COMPUTE_STREAM, Compute, Lane, Task, Transfer
+from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
-from clustersim.strategy.pipeline import Pipeline, compute_lane
+from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.schedules.order import backward, forward
 from clustersim.strategy.shard import model_chunks
 from tests.unit.strategy.factories import chosen, make_plan
 
 F = Compute(name="F", phase="forward", blocks=())
 B = Compute(name="B", phase="backward", blocks=())
+SECOND_STAGE = (Lane(rank_class=1, stream=COMPUTE_STREAM),)
 
 
 def two_stages(*, overlap: bool, pieces: int = 1, tp: int = 1) -> Program:
     """Return two micro-batches through two stages in the order of 1F1B, backward passes in so many pieces."""
     plan = make_plan(pp=2, tp=tp, global_batch_size=2)
-    mesh, builder = place(plan.strategy), ProgramBuilder()
-    pipeline = Pipeline(builder=builder, mesh=mesh, chunks=model_chunks(plan), pair_bytes=7.0, overlap=overlap)
+    division, builder = divided(place(plan.strategy)), ProgramBuilder()
+    pipeline = Pipeline(builder=builder, division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=overlap)
     orders = ((forward(0), forward(1), backward(0), backward(1)), (forward(0), backward(0), forward(1), backward(1)))
     for stage, order in enumerate(orders):
         for step in order:
             pipeline.add_pass(stage, step, [B] * pieces if step.backward else [F])
-    return builder.build(rank_classes(mesh))
+    return builder.build(division.rank_classes())
 
 
 def the(program: Program, name: str, micro_batch: int, *, rank_class: int | None = None) -> Task:
@@ -90,14 +91,15 @@ def test_the_pieces_of_a_pass_run_in_order_and_the_first_one_receives() -> None:
 
 def test_the_result_is_sent_after_the_last_piece() -> None:
     program = two_stages(overlap=True, pieces=2)
-    pieces = [index for index, task in enumerate(program.tasks) if task.action is B and task.lanes == (compute_lane(1),)]
+    pieces = [index for index, task in enumerate(program.tasks) if task.action is B and task.lanes == SECOND_STAGE]
 
     assert the(program, "B 1->0", 0).after == (pieces[1],)
 
 
 def test_passes_are_named_after_their_pieces() -> None:
     plan = make_plan(pp=2, global_batch_size=2)
-    pipeline = Pipeline(builder=ProgramBuilder(), mesh=place(plan.strategy), chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
+    division = divided(place(plan.strategy))
+    pipeline = Pipeline(builder=ProgramBuilder(), division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
 
     assert pipeline.add_pass(1, backward(0), [B, B]) == (("B", 1, 0, 0, 0), ("B", 1, 0, 0, 1))
 
@@ -110,12 +112,12 @@ def test_equal_transfers_are_one_object() -> None:
 
 def test_interleaved_activations_go_around_from_the_last_stage_to_the_first() -> None:
     plan = make_plan(pp=2, virtual_stages=2, schedule="interleaved_1f1b", global_batch_size=2)
-    builder, mesh = ProgramBuilder(), place(plan.strategy)
-    pipeline = Pipeline(builder=builder, mesh=mesh, chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
+    builder, division = ProgramBuilder(), divided(place(plan.strategy))
+    pipeline = Pipeline(builder=builder, division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
     for chunk in (0, 1):
         for stage in (0, 1):
             pipeline.add_pass(stage, forward(0, chunk), [F])
-    program = builder.build(rank_classes(mesh))
+    program = builder.build(division.rank_classes())
 
     around = the(program, "F 1->0", 0)
     (second,) = [task for task in chosen(program, "F", rank_class=0) if task.chunk == 1]

@@ -1,0 +1,97 @@
+"""Rank classes: every pipeline stage, and within it the parts that its replicas fall into when some are unlike others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.program.tasks import COMPUTE_STREAM, Group, Lane
+from clustersim.strategy.mesh import Mesh
+from clustersim.topology.cluster import IntArray
+from clustersim.trace.timeline import RankClass
+
+Part = tuple[int, ...]
+"""Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""
+
+_RUNS_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Division:
+    """All ranks as classes; class ``stage * n_parts + part`` holds the ranks of one stage of the replicas of one part."""
+
+    mesh: Mesh
+    parts: tuple[Part, ...]
+
+    @property
+    def n_stages(self) -> int:
+        """Pipeline stages."""
+        return self.mesh.ranks.shape[0]
+
+    @property
+    def stages(self) -> range:
+        """Numbers of the pipeline stages."""
+        return range(self.n_stages)
+
+    @property
+    def n_parts(self) -> int:
+        """Kinds of replicas; 1 where all are alike."""
+        return len(self.parts)
+
+    def rank_class(self, stage: int, part: int) -> int:
+        """Return the number of a class."""
+        return stage * self.n_parts + part
+
+    def lane(self, stage: int, part: int, stream: str = COMPUTE_STREAM) -> Lane:
+        """Return a stream of a class."""
+        return Lane(rank_class=self.rank_class(stage, part), stream=stream)
+
+    def lanes(self, stage: int, stream: str = COMPUTE_STREAM) -> tuple[Lane, ...]:
+        """Return a stream of all classes of a stage, for what all of its ranks take part in."""
+        return tuple(self.lane(stage, part, stream) for part in range(self.n_parts))
+
+    def ranks(self, stage: int, part: int) -> IntArray:
+        """Return the ranks of a class, in the same order for every stage."""
+        return self.mesh.ranks[stage][list(self.parts[part])].reshape(-1)
+
+    def group(self, dimension: Literal["dp", "cp", "tp"], stage: int, part: int) -> Group:
+        """Return the groups of a dimension among the ranks of a class; those of dp are what the class holds of them."""
+        axis = ("dp", "cp", "tp").index(dimension)
+        lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
+        members = lines.reshape(-1, lines.shape[-1]).tolist()
+        return Group(name=f"{dimension} of stage {stage}", dimension=dimension, members=tuple(map(tuple, members)))
+
+    def rank_classes(self) -> tuple[RankClass, ...]:
+        """Return the classes in the order of their numbers."""
+        return tuple(self._rank_class(stage, part) for stage in self.stages for part in range(self.n_parts))
+
+    def _rank_class(self, stage: int, part: int) -> RankClass:
+        ranks = self.ranks(stage, part)
+        where = [f"stage {stage}"] if self.n_stages > 1 else []
+        where += [ranks_text(ranks.tolist())] if self.n_parts > 1 else []
+        return RankClass(name=", ".join(where) or "all ranks", stage=stage, representative_rank=int(ranks[0]), n_ranks=int(ranks.size))
+
+
+def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Division:
+    """Return the classes of a mesh; without parts all replicas are alike."""
+    given = [range(mesh.ranks.shape[1])] if parts is None else parts
+    return Division(mesh=mesh, parts=tuple(tuple(part) for part in given))
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return ranks as people write them, at most three stretches of them.
+
+    Examples
+    --------
+    >>> ranks_text([3]), ranks_text([0, 1, 2, 4]), ranks_text(range(0, 12, 2))
+    ('rank 3', 'ranks 0-2, 4', 'ranks 0, 2, 4 and 3 more')
+    """
+    ordered = sorted(ranks)
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
+    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_RUNS_SHOWN])
+    left = sum(len(run) for run in runs[_RUNS_SHOWN:])
+    return f"{'rank' if len(ordered) == 1 else 'ranks'} {shown}" + (f" and {left} more" if left else "")

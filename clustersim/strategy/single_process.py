@@ -1,0 +1,104 @@
+"""PyTorch's DataParallel: one process drives all accelerators of a node, and the first of them keeps the parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+from typing import Final
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.program import Key, ProgramBuilder
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Phase, Work
+from clustersim.strategy.division import Division
+from clustersim.strategy.gradients import GRADIENT_STREAM, optimizer_update
+from clustersim.strategy.layers import Operators, back, front, layer_runs, n_layers
+from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import numerics
+from clustersim.workload.shapes import FP32_BYTES
+
+CHUNK_BYTES: Final = 10 * 2**20
+"""What broadcasts and reductions are gathered into, at most (PyTorch, torch/nn/parallel/comm.py: buffer_size 10485760)."""
+
+INPUT_BYTES: Final = 8.0
+"""A token as a 64-bit index."""
+
+LOSS: Final = "loss"
+ROOT: Final = 0
+OTHERS: Final = 1
+
+
+def root_and_others(n_replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Return the two parts of the replicas: the first accelerator, and the rest."""
+    return ((ROOT,), tuple(range(1, n_replicas))) if n_replicas > 1 else ((ROOT,),)
+
+
+def lower_single_process_step(builder: ProgramBuilder, plan: Plan, division: Division) -> None:
+    """Add one step of a single process with as many threads as accelerators.
+
+    For every micro-batch the inputs are scattered from the first accelerator, the parameters broadcast, the outputs gathered; there
+    the loss is computed, for all; its gradient is scattered, and after the whole backward pass the gradients of the parameters are
+    reduced to the first accelerator, which alone updates them. Nothing overlaps. For Psi bytes of parameters and as many of gradients
+    a link out of the first accelerator carries Psi, and one into it Psi: as much as a ring.
+
+    References
+    ----------
+    .. [1] PyTorch, torch/nn/parallel: data_parallel.py, replicate.py, scatter_gather.py, comm.py.
+    """
+    step = _SingleProcess(builder=builder, plan=plan, division=division)
+    for micro_batch in range(plan.n_micro_batches):
+        step.add_micro_batch(micro_batch)
+    lane = division.lane(0, ROOT)
+    builder.add(("optimizer", 0), optimizer_update(plan, stage_parameters(plan, 0)), [lane])
+
+
+@dataclass(slots=True, kw_only=True)
+class _SingleProcess:
+    builder: ProgramBuilder
+    plan: Plan
+    division: Division
+
+    def add_micro_batch(self, micro_batch: int) -> None:
+        plan = self.plan
+        number, n_replicas = numerics(plan), plan.strategy.dp
+        model = (*front(plan), *(each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run))
+        head = back(plan)
+        loss = tuple(operator for operator in head if operator.name == LOSS)
+        model += tuple(operator for operator in head if operator.name != LOSS)
+        parameters = stage_parameters(plan, 0)
+        outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * number.element_bytes / FP32_BYTES
+        inputs_bytes = INPUT_BYTES * n_replicas * plan.training.micro_batch_size * plan.training.seq_length
+        self._move("scatter", "scatter inputs", micro_batch, inputs_bytes)
+        self._move("broadcast", "parameters", micro_batch, parameters * number.element_bytes)
+        for part in range(self.division.n_parts):
+            self._compute("F", "forward", part, micro_batch, model)
+        self._move("gather", "gather outputs", micro_batch, outputs_bytes)
+        self._compute("loss", "forward", ROOT, micro_batch, loss, repeat=n_replicas)
+        self._compute("loss gradient", "backward", ROOT, micro_batch, loss, repeat=n_replicas)
+        self._move("scatter", "scatter gradients", micro_batch, outputs_bytes)
+        for part in range(self.division.n_parts):
+            self._compute("B", "backward", part, micro_batch, model)
+        self._move("reduce", "gradients", micro_batch, parameters * number.gradient_bytes)
+
+    def _compute(self, name: str, phase: Phase, part: int, micro_batch: int, operators: Operators, *, repeat: int = 1) -> None:
+        if phase == "forward":
+            kernels = tuple(kernel for operator in operators for kernel in operator.forward)
+        else:
+            kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
+        work = Work(name=name, phase=phase, kernels=kernels)
+        action = Compute(name=name, phase=phase, blocks=(Block(name=name, body=(work,), repeat=repeat),))
+        lane = self.division.lane(0, part)
+        after = self.builder.last(self.division.lane(0, part, GRADIENT_STREAM))
+        self.builder.add((name, part, micro_batch), action, [lane], after=after, label=(micro_batch, 0))
+
+    def _move(self, op: CollectiveOp, name: str, micro_batch: int, size_bytes: float) -> None:
+        members = tuple(rank for part in range(self.division.n_parts) for rank in self.division.ranks(0, part).tolist())
+        if len(members) == 1:
+            return
+        group = Group(name="accelerators of the process", dimension="dp", members=(members,))
+        pieces = max(1, round(size_bytes / CHUNK_BYTES)) if op in ("broadcast", "reduce") else 1
+        collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
+        key: Key = (name, micro_batch)
+        lanes = self.division.lanes(0, GRADIENT_STREAM)
+        after = [done for lane in self.division.lanes(0) for done in self.builder.last(lane)]
+        self.builder.add(key, Communicate(name=name, collective=collective), lanes, after=after, label=(micro_batch, 0))
