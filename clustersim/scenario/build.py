@@ -20,6 +20,7 @@ from clustersim.scenario.constraints import (
     check_stages,
     check_tensor_parallelism,
     resolve_dp,
+    shard_degree,
 )
 from clustersim.scenario.data_parallel import check_algorithm, data_parallel, server_flags, server_hosts
 from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
@@ -128,7 +129,7 @@ def _planned(scenario: Scenario, node: Node, n_nodes: int) -> Planned:
     check_stages(model, spec.strategy)
     check_sharding(spec.strategy)
     strategy = _strategy(spec, node, n_nodes)
-    training, training_flags = _training(spec, loaded, node.accelerator)
+    training, training_flags = _training(spec, loaded, node)
     check_batch(spec.training, spec.strategy, strategy.dp)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
@@ -144,8 +145,9 @@ def _planned(scenario: Scenario, node: Node, n_nodes: int) -> Planned:
 
 def _strategy(spec: ScenarioSpec, node: Node, n_nodes: int) -> Strategy:
     asked = spec.strategy
+    dp = resolve_dp(asked, n_nodes * node.n_accelerators)
     return Strategy(
-        dp=resolve_dp(asked, n_nodes * node.n_accelerators),
+        dp=dp,
         tp=asked.tp,
         pp=asked.pp,
         cp=asked.cp,
@@ -159,12 +161,15 @@ def _strategy(spec: ScenarioSpec, node: Node, n_nodes: int) -> Strategy:
         overlap_p2p=asked.schedule == "interleaved_1f1b" if asked.overlap_p2p is None else asked.overlap_p2p,
         overlap_tp=asked.overlap_tp,
         placement=DIMENSIONS if asked.placement == "auto" else tuple(asked.placement),
+        shard_degree=shard_degree(asked, dp),
+        prefetch=asked.prefetch,
+        reshard_after_forward=asked.reshard_after_forward,
     )
 
 
-def _training(spec: ScenarioSpec, loaded: LoadedModel, accelerator: Accelerator) -> tuple[Training, tuple[Flag, ...]]:
+def _training(spec: ScenarioSpec, loaded: LoadedModel, node: Node) -> tuple[Training, tuple[Flag, ...]]:
     asked = spec.training
-    precision, flags = _precision(asked.precision, accelerator)
+    precision, flags = _precision(asked.precision, node.accelerator)
     positions = loaded.model.max_positions
     if asked.seq_length is None and positions < 1:
         hint = "the model does not say how long its sequences are; write one, such as 4096"
@@ -183,6 +188,7 @@ def _training(spec: ScenarioSpec, loaded: LoadedModel, accelerator: Accelerator)
         gradient_precision=asked.gradient_precision or ("fp32" if precision in _SHORT else "same"),
         fused_gradient_accumulation=asked.fused_gradient_accumulation,
         kernels=asked.kernels,
+        loader_samples_per_s=None if asked.data_loader is None else asked.data_loader.rate / node.n_accelerators,
     )
     return training, flags
 

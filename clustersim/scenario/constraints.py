@@ -72,6 +72,28 @@ def check_sharding(strategy: StrategySpec) -> None:
         raise ScenarioError(what, field="strategy.zero_stage", hint="use 0 or 1, or pp: 1")
 
 
+def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
+    """Return over how many ranks ZeRO shards; None for all replicas.
+
+    Raises
+    ------
+    ScenarioError
+        When the degree does not divide the replicas, or nothing is sharded.
+    """
+    asked, replicas = strategy.shard_degree, dp * strategy.cp
+    if asked in ("auto", replicas):
+        return None
+    if strategy.zero_stage == 0:
+        raise ScenarioError(
+            f"{asked} shards nothing with zero_stage 0", field="strategy.shard_degree", hint="use auto, or zero_stage 1, 2 or 3"
+        )
+    if replicas % asked:
+        raise ScenarioError(
+            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {_listed(_divisors(replicas))}"
+        )
+    return asked
+
+
 def check_stages(model: Transformer, strategy: StrategySpec) -> None:
     """Refuse stages or chunks that do not hold equally many layers, and chunks where the schedule has none."""
     interleaved = strategy.schedule == "interleaved_1f1b"

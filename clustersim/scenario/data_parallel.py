@@ -26,6 +26,9 @@ PARAMETER_SERVER: Final = "parameter_server"
 SERVER_KEYS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
 """Keys of ``data_parallel`` that nothing but parameter servers reads."""
 
+SHARDS_GRADIENTS: Final = 2
+"""The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
+
 MAX_SENDS: Final = 20_000_000
 """Pairs of an accelerator and a server: some seconds of routing."""
 
@@ -39,19 +42,83 @@ def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel
     Raises
     ------
     ScenarioError
-        When keys of parameter servers stand beside another algorithm, or the servers cannot be had as asked.
+        When keys of parameter servers stand beside another algorithm, or the servers or the workers cannot be had as asked.
     """
     given = asked.data_parallel
     served = given.algorithm == PARAMETER_SERVER
     if not served:
         _check_no_servers(given)
+    _check_pace(given)
+    if given.single_process:
+        _check_single_process(asked, n_nodes)
     return DataParallel(
-        mode="sync",
+        mode=given.mode,
         algorithm=given.algorithm,
         overlap=given.overlap,
         bucket_bytes=given.bucket,
+        first_bucket_bytes=given.first_bucket,
+        no_sync=asked.zero_stage < SHARDS_GRADIENTS if given.no_sync is None else given.no_sync,
+        single_process=given.single_process,
+        gather_precision=given.gather_precision,
+        reduce_precision=given.reduce_precision,
         service=_service(asked, node, n_nodes) if served else None,
+        staleness=given.staleness or 0,
+        backup_workers=given.backup_workers or 0,
     )
+
+
+def check_workers(plan: Plan, n_workers: int) -> None:
+    """Refuse more backup workers than leave one to wait for.
+
+    Raises
+    ------
+    ScenarioError
+        With the largest number that would do.
+    """
+    spare = plan.strategy.data_parallel.backup_workers
+    if spare >= n_workers:
+        what = f"{spare} backup workers of {n_workers} leave none to wait for"
+        advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"
+        raise ScenarioError(what, field=f"{_KEY}.backup_workers", hint=advice)
+
+
+def _check_pace(given: DataParallelSpec) -> None:
+    """Refuse staleness and backup workers beside a mode that has none."""
+    if given.mode == "ssp" and given.staleness is None:
+        raise ScenarioError("mode ssp needs a bound", field=f"{_KEY}.staleness", hint="write how many steps, such as staleness: 3")
+    if given.mode != "ssp" and given.staleness:
+        what = f"staleness is for mode ssp, and the mode is {given.mode}"
+        raise ScenarioError(what, field=f"{_KEY}.staleness", hint="use mode: ssp, or leave the key out")
+    if given.backup_workers and given.mode != "sync":
+        what = f"backup_workers are for mode sync, and the mode is {given.mode}"
+        raise ScenarioError(what, field=f"{_KEY}.backup_workers", hint="use mode: sync, or leave the key out")
+    if given.algorithm != PARAMETER_SERVER and (given.mode != "sync" or given.backup_workers):
+        what = f"mode {given.mode}" if given.mode != "sync" else "backup_workers"
+        key = "mode" if given.mode != "sync" else "backup_workers"
+        raise ScenarioError(
+            f"{what} needs parameter servers, and the algorithm is {given.algorithm}",
+            field=f"{_KEY}.{key}",
+            hint=f"use algorithm: {PARAMETER_SERVER}, or mode: sync without backup_workers",
+        )
+
+
+def _check_single_process(asked: StrategySpec, n_nodes: int) -> None:
+    """Refuse what one process of PyTorch's DataParallel cannot do."""
+    given = asked.data_parallel
+    degrees = {"tp": asked.tp, "pp": asked.pp, "cp": asked.cp, "zero_stage + 1": asked.zero_stage + 1}
+    if n_nodes > 1:
+        what = f"one process drives the accelerators of one node, and there are {n_nodes}"
+        raise ScenarioError(what, field=f"{_KEY}.single_process", hint="use nodes: 1, or single_process: false")
+    if given.algorithm != "auto":
+        what = f"one process sends through its first accelerator, and the algorithm is {given.algorithm}"
+        raise ScenarioError(what, field=f"{_KEY}.algorithm", hint="use auto, or single_process: false")
+    for name, degree in degrees.items():
+        if degree > 1:
+            key, value = ("zero_stage", asked.zero_stage) if name.startswith("zero") else (name, degree)
+            what = f"single_process keeps the whole model on every accelerator, and {key} is {value}"
+            raise ScenarioError(
+                what, field=f"strategy.{key}", hint=f"use {key}: {1 if key != 'zero_stage' else 0}, or single_process: false"
+            )
 
 
 def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHosts | None:

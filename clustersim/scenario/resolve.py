@@ -31,9 +31,11 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "name": built.name,
         "model": _model(built.loaded, built.plan),
         "cluster": _cluster(built.cluster.node, built.cluster.fabric, built.cluster.n_nodes) | _links(spec.cluster),
-        "training": _training(built.plan) | _tokens(built),
+        "training": _training(built.plan, built.cluster.node) | _tokens(built),
         "strategy": _strategy(built.plan.strategy, len(built.nodes)),
     }
+    if spec.steps is not None:
+        resolved["steps"] = spec.steps
     for key, part in (("cost", spec.cost), ("reliability", spec.reliability)):
         if part is not None:
             resolved[key] = part.model_dump(mode="json", exclude_none=True)
@@ -55,15 +57,19 @@ def scenario_hash(resolved: dict[str, Data], seed: int) -> str:
 
 def _others(built: Built) -> dict[str, Data]:
     """Return what else there is on the cluster; nothing where there is nothing."""
-    jobs: list[Data] = [{"name": job.name, "nodes": list(job.nodes), "scenario": _job(job)} for job in built.jobs]
+    jobs: list[Data] = [{"name": job.name, "nodes": list(job.nodes), "scenario": _job(job, built.cluster.node)} for job in built.jobs]
     background: list[Data] = [load.model_dump(mode="json", exclude_defaults=True) for load in built.scenario.spec.background]
     others: dict[str, Data] = {"jobs": jobs, "background": background}
     return {key: part for key, part in others.items() if part}
 
 
-def _job(job: Job) -> dict[str, Data]:
+def _job(job: Job, node: Node) -> dict[str, Data]:
     plan = job.planned.plan
-    return {"model": _model(job.planned.loaded, plan), "training": _training(plan), "strategy": _strategy(plan.strategy, len(job.nodes))}
+    return {
+        "model": _model(job.planned.loaded, plan),
+        "training": _training(plan, node),
+        "strategy": _strategy(plan.strategy, len(job.nodes)),
+    }
 
 
 def _model(loaded: LoadedModel, plan: Plan) -> dict[str, Data]:
@@ -136,9 +142,11 @@ def _links(spec: ClusterSpec) -> dict[str, Data]:
     return {"links": links} if links else {}
 
 
-def _training(plan: Plan) -> dict[str, Data]:
+def _training(plan: Plan, node: Node) -> dict[str, Data]:
     training = plan.training
-    return {
+    rate = training.loader_samples_per_s
+    loader: dict[str, Data] = {} if rate is None else {"data_loader": {"rate": exact_quantity(rate * node.n_accelerators, "samples/s")}}
+    return loader | {
         "global_batch_size": training.global_batch_size,
         "micro_batch_size": training.micro_batch_size,
         "seq_length": training.seq_length,
@@ -170,7 +178,9 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "data_parallel": _data_parallel(strategy.data_parallel, n_nodes),
         "overlap_p2p": strategy.overlap_p2p,
         "overlap_tp": strategy.overlap_tp,
-        "shard_degree": "auto",
+        "shard_degree": strategy.shard_degree or "auto",
+        "prefetch": strategy.prefetch,
+        "reshard_after_forward": strategy.reshard_after_forward,
         "offload": [],
         "expert_load": "balanced",
         "placement": list(strategy.placement),
@@ -183,7 +193,17 @@ def _data_parallel(gradients: DataParallel, n_nodes: int) -> dict[str, Data]:
         "algorithm": gradients.algorithm,
         "overlap": gradients.overlap,
         "bucket": exact_quantity(gradients.bucket_bytes, "B"),
+        "no_sync": gradients.no_sync,
+        "single_process": gradients.single_process,
+        "gather_precision": gradients.gather_precision,
+        "reduce_precision": gradients.reduce_precision,
     }
+    if gradients.first_bucket_bytes is not None:
+        resolved["first_bucket"] = exact_quantity(gradients.first_bucket_bytes, "B")
+    if gradients.mode == "ssp":
+        resolved["staleness"] = gradients.staleness
+    if gradients.backup_workers:
+        resolved["backup_workers"] = gradients.backup_workers
     service = gradients.service
     if service is not None:
         resolved |= {

@@ -23,10 +23,12 @@ from clustersim.units.fields import (
     NonNegativeInt,
     PositiveInt,
     PositiveRatio,
+    SamplesPerSecond,
     Seconds,
     UsdPerHour,
     UsdPerKilowattHour,
 )
+from clustersim.workload.shapes import AttentionKind
 
 SCHEDULES: Final = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
 EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
@@ -81,6 +83,12 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class DataLoaderSpec(Part):
+    """What reads, decodes and augments samples on the processors of a node."""
+
+    rate: Annotated[SamplesPerSecond, Field(gt=0)] = Field(description="What the data loader of one node delivers.")
+
+
 class TrainingSpec(Part):
     """One optimizer step: batch, precision, kernels."""
 
@@ -89,7 +97,9 @@ class TrainingSpec(Part):
     seq_length: PositiveInt | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
     precision: Precision | None = Field(default=None, description="Default: bf16 where the accelerator has it, else fp16, else fp32.")
     optimizer: Optimizer = "adam"
-    attention: Literal["flash", "unfused"] = "flash"
+    attention: AttentionKind = Field(
+        default="flash", description="FlashAttention, the best of the accelerator or of a generation; or scores that are written to memory."
+    )
     tokens: Count | None = Field(default=None, description="Total budget, for the time to train.")
     gradient_precision: Literal["fp32", "same"] | None = Field(
         default=None, description="In which gradients are accumulated and reduced; default: fp32 below 32 bits, else the same."
@@ -98,6 +108,7 @@ class TrainingSpec(Part):
         default=True, description="The weight-gradient product adds into the gradient buffer itself."
     )
     kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
+    data_loader: DataLoaderSpec | None = Field(default=None, description="Default: it never holds a step up.")
 
 
 class DataParallelSpec(Part):
@@ -245,6 +256,9 @@ class ScenarioSpec(Part):
     cluster: ClusterSpec
     training: TrainingSpec
     strategy: StrategySpec = StrategySpec()
+    steps: PositiveInt | None = Field(
+        default=None, description="Steps to replay; default: one, or 50 where steps differ (jitter, workers at their own pace)."
+    )
     cost: CostSpec | None = None
     reliability: ReliabilitySpec | None = None
     checks: list[str] = Field(default=[], description="Conditions such as 'memory_fraction <= 0.92'; one that is false gives exit code 1.")

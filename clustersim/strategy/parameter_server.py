@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from math import fsum
 from types import MappingProxyType
 from typing import Final, Literal
@@ -162,8 +162,7 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
 def served_updates(plan: Plan, division: Division, service: ParameterService) -> tuple[Collective, ...]:
     """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
     (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
-    members = tuple(ranks for part in range(division.n_parts) for ranks in division.group("dp", 0, part).members)
-    group = Group(name="workers", dimension="ps", members=members[:1])
+    group = Group(name="workers", dimension="ps", members=division.mesh.groups("dp", 0))
     return tuple(
         _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings
     )
@@ -243,8 +242,7 @@ class _Worker:
 def _add_updates(workers: Sequence[_Worker], part: LayerSlice) -> None:
     """Add what the servers do with a slice that some workers have pushed, one slice after the other."""
     first = workers[0]
-    groups = [worker.group for worker in workers]
-    group = replace(groups[0], members=tuple(tuple(chain(*lines)) for lines in zip(*(each.members for each in groups), strict=True)))
+    group = first.group if len(workers) == 1 else replace(first.group, members=first.division.mesh.groups("dp", 0))
     pushed = zip(*(worker.keys("push", part) for worker in workers), strict=True)
     for after, holding in zip(pushed, part.holdings, strict=True):
         size_bytes = holding.parameters * update_bytes(first.plan.training)

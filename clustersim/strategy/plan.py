@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from clustersim.workload.shapes import AttentionKind
 from clustersim.workload.transformer import Transformer
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -28,7 +29,7 @@ class Training:
     seq_length: int
     precision: Precision
     optimizer: Optimizer
-    attention: Literal["flash", "unfused"]
+    attention: AttentionKind
     gradient_precision: Literal["fp32", "same"]
     """Precision in which gradients are accumulated and reduced; ``same`` is the training precision."""
     fused_gradient_accumulation: bool
@@ -36,7 +37,7 @@ class Training:
     kernels: Literal["fused", "eager"]
     """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
     loader_samples_per_s: float | None = None
-    """What the data loader of one node delivers; None where it never holds a step up."""
+    """What the data loader delivers for one accelerator; None where it never holds a step up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

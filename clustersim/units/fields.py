@@ -44,6 +44,7 @@ Seconds = Annotated[float, BeforeValidator(_reader("s")), PlainSerializer(_write
 Watts = Annotated[float, BeforeValidator(_reader("W")), PlainSerializer(_writer("W")), _schema("W")]
 UsdPerHour = Annotated[float, BeforeValidator(_reader("USD/h")), PlainSerializer(_writer("USD/h")), _schema("USD/h")]
 UsdPerKilowattHour = Annotated[float, BeforeValidator(_reader("USD/kWh")), PlainSerializer(_writer("USD/kWh")), _schema("USD/kWh")]
+SamplesPerSecond = Annotated[float, BeforeValidator(_reader("samples/s")), PlainSerializer(_writer("samples/s")), _schema("samples/s")]
 Count = Annotated[
     float,
     BeforeValidator(_reader("count")),

@@ -81,6 +81,13 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             factors={"USD/kWh": 1.0, "$/kWh": 1.0, "USD/MWh": 1e-3},
             label="USD/kWh",
         ),
+        "samples/s": _Unit(
+            what="a rate of samples",
+            example="2500 samples/s",
+            prefixes="Mk",
+            factors=dict.fromkeys(("samples/s", "sample/s", "images/s", "sequences/s"), 1.0),
+            label="samples/s",
+        ),
         "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label=""),
     }
 )
@@ -101,7 +108,7 @@ def parse_quantity(text: object, unit: str) -> float:
     text
         Such as ``400 Gbit/s``. Only a ``count`` may be a bare number.
     unit
-        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``count``.
+        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``samples/s``, ``count``.
 
     Raises
     ------

@@ -7,6 +7,9 @@ from typing import Final, Literal
 
 FP32_BYTES: Final = 4.0
 
+AttentionKind = Literal["flash", "flash_4", "flash_3", "flash_2", "flash_1", "unfused"]
+"""Fused kernels by generation, ``flash`` the best that an accelerator has; or separate kernels that write the scores to memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShape:
@@ -41,4 +44,4 @@ class Numerics:
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool
     kernels: Literal["fused", "eager"]
-    attention: Literal["flash", "unfused"]
+    attention: AttentionKind

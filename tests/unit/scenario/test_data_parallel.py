@@ -128,12 +128,73 @@ def test_parameter_servers_leave_nothing_to_shard(zero_stage: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("key", "value"), [("mode", "async"), ("mode", "ssp"), ("staleness", 3), ("backup_workers", 1)])
-def test_parameter_servers_that_wait_for_fewer_are_a_later_feature(key: str, value: Data) -> None:
-    field, message, _ = refused(**{key: value})
+def test_workers_go_at_their_own_pace_where_asked() -> None:
+    gradients = served(mode="ssp", staleness=3).plan.strategy.data_parallel
 
-    assert field == f"{KEY}.{key}"
-    assert message.endswith("is not available in this version")
+    assert (gradients.mode, gradients.staleness, gradients.backup_workers) == ("ssp", 3, 0)
+    assert served(mode="async").plan.strategy.data_parallel.mode == "async"
+    assert served(backup_workers=1).plan.strategy.data_parallel.backup_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"mode": "ssp"}, ("staleness", "mode ssp needs a bound", "write how many steps, such as staleness: 3")),
+        (
+            {"mode": "async", "staleness": 2},
+            ("staleness", "staleness is for mode ssp, and the mode is async", "use mode: ssp, or leave the key out"),
+        ),
+        (
+            {"mode": "async", "backup_workers": 1},
+            ("backup_workers", "backup_workers are for mode sync, and the mode is async", "use mode: sync, or leave the key out"),
+        ),
+        (
+            {"mode": "async", "algorithm": "ring"},
+            (
+                "mode",
+                "mode async needs parameter servers, and the algorithm is ring",
+                "use algorithm: parameter_server, or mode: sync without backup_workers",
+            ),
+        ),
+        ({"backup_workers": 4}, ("backup_workers", "4 backup workers of 2 leave none to wait for", "use at most 1")),
+    ],
+)
+def test_a_pace_that_cannot_be_is_refused(keys: dict[str, Data], expected: tuple[str, str, str]) -> None:
+    key, message, hint = expected
+
+    assert refused(**keys) == (f"{KEY}.{key}", message, hint)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "message"),
+    [
+        (["cluster.nodes=2"], f"{KEY}.single_process", "one process drives the accelerators of one node, and there are 2"),
+        ([f"{KEY}.algorithm=tree"], f"{KEY}.algorithm", "one process sends through its first accelerator, and the algorithm is tree"),
+        (["strategy.tp=2"], "strategy.tp", "single_process keeps the whole model on every accelerator, and tp is 2"),
+        (
+            ["strategy.zero_stage=1"],
+            "strategy.zero_stage",
+            "single_process keeps the whole model on every accelerator, and zero_stage is 1",
+        ),
+    ],
+)
+def test_one_process_drives_whole_copies_on_one_node(overrides: list[str], field: str, message: str) -> None:
+    error = refusal("cluster.nodes=1", f"{KEY}.single_process=true", *overrides)
+
+    assert (error.field, error.message) == (field, message)
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "degree", "message", "hint"),
+    [
+        (0, 4, "4 shards nothing with zero_stage 0", "use auto, or zero_stage 1, 2 or 3"),
+        (1, 3, "3 does not divide dp = 8", "use auto, 1, 2, 4 or 8"),
+    ],
+)
+def test_a_shard_degree_divides_the_replicas(zero_stage: int, degree: int, message: str, hint: str) -> None:
+    error = refusal(strategy={"tp": 1, "zero_stage": zero_stage, "shard_degree": degree}, cluster={"node": "dgx-a100-40g", "nodes": 1})
+
+    assert (error.field, error.message, error.hint) == ("strategy.shard_degree", message, hint)
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])

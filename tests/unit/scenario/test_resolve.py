@@ -69,6 +69,9 @@ def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: di
     assert resolved_scenario(second) == resolved
 
 
+EVEN: dict[str, Data] = {"no_sync": True, "single_process": False, "gather_precision": "same", "reduce_precision": "same"}
+
+
 def test_every_default_is_written_out() -> None:
     resolved = resolved_scenario(built())
 
@@ -76,7 +79,7 @@ def test_every_default_is_written_out() -> None:
     assert isinstance(strategy, dict)
     assert isinstance(training, dict)
     assert (strategy["dp"], strategy["schedule"], strategy["data_parallel"]) == (
-        4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB"}
+        4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", **EVEN}
     )  # fmt: skip
     assert (training["seq_length"], training["gradient_precision"]) == (256, "fp32")
 
@@ -86,9 +89,26 @@ def test_parameter_servers_are_written_out() -> None:
 
     assert isinstance(resolved, dict)
     assert resolved["data_parallel"] == {
-        "mode": "sync", "algorithm": "parameter_server", "overlap": True, "bucket": "25 MB", "servers": 2,
+        **EVEN, "mode": "sync", "algorithm": "parameter_server", "overlap": True, "bucket": "25 MB", "servers": 2,
         "placement": "colocated", "assignment": "key_ranges", "priority": "layers", "reduce_in_node": True,
     }  # fmt: skip
+
+
+def test_workers_at_their_own_pace_and_sharding_are_written_out() -> None:
+    slack = built(strategy={"data_parallel": {"algorithm": "parameter_server", "mode": "ssp", "staleness": 2, "reduce_in_node": False}})
+    spare = built(strategy={"data_parallel": {"algorithm": "parameter_server", "backup_workers": 1, "first_bucket": "1 MiB"}})
+    loaded = built(
+        training={"global_batch_size": 32, "data_loader": {"rate": "2 ksamples/s"}}, strategy={"zero_stage": 1, "shard_degree": 4}
+    )
+
+    strategies = [resolved_scenario(made)["strategy"] for made in (slack, spare, loaded)]
+    training = resolved_scenario(loaded)["training"]
+    assert all(isinstance(part, dict) for part in (*strategies, training))
+    assert [part["data_parallel"].get("staleness") for part in strategies] == [2, None, None]
+    assert [part["data_parallel"].get("backup_workers") for part in strategies] == [None, 1, None]
+    assert [part["data_parallel"].get("first_bucket") for part in strategies] == [None, "1048.576 kB", None]
+    assert [part["shard_degree"] for part in strategies] == ["auto", "auto", 4]
+    assert training["data_loader"] == {"rate": "2 ksamples/s"}
 
 
 def test_quantities_are_text_with_units() -> None:
