@@ -131,11 +131,10 @@ N_NAMED = 6
 def deadlock_message(program: Program, ended: Sequence[bool]) -> str:
     """Return who waits for what, for the first few of the tasks that have not ended."""
     stuck = [index for index, done in enumerate(ended) if not done]
-    lines = [
-        f"{task_name(program, index)} waits for "
-        + ", ".join(task_name(program, earlier) for earlier in program.tasks[index].after if not ended[earlier])
-        for index in stuck[:N_NAMED]
-    ]
+    lines: list[str] = []
+    for index in stuck[:N_NAMED]:
+        earlier = [task_name(program, other) for other in program.tasks[index].after if not ended[other]]
+        lines.append(f"{task_name(program, index)} waits for {', '.join(earlier) or 'its ranks to begin the step'}")
     more = f"\n  and {len(stuck) - N_NAMED} more" if len(stuck) > N_NAMED else ""
     return f"{len(stuck)} of {len(program.tasks)} tasks wait for each other for ever:\n  " + "\n  ".join(lines) + more
 

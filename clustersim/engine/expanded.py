@@ -36,6 +36,8 @@ class Stepper:
     pricing: Pricing
     traffic: Traffic
     clock: Clock
+    factor: float = 1.0
+    """How many times as long as by its price computation takes."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -58,7 +60,7 @@ class Stepper:
                 yield from block.body
 
     def _one(self, item: Item, step: Callable[[], None]) -> None:
-        compute_s = self.pricing.quote(item).compute_s
+        compute_s = self.factor * self.pricing.quote(item).compute_s
         if isinstance(item, Work):
             self.clock.after(compute_s, step)
             return

@@ -15,6 +15,20 @@ from clustersim.program.tasks import Block, Collective, Compute, Item, Overlappe
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Computation and communication side by side, so many times in a pass."""
+
+    dimension: str
+    repeat: int
+    compute_s: float
+    communication_s: float
+
+    def exposed_s(self, factor: float) -> float:
+        """Return the communication that computation does not hide when it takes ``factor`` times as long."""
+        return self.repeat * max(0.0, self.communication_s - factor * self.compute_s)
+
+
 @dataclass(slots=True, kw_only=True)
 class Price:
     """Time of a pass by what it is spent on, in seconds."""
@@ -29,6 +43,50 @@ class Price:
     carried: dict[State, float] = field(default_factory=dict[State, float])
     """Seconds in flight for each state of the network, for the account of the links."""
     detail: tuple[DetailBlock, ...] = ()
+    host_s: float = 0.0
+    """What the host needs."""
+    overlaps: tuple[Overlap, ...] = ()
+    """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
+
+    def at(self, factor: float) -> Price:
+        """Return the price where computation and host take ``factor`` times as long; communication does not."""
+        if factor == 1.0:
+            return self
+        longer = factor - 1.0
+        exposed_s, hidden_s, sticking_out_s = self.exposed_s, self.hidden_s, 0.0
+        if self.overlaps:
+            exposed_s, hidden_s = dict(exposed_s), dict(hidden_s)
+            for overlap in self.overlaps:
+                change_s = overlap.exposed_s(factor) - overlap.exposed_s(1.0)
+                exposed_s[overlap.dimension] += change_s
+                hidden_s[overlap.dimension] -= change_s
+                sticking_out_s += change_s
+        return Price(
+            duration_s=self.duration_s + longer * (self.compute_s + self.host_s) + sticking_out_s,
+            compute_s=factor * self.compute_s,
+            recompute_s=factor * self.recompute_s,
+            flops=self.flops,
+            bytes=self.bytes,
+            exposed_s=exposed_s,
+            hidden_s=hidden_s,
+            carried=self.carried,
+            detail=self.detail,
+            host_s=factor * self.host_s,
+        )
+
+    def part(self, share: float) -> Price:
+        """Return the price of a pass of which only a share has been done."""
+        return Price(
+            duration_s=share * self.duration_s,
+            compute_s=share * self.compute_s,
+            recompute_s=share * self.recompute_s,
+            flops=share * self.flops,
+            bytes=share * self.bytes,
+            exposed_s={dimension: share * seconds for dimension, seconds in self.exposed_s.items()},
+            hidden_s={dimension: share * seconds for dimension, seconds in self.hidden_s.items()},
+            carried={state: share * seconds for state, seconds in self.carried.items()},
+            host_s=share * self.host_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +112,8 @@ class Pricing:
     traffic: Traffic
     network: SharedNetwork
     step_host_s: float
+    slowdown: float = 1.0
+    """How many times as long as by the kernel model all computation takes, and the host for a step."""
     _by_itself: dict[int, Alone] = field(default_factory=dict[int, Alone])
     _prices: dict[int, Price] = field(default_factory=dict[int, Price])
     _kept: list[Compute] = field(default_factory=list[Compute])
@@ -70,13 +130,13 @@ class Pricing:
         """Return the times of one item."""
         match item:
             case Work():
-                return Quote(compute_s=self.kernels.work_s(item.kernels), communication_s=0.0)
+                return Quote(compute_s=self.slowdown * self.kernels.work_s(item.kernels), communication_s=0.0)
             case Collective():
                 alone = self._alone(item)
                 return Quote(compute_s=0.0, communication_s=alone.duration_s, carried=alone.carried)
             case Overlapped():
                 alone = self._alone(item.collective)
-                compute_s = self.kernels.work_s(item.work.kernels)
+                compute_s = self.slowdown * self.kernels.work_s(item.work.kernels)
                 return Quote(compute_s=compute_s, communication_s=alone.duration_s, carried=alone.carried)
 
     def _alone(self, collective: Collective) -> Alone:
@@ -90,7 +150,7 @@ class Pricing:
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = self.step_host_s
+            price.duration_s = price.host_s = self.slowdown * self.step_host_s
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
         return price
@@ -111,6 +171,8 @@ class Pricing:
                 slices.append(SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=quote.compute_s, flops=flops))
             if collective is not None:
                 self._add_collective(price, collective, quote, repeat=block.repeat)
+                if work is not None:
+                    price.overlaps += (_overlap(collective, quote, block.repeat),)
                 slices.append(_exposed_slice(collective, quote))
         return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
 
@@ -125,6 +187,10 @@ class Pricing:
             price.carried[state] = price.carried.get(state, 0.0) + repeat * seconds
 
 
+def _overlap(collective: Collective, quote: Quote, repeat: int) -> Overlap:
+    return Overlap(dimension=collective.group.dimension, repeat=repeat, compute_s=quote.compute_s, communication_s=quote.communication_s)
+
+
 def _exposed_slice(collective: Collective, quote: Quote) -> SpanDetail:
     exposed_s = max(0.0, quote.communication_s - quote.compute_s)
     name = collective.op.replace("_", "-")
@@ -133,4 +199,6 @@ def _exposed_slice(collective: Collective, quote: Quote) -> SpanDetail:
 
 def exposed_pairs(exposed_s: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     """Return the dimensions with exposed communication, in a fixed order."""
+    if not exposed_s:
+        return ()
     return tuple((dimension, seconds) for dimension, seconds in sorted(exposed_s.items()) if seconds > 0.0)

@@ -1,163 +1,115 @@
-"""Replay a Program in simulated time: the only place where time passes, and the only one that knows SimPy."""
+"""Replay a Program: one step, or many of which several may be in progress at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import fsum, inf
+from typing import Final, Protocol
 
-import simpy
-
+from clustersim.engine.clock import Clock
 from clustersim.engine.contention import deadlock_message
 from clustersim.engine.expanded import Stepper
-from clustersim.engine.pricing import Price, Pricing, exposed_pairs
-from clustersim.engine.traffic import Flight, Flights, Traffic
+from clustersim.engine.graph import Graph, graph_of
+from clustersim.engine.pace import Jitter
+from clustersim.engine.pricing import Price, Pricing
+from clustersim.engine.recording import spans_of
+from clustersim.engine.traffic import Moved, Traffic
 from clustersim.errors import DeadlockError
-from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
+from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Transfer
 from clustersim.trace.timeline import Span
 
+TIE: Final = 1e-12
+"""Arrivals that are as near to each other, in parts of the time that has passed, are one: sums in another order differ by as much."""
 
-@dataclass(slots=True)
-class Clock:
-    """SimPy's environment, with callbacks instead of processes, and the one timer of the network."""
 
-    network: SharedNetwork
-    environment: simpy.Environment = field(default_factory=simpy.Environment)
-    n_events: int = 0
-    _landed: dict[int, Callable[[], None]] = field(default_factory=dict[int, Callable[[], None]])
-    _n_flows: int = 0
-    _dirty: bool = False
-    _version: int = 0
-    _stopped: bool = False
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A task in progress."""
 
-    @property
-    def now_s(self) -> float:
-        """Simulated time."""
-        return float(self.environment.now)
+    start_s: float
+    price: Price | None = None
+    """Of a pass; what it costs on idle links, where it is replayed item by item."""
 
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call ``action`` in ``delay_s`` seconds."""
 
-        def fire(_: simpy.Event) -> None:
-            if not self._stopped:
-                self.n_events += 1
-                action()
+@dataclass(slots=True, kw_only=True)
+class _Step:
+    """A step in progress."""
 
-        timeout: simpy.Event = self.environment.timeout(delay_s)
-        # SimPy types its callbacks loosely.
-        timeout.callbacks.append(fire)  # pyright: ignore[reportUnknownMemberType]
+    number: int
+    waiting: list[int]
+    """For each task, for how many tasks and rank classes it still waits."""
+    ended_s: list[float]
+    """When each task ended; infinite while it has not."""
+    n_left: int
+    left: list[int]
+    """Tasks of each rank class that have not ended."""
+    factors: list[float]
+    """How many times as long as usual each rank class computes."""
+    running: dict[int, _Running] = field(default_factory=dict[int, _Running])
+    """Tasks in progress."""
 
-    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
-        """Put an operation on the network, phase by phase, and call ``landed`` after the last flight of the last."""
-        phases = iter(flights)
 
-        def begin() -> None:
-            phase = next(phases, None)
-            if phase is None:
-                landed()
-                return
-            missing = len(phase)
+class Watch(Protocol):
+    """What happens in a replay of many steps, for whoever governs them."""
 
-            def one() -> None:
-                nonlocal missing
-                missing -= 1
-                if missing == 0:
-                    begin()
+    def ended(self, classes: Sequence[int], step: int) -> None:
+        """Take notice that rank classes have ended a step, which may begin others."""
+        ...
 
-            for flight in phase:
-                self._fly(flight, one)
+    def waited(self, rank_class: int, step: int, seconds: float) -> None:
+        """Take notice that ranks had to wait for those of one class.
 
-        if not flights:
-            # An operation of a rank alone ends at once, but never before the caller has written down that it began.
-            self.after(0.0, landed)
-            return
-        begin()
-
-    def load(self, kind: int) -> Callable[[], None]:
-        """Put traffic on the network that has no end, and return what takes it off."""
-        flow = self._start(kind, float("inf"), lambda: None)
-
-        def stop() -> None:
-            self.network.advance(self.now_s)
-            self.network.stop(flow)
-            del self._landed[flow]
-            self._touch()
-
-        return stop
-
-    def stop(self) -> None:
-        """Let nothing more happen: what goes on for ever ends here."""
-        self.network.advance(self.now_s)
-        self._stopped = True
-
-    def _fly(self, flight: Flight, landed: Callable[[], None]) -> None:
-        if flight.size_bytes <= 0.0:
-            self.after(flight.latency_s, landed)
-            return
-        self.after(flight.latency_s, lambda: self._take_off(flight, landed))
-
-    def _take_off(self, flight: Flight, landed: Callable[[], None]) -> None:
-        self._start(flight.kind, flight.size_bytes, landed)
-
-    def _start(self, kind: int, size_bytes: float, landed: Callable[[], None]) -> int:
-        self.network.advance(self.now_s)
-        flow = self._n_flows
-        self._n_flows += 1
-        self._landed[flow] = landed
-        self.network.start(flow, kind, size_bytes)
-        self._touch()
-        return flow
-
-    def _touch(self) -> None:
-        # All changes of one instant are solved once, behind the events of that instant.
-        if not self._dirty:
-            self._dirty = True
-            self.after(0.0, self._solve)
-
-    def _solve(self) -> None:
-        self._dirty = False
-        self.network.share()
-        self._version += 1
-        version, end_s = self._version, self.network.next_end_s()
-        if end_s < float("inf"):
-            self.after(max(0.0, end_s - self.now_s), lambda: self._wake(version))
-
-    def _wake(self, version: int) -> None:
-        if version != self._version:
-            return
-        self.network.advance(self.now_s)
-        for flow in self.network.finished():
-            self._landed.pop(flow)()
-        self._touch()
+        A task of several classes starts when all have ended what they have to do for it. Until then those that came earlier wait, as far
+        as they have nothing else in progress. What is counted is the mean over their ranks and those of the class that came last, to which
+        it is charged.
+        """
+        ...
 
 
 @dataclass(slots=True)
 class Replay:
-    """Runs every task when those it waits for have ended, and writes down when."""
+    """Runs every task when those it waits for have ended and its rank classes have begun the step, and writes down when."""
 
     program: Program
     traffic: Traffic
-    pricing: Pricing
+    prices: Sequence[Pricing]
+    """Of the passes of each rank class."""
     clock: Clock
     contended: frozenset[int]
     """Passes to be replayed item by item."""
     records: bool = True
     """Whether spans are kept."""
+    jitter: Jitter | None = None
+    watch: Watch | None = None
     spans: list[Span] = field(default_factory=list[Span])
-    _ended: Callable[[], None] = lambda: None
-    _waiting: list[int] = field(default_factory=list[int])
-    _followers: list[list[int]] = field(default_factory=list[list[int]])
-    _done: list[bool] = field(default_factory=list[bool])
-    _n_left: int = 0
+    _over: Callable[[], None] = lambda: None
+    _graph: Graph = field(init=False)
+    _steps: dict[int, _Step] = field(default_factory=dict[int, _Step])
+    _n_started: int = 0
     _n_running: int = 0
+    _halted: bool = False
     _priced: dict[int, int] = field(default_factory=dict[int, int])
     """How often each pass ended that was not on the network."""
-    _under_way: dict[int, float] = field(default_factory=dict[int, float])
-    """Since when such passes have been going on."""
+    _n_active: list[int] = field(init=False)
+    """Tasks in progress of each rank class."""
+    _idle_since_s: list[float] = field(init=False)
+    """When the last of them ended, for classes without any."""
+
+    def __post_init__(self) -> None:
+        """Turn the dependencies round, once for all steps."""
+        self._graph = graph_of(self.program)
+        self._n_active = [0] * len(self.program.rank_classes)
+        self._idle_since_s = [0.0] * len(self.program.rank_classes)
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Rank classes that have tasks."""
+        return tuple(rank_class for rank_class, count in enumerate(self._graph.n_tasks) if count)
 
     def run(self) -> float:
-        """Replay to the end and return the step time in seconds.
+        """Replay one step to the end and return its time in seconds.
 
         Raises
         ------
@@ -168,29 +120,69 @@ class Replay:
         self.clock.environment.run()
         return self.end_s()
 
-    def start(self, ended: Callable[[], None]) -> None:
-        """Start a step, the first or another, and call ``ended`` after its last task.
+    def start(self, over: Callable[[], None]) -> None:
+        """Start a step of all classes, the first or another, and call ``over`` when nothing is left to do.
 
         Raises
         ------
         DeadlockError
             Now or later, when all tasks that are left wait for each other.
         """
-        tasks = self.program.tasks
-        if not self._followers:
-            self._followers = [[] for _ in tasks]
-            for index, task in enumerate(tasks):
-                for earlier in task.after:
-                    self._followers[earlier].append(index)
-        self._ended = ended
-        self._waiting = [len(task.after) for task in tasks]
-        self._done = [False] * len(tasks)
-        self._n_left = len(tasks)
-        # Counted as running until all have been started, of which some may end at once and start those that wait for them.
-        self._n_running = 1
-        for index in [index for index, count in enumerate(self._waiting) if count == 0]:
-            self._start(index)
-        self._one_less()
+        self.when_over(over)
+        number = self._n_started
+        self._n_started += 1
+        self.enter([(rank_class, number) for rank_class in self.classes])
+
+    def when_over(self, over: Callable[[], None]) -> None:
+        """Have ``over`` called when nothing is left to do."""
+        self._over = over
+
+    def enter(self, begun: Iterable[tuple[int, int]]) -> None:
+        """Let rank classes begin steps, given as pairs of both; tasks start in the order of the program."""
+        ready: list[tuple[int, int]] = []
+        for rank_class, number in begun:
+            step = self._steps.get(number) or self._open(number)
+            if self.jitter is not None:
+                step.factors[rank_class] = self.jitter.factor(rank_class, number)
+            for index in self._graph.gates[rank_class]:
+                step.waiting[index] -= 1
+                if step.waiting[index] == 0:
+                    ready.append((number, index))
+        ready.sort()
+        # Held until all have been started, of which some may end at once and start those that wait for them.
+        self.hold()
+        for number, index in ready:
+            self._start(self._steps[number], index)
+        self.release()
+
+    def hold(self) -> None:
+        """Let tasks wait for something that is not in the program."""
+        self._n_running += 1
+
+    def release(self) -> None:
+        """Take back a ``hold``.
+
+        Raises
+        ------
+        DeadlockError
+            When nothing is in progress and tasks are left.
+        """
+        self._n_running -= 1
+        if self._n_running == 0 and not self._halted:
+            self.check()
+            self._over()
+
+    def halt(self) -> None:
+        """Stop here; passes and communication in progress are recorded as far as they have come."""
+        self._halted = True
+        now_s = self.clock.now_s
+        for step, index, running in self._in_progress():
+            passed_s, price = now_s - running.start_s, running.price
+            if price is not None and price.duration_s > 0.0:
+                price = price.part(min(1.0, passed_s / price.duration_s))
+            if passed_s > 0.0 and self.records:
+                task = self.program.tasks[index]
+                self.spans += spans_of(task, price, step=step.number, start_s=running.start_s, end_s=now_s, is_whole=False)
 
     def end_s(self) -> float:
         """Return when the last task ended.
@@ -200,117 +192,130 @@ class Replay:
         DeadlockError
             When tasks are left.
         """
-        if self._n_left:
-            raise DeadlockError(deadlock_message(self.program, self._done))
+        self.check()
         return max((span.end_s for span in self.spans), default=0.0)
 
     def priced(self, until_s: float) -> Iterator[tuple[Price, float]]:
         """Yield what each pass costs that was not on the network, and how often it was made; a fraction where one goes on."""
-        for index in sorted({*self._priced, *self._under_way}):
+        times: dict[int, float] = {index: float(count) for index, count in self._priced.items()}
+        for _, index, running in self._in_progress():
+            if running.price is not None and index not in self.contended:
+                share = (until_s - running.start_s) / running.price.duration_s if running.price.duration_s > 0.0 else 0.0
+                times[index] = times.get(index, 0.0) + share
+        for index in sorted(times):
             task = self.program.tasks[index]
             assert isinstance(task.action, Compute)  # only passes have prices
-            price = self.pricing.price(task.action)
-            times = float(self._priced.get(index, 0))
-            if index in self._under_way and price.duration_s > 0.0:
-                times += (until_s - self._under_way[index]) / price.duration_s
-            yield price, times
+            yield self.prices[task.lanes[0].rank_class].price(task.action), times[index]
 
-    def _start(self, index: int) -> None:
+    def _in_progress(self) -> Iterator[tuple[_Step, int, _Running]]:
+        for step in self._steps.values():
+            for index, running in step.running.items():
+                yield step, index, running
+
+    def _open(self, number: int) -> _Step:
+        graph = self._graph
+        step = self._steps[number] = _Step(
+            number=number,
+            waiting=list(graph.n_waits),
+            ended_s=[inf] * len(graph.n_waits),
+            n_left=len(graph.n_waits),
+            left=list(graph.n_tasks),
+            factors=[1.0] * len(graph.n_tasks),
+        )
+        return step
+
+    def check(self) -> None:
+        """Find tasks that will never start.
+
+        Raises
+        ------
+        DeadlockError
+            When there are any.
+        """
+        if self._steps and not self._halted:
+            step = self._steps[min(self._steps)]
+            raise DeadlockError(deadlock_message(self.program, [ended_s < inf for ended_s in step.ended_s]))
+
+    def _start(self, step: _Step, index: int) -> None:
         self._n_running += 1
         task = self.program.tasks[index]
-        start_s = self.clock.now_s
+        running = step.running[index] = _Running(start_s=self.clock.now_s)
+        if self.watch is not None:
+            if index in self._graph.joints:
+                self._note_arrivals(self.watch, step, index)
+            for rank_class in self._graph.classes[index]:
+                self._n_active[rank_class] += 1
         match task.action:
             case Compute():
-                self._compute(index, task, task.action, start_s)
+                self._compute(step, index, task.action, running)
             case Communicate():
-                self._fly(index, task, task.action.collective, start_s)
-            case Transfer():
-                self._fly(index, task, task.action, start_s)
+                self._fly(step, index, task.action.collective, running)
+            case Transfer() | HostCopy() | HostUpdate():
+                self._fly(step, index, task.action, running)
 
-    def _compute(self, index: int, task: Task, action: Compute, start_s: float) -> None:
+    def _compute(self, step: _Step, index: int, action: Compute, running: _Running) -> None:
+        rank_class = self.program.tasks[index].lanes[0].rank_class
+        pricing, factor = self.prices[rank_class], step.factors[rank_class]
+        price = running.price = pricing.price(action).at(factor)
         if index in self.contended:
-            stepper = Stepper(action=action, pricing=self.pricing, traffic=self.traffic, clock=self.clock)
+            stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
 
             def stepped() -> None:
-                exposed, hidden = exposed_pairs(stepper.exposed_s), exposed_pairs(stepper.hidden_s)
-                self._record(index, task, start_s, exposed_s=exposed, hidden_s=hidden)
+                met = Price(
+                    compute_s=price.compute_s,
+                    recompute_s=price.recompute_s,
+                    flops=price.flops,
+                    bytes=price.bytes,
+                    exposed_s=stepper.exposed_s,
+                    hidden_s=stepper.hidden_s,
+                )
+                self._end(step, index, running, met)
 
             stepper.run(stepped)
             return
-        price = self.pricing.price(action)
-        exposed, hidden = exposed_pairs(price.exposed_s), exposed_pairs(price.hidden_s)
-        self._under_way[index] = start_s
 
         def passed() -> None:
-            del self._under_way[index]
             self._priced[index] = self._priced.get(index, 0) + 1
-            self._record(index, task, start_s, exposed_s=exposed, hidden_s=hidden)
+            self._end(step, index, running, price)
 
         self.clock.after(price.duration_s, passed)
 
-    def _fly(self, index: int, task: Task, action: Collective | Transfer, start_s: float) -> None:
-        self.clock.perform(self.traffic.flights(action), lambda: self._record(index, task, start_s))
+    def _fly(self, step: _Step, index: int, moved: Moved, running: _Running) -> None:
+        self.clock.perform(self.traffic.flights(moved), lambda: self._end(step, index, running, None))
 
-    def _record(
-        self,
-        index: int,
-        task: Task,
-        start_s: float,
-        *,
-        exposed_s: tuple[tuple[str, float], ...] = (),
-        hidden_s: tuple[tuple[str, float], ...] = (),
-    ) -> None:
-        action, end_s = task.action, self.clock.now_s
-        for lane in task.lanes if self.records else ():
-            if isinstance(action, Compute):
-                price = self.pricing.price(action)
-                span = Span(
-                    rank_class=lane.rank_class,
-                    stream=lane.stream,
-                    kind=action.phase,
-                    name=action.name,
-                    start_s=start_s,
-                    end_s=end_s,
-                    micro_batch=task.micro_batch,
-                    chunk=task.chunk,
-                    bytes=price.bytes,
-                    flops=price.flops,
-                    compute_s=price.compute_s,
-                    recompute_s=price.recompute_s,
-                    exposed_s=exposed_s,
-                    hidden_s=hidden_s,
-                    # A pass that met other traffic has no two layers alike.
-                    detail=() if index in self.contended else price.detail,
-                )
-            else:
-                moved = action.collective if isinstance(action, Communicate) else action
-                span = Span(
-                    rank_class=lane.rank_class,
-                    stream=lane.stream,
-                    kind="communication",
-                    name=action.name,
-                    start_s=start_s,
-                    end_s=end_s,
-                    dimension=moved.group.dimension if isinstance(moved, Collective) else moved.dimension,
-                    micro_batch=task.micro_batch,
-                    chunk=task.chunk,
-                    bytes=moved.bytes,
-                )
-            self.spans.append(span)
-        self._end(index)
+    def _end(self, step: _Step, index: int, running: _Running, price: Price | None) -> None:
+        graph, now_s = self._graph, self.clock.now_s
+        del step.running[index]
+        if self.records:
+            self.spans += spans_of(self.program.tasks[index], price, step=step.number, start_s=running.start_s, end_s=now_s)
+        step.ended_s[index] = now_s
+        step.n_left -= 1
+        if step.n_left == 0:
+            del self._steps[step.number]
+        for rank_class in graph.classes[index] if self.watch is not None else ():
+            self._n_active[rank_class] -= 1
+            self._idle_since_s[rank_class] = now_s
+        for follower in graph.followers[index]:
+            step.waiting[follower] -= 1
+            if step.waiting[follower] == 0:
+                self._start(step, follower)
+        if self.watch is not None:
+            self._note_ended(self.watch, step, graph.classes[index])
+        self.release()
 
-    def _end(self, index: int) -> None:
-        self._done[index] = True
-        self._n_left -= 1
-        for follower in self._followers[index]:
-            self._waiting[follower] -= 1
-            if self._waiting[follower] == 0:
-                self._start(follower)
-        self._one_less()
+    def _note_ended(self, watch: Watch, step: _Step, classes: Sequence[int]) -> None:
+        through: list[int] = []
+        for rank_class in classes:
+            step.left[rank_class] -= 1
+            if step.left[rank_class] == 0:
+                through.append(rank_class)
+        if through:
+            watch.ended(through, step.number)
 
-    def _one_less(self) -> None:
-        self._n_running -= 1
-        if self._n_running == 0:
-            if self._n_left:
-                raise DeadlockError(deadlock_message(self.program, self._done))
-            self._ended()
+    def _note_arrivals(self, watch: Watch, step: _Step, index: int) -> None:
+        joint, now_s, classes = self._graph.joints[index], self.clock.now_s, self.program.rank_classes
+        arrivals_s = [max(step.ended_s[earlier] for earlier in own) for _, own in joint.own]
+        waits_s = [0.0 if self._n_active[each] else classes[each].n_ranks * (now_s - self._idle_since_s[each]) for each, _ in joint.own]
+        waited_s = fsum(waits_s) / sum(classes[each].n_ranks for each, _ in joint.own)
+        if waited_s > TIE * now_s:
+            watch.waited(joint.own[arrivals_s.index(max(arrivals_s))][0], step.number, waited_s)

@@ -8,10 +8,13 @@ from time import perf_counter
 
 from clustersim.collectives.library import Library
 from clustersim.engine.background import Load, lay_loads, play
+from clustersim.engine.clock import Clock
+from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
-from clustersim.engine.links import link_cells, link_use
+from clustersim.engine.links import LinkCells, link_cells, link_use
+from clustersim.engine.pace import Jitter, Pace
 from clustersim.engine.pricing import Pricing
-from clustersim.engine.replay import Clock, Replay
+from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import Calibration
 from clustersim.kernels.model import KernelModel
@@ -19,7 +22,9 @@ from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.background import Background
 from clustersim.program.program import Program
+from clustersim.program.tasks import Collective
 from clustersim.topology.cluster import Cluster
+from clustersim.trace.steps import StepLog
 from clustersim.trace.timeline import EngineStats, Timeline
 
 
@@ -30,12 +35,14 @@ class Machine:
     cluster: Cluster
     kernels: KernelModel
     calibration: Calibration
+    paces: tuple[Pace, ...] = ()
+    """Of each rank class of the program; empty where all compute alike, with ``kernels``."""
 
 
 def replay(
     program: Program, machine: Machine, background: Sequence[Background] = (), *, others: Sequence[OtherJob] = ()
 ) -> tuple[Timeline, tuple[str, ...]]:
-    """Replay a program and return its timeline, and the names of groups that lie unevenly in their domains.
+    """Replay one step of a program and return its timeline, and the names of groups that lie unevenly in their domains.
 
     Each rank class is replayed once; its collectives and transfers stand for those of all its ranks, which share the links of the
     real wiring.
@@ -53,44 +60,81 @@ def replay(
     DeadlockError
         When the program, or another job, waits for itself.
     """
+    laid = lay(program, machine, background, others=others)
+    laid.first.start(laid.over)
+    laid.go()
+    step_time_s = laid.first.end_s()
+    return laid.timeline(step_time_s), laid.first.traffic.uneven()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """All that is to be replayed, on one clock and one network."""
+
+    cluster: Cluster
+    first: Replay
+    repeated: tuple[Repeated, ...]
+    loads: tuple[Load, ...]
+    cells: LinkCells
+    began_s: float
+    """By the wall clock."""
+
+    def over(self) -> None:
+        """End what would go on for ever, when the program is through."""
+        if self.loads or self.repeated:
+            self.first.clock.stop()
+
+    def go(self) -> None:
+        """Start the others, and let time pass until nothing happens any more."""
+        for job in self.repeated:
+            job.begin()
+        for load in self.loads:
+            play(load, self.first.clock)
+        self.first.clock.environment.run()
+
+    def timeline(self, duration_s: float, steps: StepLog | None = None) -> Timeline:
+        """Return what happened; what links carried is that of a step on average."""
+        program, clock = self.first.program, self.first.clock
+        n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
+        n_steps = 1 if steps is None else steps.n_steps
+        runs = [self.first, *(job.replay for job in self.repeated)]
+        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s).items()}
+        links = link_use(self.cluster, self.cells, clock.network, states, _labels(runs, self.loads))
+        stats = EngineStats(
+            events=clock.n_events,
+            ranks=n_ranks,
+            rank_classes=len(program.rank_classes),
+            folded=n_ranks > len(program.rank_classes),
+            wall_s=perf_counter() - self.began_s,
+        )
+        return Timeline(
+            rank_classes=program.rank_classes,
+            spans=tuple(sorted(self.first.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))),
+            step_time_s=duration_s / n_steps,
+            links=links,
+            collectives=self.first.traffic.choices(),
+            jobs=tuple(job.progress() for job in self.repeated),
+            engine=stats,
+            steps=steps,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolling:
+    """What is in a replay where each rank class begins its next step when it has ended one, whatever the others do."""
+
+    jitter: Jitter | None = None
+    operations: Sequence[Collective] = ()
+    """What the policy puts on the network."""
+    overlaps: bool = True
+    """False where one step is all there is, so that steps cannot meet."""
+
+
+def lay(
+    program: Program, machine: Machine, background: Sequence[Background], *, others: Sequence[OtherJob], rolling: Rolling | None = None
+) -> Laid:
+    """Return all that is to be replayed, ready to start."""
     began_s = perf_counter()
-    first, repeated, loads = _laid(program, machine, background, others)
-    clock, network, traffic = first.clock, first.clock.network, first.traffic
-    cells = link_cells(network)
-    first.start(clock.stop if loads or repeated else lambda: None)
-    for job in repeated:
-        job.begin()
-    for load in loads:
-        play(load, clock)
-    clock.environment.run()
-    step_time_s = first.end_s()
-    spans = sorted(first.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))
-    n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
-    stats = EngineStats(
-        events=clock.n_events,
-        ranks=n_ranks,
-        rank_classes=len(program.rank_classes),
-        folded=n_ranks > len(program.rank_classes),
-        wall_s=perf_counter() - began_s,
-    )
-    runs = [first, *(job.replay for job in repeated)]
-    links = link_use(machine.cluster, cells, network, _states(runs, step_time_s), _labels(runs, loads))
-    timeline = Timeline(
-        rank_classes=program.rank_classes,
-        spans=tuple(spans),
-        step_time_s=step_time_s,
-        links=links,
-        collectives=traffic.choices(),
-        jobs=tuple(job.progress() for job in repeated),
-        engine=stats,
-    )
-    return timeline, traffic.uneven()
-
-
-def _laid(
-    program: Program, machine: Machine, background: Sequence[Background], others: Sequence[OtherJob]
-) -> tuple[Replay, tuple[Repeated, ...], tuple[Load, ...]]:
-    """Return all that is to be replayed, on one clock and one network."""
     libraries = [Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(others))]
     network = SharedNetwork(libraries[0].bandwidth_bytes_per_s, labels=machine.cluster.tier_index)
     names = ("", *(other.name for other in others))
@@ -98,23 +142,57 @@ def _laid(
     programs = (program, *(other.program for other in others))
     for traffic, each in zip(traffics, programs, strict=True):
         traffic.register(each)
+    rolling = rolling or Rolling(overlaps=False)
+    # Updates come between the passes of any class, as the traffic of strangers does.
+    own = [kind for operation in rolling.operations for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network)
 
-    def run(place: int, kernels: KernelModel) -> Replay:
-        traffic = traffics[place]
+    def run(place: int, prices: Sequence[Pricing]) -> Replay:
+        traffic, of = traffics[place], programs[place]
         strangers = [kind for other in traffics if other is not traffic for kind in other.all_kinds()]
+        order = unrolled(of) if place == 0 and rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
+        contended = traffic.contended(order.program, common, [*strangers, *own, *(load.kind for load in loads)])
         return Replay(
-            program=programs[place],
+            program=of,
             traffic=traffic,
-            pricing=Pricing(kernels=kernels, traffic=traffic, network=network, step_host_s=machine.calibration.launch.step_s),
+            prices=prices,
             clock=clock,
-            contended=traffic.contended(programs[place], common, [*strangers, *(load.kind for load in loads)]),
+            contended=frozenset(order.originals[index] for index in contended),
             records=place == 0,
+            jitter=rolling.jitter if place == 0 else None,
         )
 
-    repeated = tuple(Repeated(name=other.name, replay=run(1 + place, other.kernels)) for place, other in enumerate(others))
-    return run(0, machine.kernels), repeated, loads
+    repeated = tuple(
+        Repeated(name=other.name, replay=run(1 + place, _even(other.program, traffics[1 + place], other.kernels, machine)))
+        for place, other in enumerate(others)
+    )
+    first = run(0, _prices(program, traffics[0], machine))
+    return Laid(cluster=machine.cluster, first=first, repeated=repeated, loads=loads, cells=link_cells(network), began_s=began_s)
+
+
+def _even(program: Program, traffic: Traffic, kernels: KernelModel, machine: Machine) -> Sequence[Pricing]:
+    """Return the same prices for all rank classes."""
+    pricing = Pricing(kernels=kernels, traffic=traffic, network=traffic.network, step_host_s=machine.calibration.launch.step_s)
+    return [pricing] * len(program.rank_classes)
+
+
+def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pricing]:
+    """Return the prices of each rank class; classes of one pace share them."""
+    if not machine.paces:
+        return _even(program, traffic, machine.kernels, machine)
+    assert len(machine.paces) == len(program.rank_classes)
+    known: dict[tuple[int, float, float], Pricing] = {}
+    prices: list[Pricing] = []
+    for pace in machine.paces:
+        step_host_s = machine.calibration.launch.step_s if pace.step_host_s is None else pace.step_host_s
+        key = id(pace.kernels), pace.slowdown, step_host_s
+        if key not in known:
+            known[key] = Pricing(
+                kernels=pace.kernels, traffic=traffic, network=traffic.network, step_host_s=step_host_s, slowdown=pace.slowdown
+            )
+        prices.append(known[key])
+    return prices
 
 
 def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import Call, Library
 from clustersim.collectives.timing import Leg, Operation
 from clustersim.engine.contention import contended_passes
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Communicate, Compute, Overlapped, Transfer
+from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Overlapped, Transfer
 from clustersim.trace.timeline import CollectiveChoice
 
 
@@ -29,7 +30,7 @@ class Flight:
 Flights = tuple[tuple[Flight, ...], ...]
 """Phases one after the other, the flights of a phase beside each other."""
 
-Moved = Collective | Transfer
+Moved = Collective | Transfer | HostCopy | HostUpdate
 
 
 @dataclass(slots=True)
@@ -43,12 +44,12 @@ class Traffic:
     _operations: dict[int, tuple[Moved, Operation]] = field(default_factory=dict[int, tuple[Moved, Operation]])
     """By identity of what moves, which therefore must live."""
     _flights: dict[int, Flights] = field(default_factory=dict[int, Flights])
-    """By identity of the operation, which the library keeps."""
+    """By identity of the operation, which is kept beside what moves, or by the library."""
     _inside: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     """Kinds of the collectives inside each pass, by the identity of the pass."""
 
     def register(self, program: Program) -> None:
-        """Take in all collectives and transfers of a program, in the order of its tasks."""
+        """Take in everything that moves in a program, in the order of its tasks."""
         seen: dict[int, None] = {}
         for task in program.tasks:
             if id(task.action) not in seen:
@@ -128,7 +129,8 @@ class Traffic:
         """Return how each collective and transfer is performed, each way once, in the order of the program."""
         found: dict[CollectiveChoice, None] = {}
         for moved, operation in self._operations.values():
-            if operation.phases:
+            # How a copy inside a node is made, nobody chooses.
+            if operation.phases and isinstance(moved, Collective | Transfer):
                 found[_choice(moved, operation)] = None
         return tuple(found)
 
@@ -137,9 +139,10 @@ class Traffic:
         uneven = [moved for moved, operation in self._operations.values() if not operation.uniform]
         groups = dict.fromkeys(moved.group.name for moved in uneven if isinstance(moved, Collective))
         transfers = dict.fromkeys(f"transfer {moved.name}" for moved in uneven if isinstance(moved, Transfer))
-        return (*groups, *transfers)
+        inside = dict.fromkeys(label(moved) for moved in uneven if isinstance(moved, HostCopy | HostUpdate))
+        return (*groups, *transfers, *inside)
 
-    def _inline(self, action: Compute | Communicate | Transfer) -> tuple[int, ...]:
+    def _inline(self, action: Action) -> tuple[int, ...]:
         if not isinstance(action, Compute):
             return ()
         found = self._inside.get(id(action))
@@ -153,20 +156,30 @@ class Traffic:
         return Flight(kind=kind, size_bytes=leg.bytes_per_flow, latency_s=leg.latency_s)
 
     def _laid(self, moved: Moved) -> Operation:
-        if isinstance(moved, Transfer):
-            return self.library.transfer(moved.name, moved.pairs, size_bytes=moved.bytes)
-        call = Call(
-            op=moved.op,
-            group=moved.group.name,
-            size_bytes=moved.bytes,
-            algorithm=moved.algorithm,
-            pieces=moved.pieces,
-            servers=moved.servers,
-        )
-        return self.library.operation(call, moved.group.members)
+        cluster = self.library.cluster
+        match moved:
+            case Transfer():
+                return self.library.transfer(moved.name, moved.pairs, size_bytes=moved.bytes)
+            case HostCopy():
+                return lay_copy(cluster, moved.ranks, moved.source, moved.destination, size_bytes=moved.bytes)
+            case HostUpdate():
+                return lay_update(cluster, moved.ranks, self.library.bandwidth_bytes_per_s, size_bytes=moved.bytes)
+            case Collective():
+                return self.library.operation(_call(moved), moved.group.members)
 
 
-def _choice(moved: Moved, operation: Operation) -> CollectiveChoice:
+def _call(moved: Collective) -> Call:
+    return Call(
+        op=moved.op,
+        group=moved.group.name,
+        size_bytes=moved.bytes,
+        algorithm=moved.algorithm,
+        pieces=moved.pieces,
+        servers=moved.servers,
+    )
+
+
+def _choice(moved: Collective | Transfer, operation: Operation) -> CollectiveChoice:
     if isinstance(moved, Transfer):
         dimension, op, ranks = moved.dimension, "send", 2
     else:
@@ -181,12 +194,12 @@ def _choice(moved: Moved, operation: Operation) -> CollectiveChoice:
     )
 
 
-def moved_by(action: Compute | Communicate | Transfer) -> tuple[Moved, ...]:
-    """Return the collectives and transfers of an action, in order."""
+def moved_by(action: Action) -> tuple[Moved, ...]:
+    """Return what an action moves, in order."""
     match action:
         case Communicate():
             return (action.collective,)
-        case Transfer():
+        case Transfer() | HostCopy() | HostUpdate():
             return (action,)
         case Compute():
             return tuple(moved for block in action.blocks for moved in _inside(block))
@@ -203,7 +216,7 @@ def _inside(block: Block) -> tuple[Collective, ...]:
 
 
 def label(moved: Moved) -> str:
-    """Return what people call it: dimension and operation, or the name of a transfer."""
-    if isinstance(moved, Transfer):
-        return f"{moved.dimension} {moved.name}"
-    return f"{moved.group.dimension} {moved.op.replace('_', '-')}"
+    """Return what people call it: dimension and operation, or the name of a transfer or copy."""
+    if isinstance(moved, Collective):
+        return f"{moved.group.dimension} {moved.op.replace('_', '-')}"
+    return f"{moved.dimension} {moved.name}"

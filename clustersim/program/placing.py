@@ -8,7 +8,20 @@ from typing import TypeVar
 
 from clustersim.hardware.communication import Servers
 from clustersim.program.program import Program
-from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, Group, Item, Overlapped, Transfer, Work
+from clustersim.program.tasks import (
+    Action,
+    Block,
+    Collective,
+    Communicate,
+    Compute,
+    Group,
+    HostCopy,
+    HostUpdate,
+    Item,
+    Overlapped,
+    Transfer,
+    Work,
+)
 
 T = TypeVar("T")
 
@@ -70,6 +83,8 @@ class _Placing:
             case Transfer():
                 ranks = self.placement.ranks
                 return replace(action, pairs=tuple((ranks[source], ranks[destination]) for source, destination in action.pairs))
+            case HostCopy() | HostUpdate():
+                return replace(action, ranks=tuple(self.placement.ranks[rank] for rank in action.ranks))
 
     def _block(self, block: Block) -> Block:
         return replace(block, body=tuple(_once(self._items, item, self._item) for item in block.body))

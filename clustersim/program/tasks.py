@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from clustersim.hardware.communication import CollectiveOp, Servers
+from clustersim.hardware.communication import CollectiveOp, Place, Servers
 from clustersim.workload.operators import Kernel
 
 Phase = Literal["forward", "backward", "recompute", "optimizer", "host", "load"]
 
 COMPUTE_STREAM = "compute"
+
+OFFLOAD = "offload"
+"""Dimension of what passes between accelerators, their hosts and drives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,42 @@ class Transfer:
     """Of one pair."""
 
 
-Action = Compute | Communicate | Transfer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCopy:
+    """Copies inside the nodes of some ranks, all at once: between an accelerator, the memory of its node and the drives of its node.
+
+    What moves between an accelerator and a drive passes through the memory.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    bytes: float
+    """Of one rank."""
+    source: Place
+    destination: Place
+
+    @property
+    def dimension(self) -> str:
+        """What its time is charged to."""
+        return OFFLOAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUpdate:
+    """What the processors of a node do for some of its ranks, all at once, such as an optimizer's update; memory bounds it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    bytes: float
+    """Read and written in memory for one rank."""
+
+    @property
+    def dimension(self) -> str:
+        """What its time is charged to."""
+        return OFFLOAD
+
+
+Action = Compute | Communicate | Transfer | HostCopy | HostUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from clustersim.trace.memory import MemoryCurve
+from clustersim.trace.steps import StepLog
+
 if TYPE_CHECKING:
     import pandas
 
 KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
 
-DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps")
-"""Parallel dimensions that communication is charged to."""
+DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps", "offload")
+"""What communication is charged to: a parallel dimension, or the way to the host with what the host does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,9 @@ class Span:
     hidden_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span beside its computation."""
     detail: tuple[DetailBlock, ...] = ()
+    """Layers at the usual pace of the class, of a pass that met no other traffic."""
+    step: int = 0
+    """Of the rank class, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +96,12 @@ class Meeting:
     """Sorted; one name alone where an operation met another of its own kind. Operations that load the links alike, such as the
     all-gather and the reduce-scatter of a group, are one kind, whose name joins theirs by ``or``."""
     seconds: float
+    """Of a step; of several, the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """What a group of equal links carried during the step."""
+    """What a group of equal links carried during the step; of several steps, the mean."""
 
     tier: str
     name: str
@@ -129,7 +136,7 @@ class CollectiveChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """What another job on the same cluster did while the step lasted."""
+    """What another job on the same cluster did meanwhile."""
 
     name: str
     steps: int
@@ -151,17 +158,27 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """One training step, replayed."""
+    """One training step replayed, or several."""
 
     rank_classes: tuple[RankClass, ...]
     spans: tuple[Span, ...]
     """Sorted by (rank class, stream, start)."""
     step_time_s: float
+    """Of several steps, the mean: ``duration_s`` divided by their number."""
     links: tuple[LinkUse, ...] = ()
     collectives: tuple[CollectiveChoice, ...] = ()
     """In the order in which the program first calls them."""
     jobs: tuple[JobProgress, ...] = ()
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
+    steps: StepLog | None = None
+    """What happened step by step; None where one step was asked for."""
+    memory: tuple[MemoryCurve, ...] = ()
+    """Of a rank of each class, in their order."""
+
+    @property
+    def duration_s(self) -> float:
+        """All that was recorded, from the start of the first step to the end of the last."""
+        return self.step_time_s if self.steps is None else self.steps.duration_s
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span.
@@ -169,12 +186,25 @@ class Timeline:
         Returns
         -------
         pandas.DataFrame
-            Columns ``rank_class, stream, kind, name, micro_batch, start_s, end_s, bytes, flops, dimension, chunk``;
-            times in seconds from the start of the step.
+            Columns ``rank_class, stream, kind, name, micro_batch, start_s, end_s, bytes, flops, dimension, chunk, step``;
+            times in seconds from the start of the first step.
         """
         import pandas
 
-        columns = ("rank_class", "stream", "kind", "name", "micro_batch", "start_s", "end_s", "bytes", "flops", "dimension", "chunk")
+        columns = (
+            "rank_class",
+            "stream",
+            "kind",
+            "name",
+            "micro_batch",
+            "start_s",
+            "end_s",
+            "bytes",
+            "flops",
+            "dimension",
+            "chunk",
+            "step",
+        )
         names = [rank_class.name for rank_class in self.rank_classes]
         rows = [(names[span.rank_class], *(getattr(span, column) for column in columns[1:])) for span in self.spans]
         return pandas.DataFrame(rows, columns=list(columns))

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.alone import alone
+from clustersim.engine.clock import Clock
 from clustersim.engine.links import link_cells
-from clustersim.engine.replay import Clock
 from clustersim.engine.traffic import Flight, Flights
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork

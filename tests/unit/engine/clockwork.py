@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from clustersim.engine.replay import Clock
+from clustersim.engine.clock import Clock
 from clustersim.engine.traffic import Flight
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.load import Footprint

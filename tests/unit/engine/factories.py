@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from clustersim.collectives.library import Library
+from clustersim.engine.clock import Clock
+from clustersim.engine.pace import Pace
 from clustersim.engine.pricing import Pricing
-from clustersim.engine.replay import Clock
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import (
     AttentionCalibration,
+    AttentionPass,
     Calibration,
     Ceilings,
     FamilyCalibration,
@@ -70,15 +72,17 @@ IDEAL_NETWORK = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 1.0),
     families=families(0.0, 0.0),
     ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    multiprocessors=0,
     latencies=latencies(0.0, 0.0, 0.0),
     protocols=("simple",),
 )
 """Nothing but bytes over bandwidth."""
 
 LATENT_NETWORK = NetworkCalibration(
-    efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7, 0.65), strict=True)),
+    efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7, 0.65, 1.0), strict=True)),
     families=families(11e-6, 0.0),
     ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    multiprocessors=0,
     latencies=latencies(3e-6, 1.3e-6, 5e-6),
     protocols=("simple",),
 )
@@ -99,14 +103,17 @@ def instant(node: Node) -> Node:
     return replace(node, scale_up=replace(node.scale_up, latency_s=0.0), nic=replace(node.nic, latency_s=0.0), fabric=fabric)
 
 
+ATTENTION = AttentionPass(fraction=1.0, half_length=0.0, causal_half_length=0.0)
+
+
 def make_calibration(network: NetworkCalibration = IDEAL_NETWORK, launch: LaunchCalibration | None = None) -> Calibration:
     return Calibration(
         name="ideal",
         generation="test",
-        gemm=GemmCalibration(sustained_fraction={"default": 1.0}, depth_overhead=0.0, tiles=((128, 128, 1.0),)),
-        attention=AttentionCalibration(
-            forward_fraction=1.0, backward_fraction=1.0, half_length=0.0, causal_half_length=0.0, half_head_dim=0.0
+        gemm=GemmCalibration(
+            sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=((128, 128, 1.0),)
         ),
+        attention=dict.fromkeys(("flash", "flash_2"), AttentionCalibration(forward=ATTENTION, backward=ATTENTION, half_head_dim=0.0)),
         memory_fraction=1.0,
         launch=launch or LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0),
         network=network,
@@ -165,6 +172,25 @@ def program(*tasks: Task, n_classes: int = 1, n_ranks: int = 8) -> Program:
         RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage * share, n_ranks=share) for stage in range(n_classes)
     )
     return Program(rank_classes=classes, tasks=tasks)
+
+
+def workers(*seconds: float) -> Program:
+    """Return a program of classes with one pass each, of so many seconds, that nothing joins."""
+    tasks = [task(compute(work(each)), rank_class=rank_class) for rank_class, each in enumerate(seconds)]
+    return program(*tasks, n_classes=len(seconds))
+
+
+def joined(*seconds: float, size_bytes: float = 0.0) -> Program:
+    """Return the same with a collective of all that follows the passes; without bytes it ends when the last has come."""
+    n_classes = len(seconds)
+    lanes = tuple(Lane(rank_class=rank_class, stream="dp") for rank_class in range(n_classes))
+    reduce = Task(action=communicate(group_of(tuple(range(8))), size_bytes), lanes=lanes, after=tuple(range(n_classes)))
+    return program(*workers(*seconds).tasks, reduce, n_classes=n_classes)
+
+
+def paced(machine: Machine, *slowdowns: float) -> Machine:
+    """Return a machine whose rank classes take so many times as long to compute."""
+    return replace(machine, paces=tuple(Pace(kernels=machine.kernels, slowdown=slowdown) for slowdown in slowdowns))
 
 
 def solo_s(action: Action, machine: Machine) -> float:

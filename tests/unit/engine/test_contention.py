@@ -151,3 +151,11 @@ def test_a_task_is_named_after_micro_batch_class_and_stream() -> None:
 
 def test_a_program_without_traffic_has_an_order_too() -> None:
     assert order_of(program(task(compute(work(1.0))))).before.tolist() == [[-1]]
+
+
+def test_a_task_that_waits_for_no_other_waits_for_its_ranks() -> None:
+    of = program(task(compute(work(1.0), name="done")), task(compute(work(1.0), name="late"), 0))
+
+    assert deadlock_message(of, [True, False]) == (
+        "1 of 2 tasks wait for each other for ever:\n  late on stage 0 waits for its ranks to begin the step"
+    )

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.engine.clock import Clock
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pricing import Price
-from clustersim.engine.replay import Clock
 from clustersim.engine.simulate import Machine
 from clustersim.engine.traffic import Flights
 from clustersim.program.tasks import Block, Compute, Item

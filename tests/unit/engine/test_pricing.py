@@ -8,7 +8,7 @@ from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.program.tasks import Block, Compute, Work
 from clustersim.trace.timeline import SpanDetail
-from clustersim.workload.operators import Gemm
+from clustersim.workload.operators import Gemm, Recorded
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -212,3 +212,69 @@ def test_a_hidden_collective_shows_what_sticks_out_of_the_work() -> None:
 
 def test_exposed_dimensions_come_in_a_fixed_order_and_without_zeros() -> None:
     assert exposed_pairs({"tp": 1.0, "ep": 0.0, "cp": 2.0}) == (("cp", 2.0), ("tp", 1.0))
+
+
+MIXED = compute(
+    work(0.5),
+    collective(TP, ONE_SECOND),
+    overlapped(collective(TP, ONE_SECOND), 0.75),
+    overlapped(collective(CP, ONE_SECOND), 0.25),
+    work(0.25, phase="recompute"),
+    repeat=3,
+)
+
+
+def slow_price(factor: float) -> Price:
+    """Return the price where the kernels themselves take so many times as long."""
+    _, _, pricing, _ = laid_out(make_machine(), program(task(MIXED)))
+    return replace(pricing, slowdown=factor).price(MIXED)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.3, 2.0, 8.0])
+def test_a_factor_makes_computation_longer_and_communication_not(factor: float) -> None:
+    price, slow = price_of(MIXED).at(factor), slow_price(factor)
+
+    assert price.duration_s == pytest.approx(slow.duration_s, rel=1e-12)
+    assert price.compute_s == pytest.approx(factor * 3 * 1.75, rel=1e-12)
+    assert price.recompute_s == pytest.approx(factor * 3 * 0.25, rel=1e-12)
+    assert price.exposed_s == pytest.approx(slow.exposed_s, abs=1e-12)
+    assert price.hidden_s == pytest.approx(slow.hidden_s, abs=1e-12)
+    assert (price.carried, price.bytes, price.flops) == (slow.carried, slow.bytes, slow.flops)
+    assert price.duration_s == pytest.approx(price.compute_s + sum(price.exposed_s.values()), rel=1e-12)
+
+
+def test_slower_kernels_hide_more_communication() -> None:
+    # 1 s beside 0.75 s and 1 s that stands alone; then all of the first is hidden.
+    assert slow_price(1.0).exposed_s["tp"] == pytest.approx(3 * 1.25, rel=1e-12)
+    assert slow_price(2.0).exposed_s["tp"] == pytest.approx(3 * 1.0, rel=1e-12)
+
+
+def test_the_usual_pace_leaves_the_price_as_it_is() -> None:
+    price = price_of(MIXED)
+
+    assert price.at(1.0) is price
+
+
+def test_a_host_that_is_slow_takes_longer_too() -> None:
+    host = Compute(name="host", phase="host", blocks=())
+    _, _, pricing, _ = laid_out(make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.25)), program(task(host)))
+
+    assert replace(pricing, slowdown=2.0).price(host).at(3.0).duration_s == 1.5
+    assert pricing.price(host).at(3.0).compute_s == 0.0
+
+
+def test_recorded_work_is_as_slow_as_all_else() -> None:
+    action = compute(Work(name="read", phase="load", kernels=(Recorded(0.5),)))
+    _, _, pricing, _ = laid_out(make_machine(), program(task(action)))
+
+    assert replace(pricing, slowdown=3.0).price(action).duration_s == 1.5
+
+
+def test_a_part_of_a_pass_costs_its_share() -> None:
+    price, part = price_of(MIXED), price_of(MIXED).part(0.25)
+
+    assert part.duration_s == pytest.approx(price.duration_s / 4, rel=1e-12)
+    assert part.duration_s == pytest.approx(part.compute_s + sum(part.exposed_s.values()), rel=1e-12)
+    assert part.hidden_s == pytest.approx({dimension: seconds / 4 for dimension, seconds in price.hidden_s.items()}, rel=1e-12)
+    assert sum(part.carried.values()) == pytest.approx(sum(price.carried.values()) / 4, rel=1e-12)
+    assert (part.bytes, part.recompute_s, part.detail) == (price.bytes / 4, price.recompute_s / 4, ())

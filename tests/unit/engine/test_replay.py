@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.engine.replay import Clock, Replay
+from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine
 from clustersim.errors import DeadlockError
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.program.tasks import Action, Block, Compute, Lane, Task
 from clustersim.trace.timeline import Span
-from tests.unit.engine.clockwork import flight, fly, one_link, said
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -38,178 +37,6 @@ def spans_of(machine: Machine, *tasks: Task, n_classes: int = 1) -> dict[str, Sp
 
 def named(action_s: float, name: str) -> Action:
     return compute(work(action_s), name=name)
-
-
-def test_time_passes_until_the_alarm() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.after(2.0, said(clock, log, "late"))
-    clock.after(0.5, said(clock, log, "early"))
-
-    clock.environment.run()
-
-    assert log == [("early", 0.5), ("late", 2.0)]
-    assert clock.n_events == 2
-
-
-def test_alarms_of_one_instant_go_off_in_the_order_in_which_they_were_set() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    for word in ("first", "second", "third"):
-        clock.after(1.0, said(clock, log, word))
-
-    clock.environment.run()
-
-    assert [word for word, _ in log] == ["first", "second", "third"]
-
-
-def test_a_flow_waits_its_latency_and_then_moves_its_bytes() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "landed"), 16.0, latency_s=3.0)
-
-    clock.environment.run()
-
-    assert log == [("landed", 5.0)]
-    assert clock.network.occupancy() == {((0, 1),): 2.0}
-
-
-def test_a_flow_without_bytes_only_waits() -> None:
-    network = one_link()
-    clock, log = Clock(network=network), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "landed"), 0.0, latency_s=3.0)
-
-    clock.environment.run()
-
-    assert log == [("landed", 3.0)]
-    assert network.n_solved == 0
-
-
-def test_what_has_nothing_to_fly_ends_at_once_but_not_before_the_caller_has_gone_on() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.perform((), said(clock, log, "landed"))
-
-    assert log == []
-    clock.environment.run()
-    assert log == [("landed", 0.0)]
-
-
-def test_flows_that_start_together_share_from_the_start() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "short"), 8.0, latency_s=1.0)
-    fly(clock, said(clock, log, "long"), 16.0, latency_s=1.0)
-
-    clock.environment.run()
-
-    assert log == [("short", 3.0), ("long", 4.0)]
-
-
-def test_a_flow_that_joins_delays_the_one_that_flies() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "first"), 16.0)
-    fly(clock, said(clock, log, "second"), 80.0, latency_s=1.0)
-
-    clock.environment.run()
-
-    # Alone for 1 s, then half of the link for the other 8 bytes; the second has 72 left and the link to itself.
-    assert log == [("first", 3.0), ("second", 12.0)]
-
-
-def test_flights_of_a_phase_start_together_and_the_last_ends_it() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    # Half of the link each until 1 s; then the longer one alone.
-    clock.perform(((flight(4.0), flight(12.0)), (flight(8.0, latency_s=0.5),)), said(clock, log, "landed"))
-
-    clock.environment.run()
-
-    assert log == [("landed", 2.0 + 0.5 + 1.0)]
-
-
-def test_a_phase_may_hold_a_flight_without_bytes() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.perform(((flight(8.0), flight(0.0, latency_s=3.0)), (flight(8.0),)), said(clock, log, "landed"))
-
-    clock.environment.run()
-
-    assert log == [("landed", 4.0)]
-
-
-def test_two_operations_meet_phase_by_phase() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.perform(((flight(8.0),), (flight(8.0),)), said(clock, log, "twice"))
-    clock.perform(((flight(24.0),),), said(clock, log, "once"))
-
-    clock.environment.run()
-
-    # Until 4 s each has half of the link, the first in two turns of 8 bytes; then 8 bytes are left for a second.
-    assert log == [("twice", 4.0), ("once", 5.0)]
-
-
-def test_a_load_takes_its_share_until_it_is_taken_off() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.after(2.0, clock.load(0))
-    fly(clock, said(clock, log, "landed"), 16.0)
-
-    clock.environment.run()
-
-    # Half of the link for 2 s, and all of it for another.
-    assert log == [("landed", 3.0)]
-
-
-def test_a_load_without_an_end_keeps_nobody_waiting() -> None:
-    clock = Clock(network=one_link())
-    clock.load(0)
-
-    clock.environment.run()
-
-    assert clock.now_s == 0.0
-
-
-def test_after_a_stop_nothing_happens_any_more() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "landed"), 16.0)
-    clock.after(1.0, clock.stop)
-    clock.after(1.5, said(clock, log, "alarm"))
-
-    clock.environment.run()
-
-    assert log == []
-    assert clock.network.now_s == 1.0
-    assert clock.network.occupancy() == {((0, 1),): 1.0}
-
-
-def test_all_changes_of_an_instant_are_solved_once() -> None:
-    network = one_link(n_kinds=20)
-    clock = Clock(network=network)
-    for kind in range(20):
-        fly(clock, lambda: None, 8.0, latency_s=1.0, kind=kind)
-
-    clock.environment.run()
-
-    # Once when all twenty start, and once when all twenty have ended.
-    assert network.n_solved == 2
-    assert clock.now_s == 21.0
-
-
-def test_a_flow_that_follows_at_once_is_solved_with_the_end_of_the_one_before() -> None:
-    network = one_link()
-    clock = Clock(network=network)
-    fly(clock, lambda: fly(clock, lambda: None, 8.0), 8.0)
-
-    clock.environment.run()
-
-    assert network.n_solved == 3
-    assert clock.now_s == 2.0
-
-
-def test_an_alarm_that_is_out_of_date_wakes_nobody() -> None:
-    network = one_link()
-    clock, log = Clock(network=network), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "first"), 16.0)
-    fly(clock, said(clock, log, "second"), 40.0, latency_s=1.0)
-
-    clock.environment.run()
-
-    # The end at 2 s that was foreseen before the second started is not one: two starts and two ends are solved.
-    assert log == [("first", 3.0), ("second", 7.0)]
-    assert network.n_solved == 4
 
 
 def test_a_task_starts_when_the_last_that_it_waits_for_has_ended() -> None:
@@ -338,7 +165,7 @@ def test_tasks_that_wait_for_each_other_are_named() -> None:
     machine = make_machine()
     of = program(task(named(1.0, "fine")), task(named(1.0, "A"), 2), task(communicate(DP, 1.0, name="C"), 1))
     traffic, _, pricing, clock = laid_out(machine, of)
-    run = Replay(program=of, traffic=traffic, pricing=pricing, clock=clock, contended=frozenset())
+    run = Replay(program=of, traffic=traffic, prices=[pricing], clock=clock, contended=frozenset())
 
     with pytest.raises(DeadlockError) as caught:
         run.run()

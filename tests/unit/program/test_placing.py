@@ -9,7 +9,7 @@ import pytest
 from clustersim.hardware.communication import Servers
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Overlapped, Task, Transfer
+from clustersim.program.tasks import Collective, Communicate, Compute, HostCopy, HostUpdate, Overlapped, Task, Transfer
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from tests.unit.engine.factories import collective, communicate, compute, group_of, overlapped, program, task, transfer, work
@@ -55,6 +55,16 @@ def test_servers_follow() -> None:
 
     assert isinstance(action, Communicate)
     assert action.collective.servers == replace(servers, hosts=(7, 4))
+
+
+def test_copies_and_updates_on_hosts_follow() -> None:
+    copy = only(task(HostCopy(name="copy", ranks=(0, 2), bytes=8.0, source="accelerator", destination="host"))).action
+    update = only(task(HostUpdate(name="update", ranks=(3,), bytes=8.0))).action
+
+    assert isinstance(copy, HostCopy)
+    assert isinstance(update, HostUpdate)
+    assert (copy.ranks, update.ranks) == ((1, 3), (2,))
+    assert (copy.source, copy.destination, copy.bytes, update.bytes) == ("accelerator", "host", 8.0, 8.0)
 
 
 def test_representatives_follow() -> None:

@@ -1,0 +1,106 @@
+"""How fast the ranks of a class compute, and how much that varies from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Protocol
+
+import numpy as np
+
+from clustersim.kernels.model import KernelModel
+from clustersim.topology.cluster import FloatArray
+
+BLOCK_DRAWS = 4096
+"""Random numbers drawn at once for one class."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Speed of the ranks of one class. Communication keeps its time, whatever the pace."""
+
+    kernels: KernelModel
+    slowdown: float = 1.0
+    """How many times as long all computation takes as on a healthy accelerator, what the host does for a step included."""
+    step_host_s: float | None = None
+    """What the host does for a step, before the slowdown; None for that of the machine's calibration."""
+
+
+class Jitter(Protocol):
+    """What makes a step of a class longer or shorter than another."""
+
+    def factor(self, rank_class: int, step: int) -> float:
+        """Return how many times as long as usual the computation of a class takes in a step."""
+        ...
+
+
+class Distribution(Protocol):
+    """Of the factor of one rank; its mean is 1."""
+
+    def draw(self, generator: np.random.Generator, n_draws: int) -> FloatArray:
+        """Return factors that are independent of each other."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal:
+    """``exp(sigma Z - sigma^2 / 2)`` with a standard normal ``Z``."""
+
+    sigma: float
+    """About the relative standard deviation while it is small, which is exactly ``sqrt(exp(sigma^2) - 1)``."""
+
+    def draw(self, generator: np.random.Generator, n_draws: int) -> FloatArray:
+        """Return factors that are independent of each other."""
+        return exp(-0.5 * self.sigma**2) * generator.lognormal(0.0, self.sigma, n_draws)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential:
+    """Exponential with mean 1: as uneven as queues are usually taken to be, and the case with the plainest closed forms."""
+
+    def draw(self, generator: np.random.Generator, n_draws: int) -> FloatArray:
+        """Return factors that are independent of each other."""
+        return generator.standard_exponential(n_draws)
+
+
+@dataclass(slots=True)
+class Drawn:
+    """Factors from a random number generator; the same for the same seed, whatever the order in which they are asked for.
+
+    Every class has a stream of random numbers of its own, so that what one draws does not depend on how many steps another makes.
+
+    Parameters
+    ----------
+    n_coupled
+        For each class, how many ranks go at the pace of the slowest among them, because collectives inside their passes join them; the
+        factor is the largest of as many draws.
+
+    Examples
+    --------
+    >>> jitter = Drawn(Lognormal(sigma=0.1), (1, 8), seed=7)
+    >>> jitter.factor(1, 5) == Drawn(Lognormal(sigma=0.1), (1, 8), seed=7).factor(1, 5)
+    True
+    """
+
+    distribution: Distribution
+    n_coupled: Sequence[int]
+    seed: int = field(kw_only=True)
+    _generators: list[np.random.Generator] = field(init=False)
+    _drawn: list[list[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Give every class a stream of its own."""
+        streams = np.random.SeedSequence(self.seed).spawn(len(self.n_coupled))
+        self._generators = [np.random.Generator(np.random.PCG64(stream)) for stream in streams]
+        self._drawn = [[] for _ in self.n_coupled]
+
+    def factor(self, rank_class: int, step: int) -> float:
+        """Return how many times as long as usual the computation of a class takes in a step."""
+        drawn = self._drawn[rank_class]
+        while step >= len(drawn):
+            coupled = self.n_coupled[rank_class]
+            n_steps = max(1, BLOCK_DRAWS // coupled)
+            factors = self.distribution.draw(self._generators[rank_class], n_steps * coupled)
+            drawn.extend(factors.reshape(n_steps, coupled).max(axis=1).tolist())
+        return drawn[step]

@@ -1,0 +1,249 @@
+"""Replay many steps of a Program, on machines whose ranks differ, together or each at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from clustersim.engine.jobs import OtherJob
+from clustersim.engine.pace import Jitter
+from clustersim.engine.policies import Governor, Policy, Synchronous
+from clustersim.engine.replay import Replay
+from clustersim.engine.simulate import Laid, Machine, Rolling, lay
+from clustersim.program.background import Background
+from clustersim.program.program import Program
+from clustersim.program.tasks import Collective
+from clustersim.trace.steps import ClassSteps, StepLog
+from clustersim.trace.timeline import Span, Timeline
+
+
+def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and what else goes on
+    program: Program,
+    machine: Machine,
+    *,
+    n_steps: int,
+    jitter: Jitter | None = None,
+    policy: Policy | None = None,
+    background: Sequence[Background] = (),
+    others: Sequence[OtherJob] = (),
+) -> tuple[Timeline, tuple[str, ...]]:
+    """Replay a program many times and return the timeline, and the names of groups that lie unevenly in their domains.
+
+    A rank class begins its next step as soon as all tasks with a lane on it have ended and the policy lets it; a task with lanes on
+    several classes waits for all of them. The spans of all steps are kept. What was in progress when the run ended is there as far as it
+    had come. The step time is the mean, and what links carried is that of a step on average.
+
+    Parameters
+    ----------
+    n_steps
+        Steps of every class; of every class on average where each goes at its own pace; updates with backup workers.
+    jitter
+        How many times as long as usual the computation of a class takes in each step; always as long when left out.
+    policy
+        How classes keep together beyond what tasks make them; ``Synchronous`` when left out.
+    background
+        Loads on links, for as long as the run lasts.
+    others
+        Jobs on other ranks of the cluster. They repeat their steps until the run has ended, all their classes together.
+
+    Raises
+    ------
+    DeadlockError
+        When the program, or another job, waits for itself.
+    """
+    assert n_steps >= 1
+    policy = policy or Synchronous()
+    overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
+    rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
+    laid = lay(program, machine, background, others=others, rolling=rolling)
+    run = _Run(replay=laid.first, n_steps=n_steps)
+    run.go(policy, laid)
+    log = run.log()
+    return laid.timeline(log.duration_s, log), laid.first.traffic.uneven()
+
+
+@dataclass(slots=True)
+class _Run:
+    """The account of a run, and what a policy does to it."""
+
+    replay: Replay
+    n_steps: int = field(kw_only=True)
+    classes: tuple[int, ...] = field(init=False)
+    completed: list[int] = field(init=False)
+    """Steps that each class has ended."""
+    fewest: int = 0
+    """Steps that the slowest class has ended."""
+    _n_at: dict[int, int] = field(init=False)
+    """How many classes have ended so many steps."""
+    _governor: Governor = field(init=False)
+    _last_end_s: list[float] = field(init=False)
+    _read: list[int] = field(init=False)
+    """Version of the parameters that each class has read for its present step."""
+    _dropped: list[int] = field(init=False)
+    _waited_s: list[float] = field(init=False)
+    _waited_in: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
+    """For each step, how long each class was waited for."""
+    _pending: list[int] = field(default_factory=list[int])
+    """Classes that begin when everybody who has ended a step in this instant has been heard."""
+    _version: int = 0
+    _applied: int = 0
+    _staleness: dict[int, int] = field(default_factory=dict[int, int])
+    _max_lead: int = 0
+    _ends_s: list[float] = field(default_factory=list[float])
+    """Of the steps of all."""
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin the account."""
+        n_classes = len(self.replay.program.rank_classes)
+        self.classes = self.replay.classes
+        self._n_at = {0: len(self.classes)}
+        self.completed, self._read, self._dropped = [0] * n_classes, [0] * n_classes, [0] * n_classes
+        self._last_end_s, self._waited_s = [0.0] * n_classes, [0.0] * n_classes
+
+    @property
+    def now_s(self) -> float:
+        """Simulated time."""
+        return self.replay.clock.now_s
+
+    def go(self, policy: Policy, laid: Laid) -> None:
+        """Let time pass until the policy ends the run, or nothing is left to do."""
+        self._governor = policy.governor(self)
+        self.replay.watch = self
+        self.replay.when_over(laid.over)
+        self._governor.begin()
+        self._flush()
+        laid.go()
+        self.replay.check()
+
+    def log(self) -> StepLog:
+        """Return what happened."""
+        ends_s = [0.0, *self._ends_s] if self._ends_s else [0.0] * (1 + self.n_steps)
+        duration_s = ends_s[-1]
+        assert len(ends_s) == 1 + self.n_steps
+        waited_steps = [0] * len(self.completed)
+        for waited in self._waited_in.values():
+            waited_steps[min(waited, key=lambda rank_class: (-waited[rank_class], rank_class))] += 1
+        idle_s = _idle(self.replay.spans, len(self.completed), duration_s)
+        return StepLog(
+            n_steps=self.n_steps,
+            step_times_s=tuple(end_s - before_s for before_s, end_s in pairwise(ends_s)),
+            duration_s=duration_s,
+            classes=tuple(
+                ClassSteps(
+                    steps=self.completed[each],
+                    last_end_s=self._last_end_s[each],
+                    idle_s=idle_s[each],
+                    waited_s=self._waited_s[each],
+                    waited_steps=waited_steps[each],
+                    dropped=self._dropped[each],
+                )
+                for each in range(len(self.completed))
+            ),
+            applied=self._applied,
+            staleness=tuple(sorted(self._staleness.items())),
+            max_lead=self._max_lead,
+        )
+
+    # What the replay tells.
+
+    def ended(self, classes: Sequence[int], step: int) -> None:
+        """Hear the policy about classes that have ended a step, one after the other."""
+        for rank_class in classes:
+            if self._is_over:
+                return
+            self._count(rank_class, step)
+            self._last_end_s[rank_class] = self.now_s
+            self._governor.ended(rank_class)
+        self._flush()
+
+    def _count(self, rank_class: int, step: int) -> None:
+        self.completed[rank_class] = step + 1
+        self._n_at[step] -= 1
+        self._n_at[step + 1] = self._n_at.get(step + 1, 0) + 1
+        if self._n_at[step] == 0:
+            del self._n_at[step]
+            if self.fewest == step:
+                self.fewest = step + 1
+
+    def waited(self, rank_class: int, step: int, seconds: float) -> None:
+        """Charge a class with time that all waited for it on average."""
+        if seconds > 0.0:
+            self._waited_s[rank_class] += seconds
+            of_step = self._waited_in.setdefault(step, {})
+            of_step[rank_class] = of_step.get(rank_class, 0.0) + seconds
+
+    # What the policy does.
+
+    def begin(self, classes: Sequence[int]) -> None:
+        """Let classes begin their next step: they read the parameters now."""
+        self._pending.extend(classes)
+
+    def apply(self, rank_class: int) -> None:
+        """Count the gradient of the step that a class has ended as one that goes into the model."""
+        age = self._version - self._read[rank_class]
+        self._staleness[age] = self._staleness.get(age, 0) + 1
+        self._applied += 1
+
+    def drop(self, rank_class: int) -> None:
+        """Count the gradient of the step that a class has ended as one that came too late."""
+        self._dropped[rank_class] += 1
+
+    def update(self) -> None:
+        """Count an update of the parameters: who reads from now on reads a newer version."""
+        self._version += 1
+
+    def close_step(self) -> None:
+        """Count a step of all as ended now."""
+        self._ends_s.append(self.now_s)
+
+    def perform(self, operations: Sequence[Collective], then: Callable[[], None]) -> None:
+        """Put operations on the network, all at once, and call ``then`` when the last is through."""
+        missing = len(operations)
+        self.replay.hold()
+
+        def landed() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                then()
+                self._flush()
+                self.replay.release()
+
+        for operation in operations:
+            self.replay.clock.perform(self.replay.traffic.flights(operation), landed)
+
+    def end(self) -> None:
+        """End the run: what is still in progress is left as it is."""
+        self._is_over = True
+        self.replay.halt()
+        self.replay.clock.stop()
+
+    def _flush(self) -> None:
+        if self._is_over or not self._pending:
+            return
+        begun, self._pending = self._pending, []
+        for each in begun:
+            self._read[each] = self._version
+            self._max_lead = max(self._max_lead, self.completed[each] - self.fewest)
+        self.replay.enter([(each, self.completed[each]) for each in begun])
+
+
+def _idle(spans: Sequence[Span], n_classes: int, duration_s: float) -> list[float]:
+    """Return for how long no span of each class was in progress."""
+    starts: list[list[float]] = [[] for _ in range(n_classes)]
+    ends: list[list[float]] = [[] for _ in range(n_classes)]
+    for span in spans:
+        starts[span.rank_class].append(span.start_s)
+        ends[span.rank_class].append(span.end_s)
+    idle_s: list[float] = []
+    for start_s, end_s in zip(map(np.array, starts), map(np.array, ends), strict=True):
+        order = np.argsort(start_s, kind="stable")
+        # Up to when all that began before has ended.
+        reached_s = np.maximum.accumulate(np.concatenate(([0.0], end_s[order])))
+        gaps_s = np.append(start_s[order], duration_s) - reached_s
+        idle_s.append(float(np.sum(gaps_s[gaps_s > 0.0])))
+    return idle_s

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from clustersim.engine.graph import Joint, graph_of, unrolled
+from clustersim.program.program import Program
+from clustersim.program.tasks import Lane, Task
+from tests.unit.engine.factories import communicate, compute, group_of, program, task, work
+
+ALL = communicate(group_of((0, 1)), 1.0, name="all")
+
+
+def both(*after: int) -> Task:
+    """Return a task that takes two classes."""
+    return Task(action=ALL, lanes=(Lane(rank_class=0, stream="dp"), Lane(rank_class=1, stream="dp")), after=after)
+
+
+def named(name: str, *after: int, rank_class: int = 0) -> Task:
+    return task(compute(work(1.0), name=name), *after, rank_class=rank_class)
+
+
+PAIR = program(named("a"), named("b", rank_class=1), both(0, 1), named("c", 2), named("d", 2, rank_class=1), n_classes=2)
+
+
+def names(found: Program) -> list[tuple[str, tuple[int, ...]]]:
+    return [(task.action.name, task.after) for task in found.tasks]
+
+
+def test_followers_are_the_dependencies_turned_round() -> None:
+    assert graph_of(PAIR).followers == ((2,), (2,), (3, 4), (), ())
+
+
+def test_what_nothing_of_a_class_precedes_waits_for_the_class() -> None:
+    graph = graph_of(PAIR)
+
+    assert graph.gates == ((0,), (1,))
+    assert graph.n_waits == (1, 1, 2, 1, 1)
+
+
+def test_what_only_another_class_precedes_waits_for_its_own_too() -> None:
+    graph = graph_of(program(named("a"), named("b", 0, rank_class=1), n_classes=2))
+
+    assert graph.gates == ((0,), (1,))
+    assert graph.n_waits == (1, 2)
+
+
+def test_a_task_of_two_classes_waits_for_both_to_begin() -> None:
+    assert graph_of(program(both(), n_classes=2)).n_waits == (2,)
+
+
+def test_tasks_are_counted_for_every_class_that_they_take() -> None:
+    graph = graph_of(PAIR)
+
+    assert graph.classes == ((0,), (1,), (0, 1), (0,), (1,))
+    assert graph.n_tasks == (3, 3)
+
+
+def test_two_lanes_of_a_class_are_one_class() -> None:
+    lanes = tuple(Lane(rank_class=0, stream=stream) for stream in ("send", "recv"))
+
+    assert graph_of(program(Task(action=ALL, lanes=lanes, after=()))).classes == ((0,),)
+
+
+def test_a_joint_task_knows_what_each_class_does_before() -> None:
+    tasks = (named("a"), named("b", rank_class=1), both(0, 1), named("c", 2), both(2, 3, 1), both(2, 4))
+
+    # The last waits for nothing that one class does alone.
+    assert graph_of(program(*tasks, n_classes=2)).joints == {
+        2: Joint(own=((0, (0,)), (1, (1,))), shared=()),
+        4: Joint(own=((0, (3,)), (1, (1,))), shared=(2,)),
+    }
+
+
+def test_a_class_begins_the_next_step_behind_all_of_its_own() -> None:
+    found = unrolled(PAIR)
+
+    assert found.originals == (*range(5), *range(5))
+    assert names(found.program)[:5] == names(PAIR)
+    assert names(found.program)[5:] == [("a", (3,)), ("b", (4,)), ("all", (5, 6)), ("c", (7,)), ("d", (7,))]
+
+
+def test_a_class_begins_the_next_step_without_the_others() -> None:
+    found = unrolled(program(named("F"), named("F", 0, rank_class=1), named("beside"), n_classes=2))
+
+    # The first class waits for both of its own tasks and not for the second.
+    assert names(found.program)[3:] == [("F", (0, 2)), ("F", (3, 1)), ("beside", (0, 2))]
+
+
+def test_what_takes_two_classes_waits_for_both_where_it_begins_the_step() -> None:
+    found = unrolled(program(both(), named("c", 0), n_classes=2))
+
+    assert names(found.program)[2:] == [("all", (1, 0)), ("c", (2,))]
