@@ -36,6 +36,7 @@ def build_host(spec: HostSpec) -> Host:
         memory_bandwidth_bytes_per_s=spec.memory_bandwidth,
         socket_link_bandwidth_bytes_per_s=spec.socket_bandwidth,
         storage_bandwidth_bytes_per_s=spec.storage_bandwidth,
+        storage_write_bandwidth_bytes_per_s=spec.storage_write_bandwidth,
         sources=built_sources(spec),
     )
 

@@ -14,7 +14,9 @@ class GemmCalibration:
     """Matrix products: what a full wave of tiles reaches, and what a short one loses."""
 
     sustained_fraction: Mapping[str, float]
-    """Share of the dense peak that a deep product of full waves reaches, for each precision."""
+    """Share of the dense peak that a deep product of full waves reaches, for each precision, in measurements of seconds."""
+    under_load: Mapping[str, float]
+    """What is left of that, for each precision, when products run for hours and the accelerator is held at its power limit."""
     depth_overhead: float
     """Steps of k that fill and drain of a tile's pipeline cost."""
     tiles: tuple[tuple[int, int, float], ...]
@@ -22,15 +24,23 @@ class GemmCalibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionCalibration:
-    """Fused attention: rate for long sequences and the length at which half of it is reached."""
+class AttentionPass:
+    """One direction of fused attention: rate for long sequences and the length at which half of it is reached."""
 
-    forward_fraction: float
-    backward_fraction: float
+    fraction: float
+    """Share of the dense peak."""
     half_length: float
     """Tokens; without a causal mask."""
     causal_half_length: float
     """Tokens; with one: blocks on the diagonal are computed in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCalibration:
+    """One generation of fused attention."""
+
+    forward: AttentionPass
+    backward: AttentionPass
     half_head_dim: float
     """Head dimension at which half of the rate is reached."""
 
@@ -80,10 +90,14 @@ class NetworkCalibration:
     families: Mapping[Family, FamilyCalibration]
     """By family of algorithms: ring, tree, nvls, exchange."""
     ceilings: Ceilings
+    multiprocessors: int
+    """That the library's kernels hold while a collective inside a domain runs: one for each channel."""
     latencies: Mapping[Family, Latencies] = field(default_factory=lambda: LATENCIES)
     """What the communication library itself counts."""
     protocols: tuple[Protocol, ...] = PROTOCOLS
     """Those that the library may use."""
+    of_kinds: tuple[NetworkCalibration, ...] = ()
+    """Of each kind of node, in order, where a cluster has several that differ; these constants are then the slowest of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +107,8 @@ class Calibration:
     name: str
     generation: str
     gemm: GemmCalibration
-    attention: AttentionCalibration
+    attention: Mapping[str, AttentionCalibration]
+    """By generation of the kernel, such as ``flash_2``; ``flash`` is the best of them."""
     memory_fraction: float
     """Share of the data-sheet memory bandwidth that streaming kernels reach."""
     launch: LaunchCalibration

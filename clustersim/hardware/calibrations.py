@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from clustersim.documents.data import data_path
+from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
     AttentionCalibration,
+    AttentionPass,
     Calibration,
     Ceilings,
     FamilyCalibration,
@@ -27,6 +29,9 @@ from clustersim.units.fields import PositiveInt, PositiveRatio, Seconds
 
 FALLBACK: Final = "ampere"
 """Generation whose constants are borrowed where an accelerator's own has none: the one with the most measurements."""
+
+BEST_ATTENTION: Final = "flash"
+"""Stands for the best generation of fused attention that an accelerator has."""
 
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[PositiveRatio, Field(le=1.0)]
@@ -68,18 +73,46 @@ class GemmSpec(Checked):
     """Matrix products."""
 
     sustained_fraction: SustainedSpec
+    under_load: SustainedSpec
     depth_overhead: NonNegative
     tiles: list[TileSpec] = Field(min_length=1)
 
 
-class AttentionSpec(Checked):
-    """Fused attention."""
+class AttentionPassSpec(Checked):
+    """One direction of fused attention."""
 
-    forward_fraction: Share
-    backward_fraction: Share
+    fraction: Share
     half_length: NonNegative
     causal_half_length: NonNegative
+
+
+class AttentionSpec(Checked):
+    """One generation of fused attention."""
+
+    forward: AttentionPassSpec
+    backward: AttentionPassSpec
     half_head_dim: NonNegative
+
+
+class AttentionsSpec(Checked):
+    """Fused attention: what is known of each generation that runs on the accelerator, and which is the best."""
+
+    best: Literal["flash_4", "flash_3", "flash_2", "flash_1"]
+    flash_4: AttentionSpec | None = None
+    flash_3: AttentionSpec | None = None
+    flash_2: AttentionSpec | None = None
+    flash_1: AttentionSpec | None = None
+
+    @model_validator(mode="after")
+    def _check_best(self) -> AttentionsSpec:
+        if self.best not in self.generations():
+            raise ScenarioError(f"nothing is said of {self.best}", field="best", hint=f"name one of {', '.join(self.generations())}")
+        return self
+
+    def generations(self) -> dict[str, AttentionSpec]:
+        """Return those that are known, the latest first."""
+        known = {"flash_4": self.flash_4, "flash_3": self.flash_3, "flash_2": self.flash_2, "flash_1": self.flash_1}
+        return {name: spec for name, spec in known.items() if spec is not None}
 
 
 class LaunchSpec(Checked):
@@ -121,6 +154,7 @@ class NetworkSpec(Checked):
     efficiency: EfficiencySpec
     families: FamiliesSpec
     ceilings: CeilingsSpec
+    multiprocessors: PositiveInt
 
 
 class CalibrationSpec(Spec):
@@ -132,7 +166,7 @@ class CalibrationSpec(Spec):
     notes: dict[str, str] = Field(default_factory=dict)
     """Flags that every result with this calibration carries."""
     gemm: GemmSpec
-    attention: AttentionSpec
+    attention: AttentionsSpec
     memory_fraction: Share
     launch: LaunchSpec
     network: NetworkSpec
@@ -141,16 +175,17 @@ class CalibrationSpec(Spec):
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that a file describes; every number in it stands under a source."""
     spec, _ = read_spec(CalibrationSpec, path)
-    gemm, attention, launch = spec.gemm, spec.attention, spec.launch
+    gemm, launch = spec.gemm, spec.launch
     return Calibration(
         name=spec.name,
         generation=spec.generation,
         gemm=GemmCalibration(
             sustained_fraction=gemm.sustained_fraction.model_dump(exclude_none=True),
+            under_load=gemm.under_load.model_dump(exclude_none=True),
             depth_overhead=gemm.depth_overhead,
             tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
         ),
-        attention=AttentionCalibration(**attention.model_dump()),
+        attention=_attention(spec.attention),
         memory_fraction=spec.memory_fraction,
         launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
         network=_network(spec.network),
@@ -158,6 +193,18 @@ def read_calibration(path: Path) -> Calibration:
         sources=built_sources(spec),
         notes=tuple(spec.notes.items()),
     )
+
+
+def _attention(spec: AttentionsSpec) -> dict[str, AttentionCalibration]:
+    generations = {
+        name: AttentionCalibration(
+            forward=AttentionPass(**generation.forward.model_dump()),
+            backward=AttentionPass(**generation.backward.model_dump()),
+            half_head_dim=generation.half_head_dim,
+        )
+        for name, generation in spec.generations().items()
+    }
+    return {BEST_ATTENTION: generations[spec.best], **generations}
 
 
 def _network(spec: NetworkSpec) -> NetworkCalibration:
@@ -171,6 +218,7 @@ def _network(spec: NetworkSpec) -> NetworkCalibration:
             "exchange": _family(families.exchange),
         },
         ceilings=Ceilings(**spec.ceilings.model_dump()),
+        multiprocessors=spec.multiprocessors,
     )
 
 

@@ -19,6 +19,8 @@ PROTOCOLS: Final[tuple[Protocol, ...]] = ("ll", "ll128", "simple")
 """Each store with a flag of its own (LL), lines of 128 bytes with one flag (LL128), or chunks and a fence (Simple)."""
 
 Medium = Literal["nvlink", "pcie", "net"]
+Place = Literal["accelerator", "host", "nvme"]
+"""Where a part of the training state lives: in the accelerator's memory, in that of its node, or on the drives of its node."""
 Family = Literal["ring", "tree", "nvls", "exchange"]
 
 

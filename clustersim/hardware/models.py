@@ -57,7 +57,9 @@ class Host:
     socket_link_bandwidth_bytes_per_s: float
     """Between sockets, one direction."""
     storage_bandwidth_bytes_per_s: float | None
-    """Sequential read from local NVMe; None without any."""
+    """Sequential read from local NVMe, all drives together; None without any."""
+    storage_write_bandwidth_bytes_per_s: float | None
+    """Sequential write to local NVMe; None without any."""
     sources: tuple[Source, ...]
 
 

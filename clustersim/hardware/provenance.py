@@ -44,12 +44,17 @@ def check_sources(spec: Spec, document: Document) -> None:
     _check_covers(spec, document, list(fields))
 
 
-def remembered_fields(profile: Profile) -> tuple[str, ...]:
+def remembered_fields(profile: Profile, *, fabric: bool = True) -> tuple[str, ...]:
     """Return the figures of a profile, and of the profiles it is made of, that were only remembered or assumed.
 
     Each as ``profile.field``; figures that the user replaced are left out.
+
+    Parameters
+    ----------
+    fabric
+        False for a node whose reference fabric is not used.
     """
-    return tuple(dict.fromkeys(_remembered(profile)))
+    return tuple(dict.fromkeys(_remembered(profile, fabric=fabric)))
 
 
 def _remembered(profile: Profile, *, fabric: bool = True) -> Iterator[str]:

@@ -108,7 +108,15 @@ class HostSpec(Spec):
     socket_bandwidth: PositiveBandwidth
     """Between sockets, one direction."""
     storage_bandwidth: PositiveBandwidth | None = None
-    """Sequential read from local NVMe."""
+    """Sequential read from local NVMe, all drives together."""
+    storage_write_bandwidth: PositiveBandwidth | None = None
+    """Sequential write to local NVMe."""
+
+    @model_validator(mode="after")
+    def _reads_and_writes(self) -> HostSpec:
+        if (self.storage_bandwidth is None) != (self.storage_write_bandwidth is None):
+            raise _refusal("storage_bandwidth and storage_write_bandwidth go together", "give both, or neither where there is no NVMe")
+        return self
 
 
 class NicSpec(Spec):

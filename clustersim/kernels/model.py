@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
+from clustersim.kernels.convolution import convolution_s
 from clustersim.kernels.gemm import gemm_compute_s
-from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.workload.convolution import Convolution
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
 
 
 def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
@@ -17,18 +19,18 @@ def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration
     ``f * d / (d + d0) * s / (s + s0)``: a rate for long sequences, less for narrow heads and for short sequences, whose
     blocks on the diagonal of a causal mask are computed in full.
     """
-    rate = calibration.backward_fraction if kernel.backward else calibration.forward_fraction
-    half = calibration.causal_half_length if kernel.causal else calibration.half_length
+    direction = calibration.backward if kernel.backward else calibration.forward
+    half = direction.causal_half_length if kernel.causal else direction.half_length
     length = kernel.key_length / (kernel.key_length + half)
-    return rate * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
+    return direction.fraction * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
 
 
 def _launches(kernel: Kernel) -> int:
     match kernel:
         case Stream():
             return kernel.launches
-        case Recorded():
-            return 0  # what the host needs is in the record
+        case Recorded() | Carriage():
+            return 0  # what the host needs is in the record; a collective is issued once, whatever it takes from others
         case _:
             return 1
 
@@ -77,21 +79,44 @@ class KernelModel:
         match kernel:
             case Recorded():
                 return kernel.duration_s
+            case Carriage():
+                return self._carriage_s(kernel.sent_bytes)
             case Stream():
                 return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
             case FlashAttention():
                 done = 0.5 if kernel.causal else 1.0
-                rate = self.accelerator.peak_flops_per_s[self.attention_precision] * attention_fraction(kernel, self.calibration.attention)
+                share = attention_fraction(kernel, self.calibration.attention[kernel.generation])
+                rate = self.accelerator.peak_flops_per_s[self.attention_precision] * share
                 return max(kernel.flops * done / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
             case Gemm():
                 return max(self._gemm_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
+            case Convolution():
+                return self._convolution_s(kernel) + launch_s
+
+    def _convolution_s(self, convolution: Convolution) -> float:
+        peaks, fractions = self.accelerator.peak_flops_per_s, self.calibration.gemm.sustained_fraction
+        direct_rate = peaks.get("fp32", peaks[self.precision]) * fractions.get("fp32", fractions["default"])
+        return convolution_s(
+            convolution,
+            precision=self.precision,
+            product_s=self._gemm_s,
+            direct_s=convolution.flops / direct_rate,
+            stream_s=self._memory_s,
+        )
+
+    def _carriage_s(self, sent_bytes: float) -> float:
+        """Return the time in which so many bytes cross the scale-up links, times the share of multiprocessors that this holds."""
+        network, card = self.calibration.network, self.accelerator
+        rate = card.scale_up_bandwidth_bytes_per_s * network.efficiency["nvlink"]
+        return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
     def _gemm_s(self, kernel: Gemm) -> float:
-        fractions = self.calibration.gemm.sustained_fraction
+        gemm, precision = self.calibration.gemm, self.precision
+        bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
         return gemm_compute_s(
             kernel,
-            self.calibration.gemm,
-            peak_flops_per_s=self.accelerator.peak_flops_per_s[self.precision],
-            fraction=fractions.get(self.precision, fractions["default"]),
+            gemm,
+            peak_flops_per_s=self.accelerator.peak_flops_per_s[precision],
+            fraction=bursts * kept,
             n_multiprocessors=self.accelerator.n_multiprocessors,
         )

@@ -28,16 +28,16 @@ def core_attention(model: Transformer, local: LocalShape, numerics: Numerics) ->
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023.
     .. [2] T. Dao, "FlashAttention-2", 2023.
     """
-    if numerics.attention == "flash":
-        return _flash(model, local, numerics)
-    return _unfused(model, local, numerics)
+    if numerics.attention == "unfused":
+        return _unfused(model, local, numerics)
+    return _flash(model, local, numerics, numerics.attention)
 
 
 def _saved_projections(model: Transformer, local: LocalShape, numerics: Numerics) -> float:
     return local.rows * (local.n_heads + 2 * local.n_kv_heads) * model.head_dim * numerics.element_bytes
 
 
-def _flash(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def _flash(model: Transformer, local: LocalShape, numerics: Numerics, generation: str) -> Operator:
     forward, backward = (
         FlashAttention(
             local.batch,
@@ -49,6 +49,7 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
             model.causal,
             backward,
             numerics.element_bytes,
+            generation,
         )
         for backward in (False, True)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clustersim.workload.attention import MASK_BYTES
 from clustersim.workload.layer import normalization
 from clustersim.workload.linear import LinearShape, linear
@@ -15,6 +17,16 @@ subtraction (8), exponential (8), sum (4), division (8)."""
 
 LOSS_BACKWARD_BYTES = 22.0
 """The same backward: clone (8), scaling by the output gradient (8), to 16 bits (4 + 2)."""
+
+
+FUSED_LOSS_PASSES = 2.0
+"""Passes over the logits by a fused cross entropy, each way: forward they are read for the maximum and for the sum of exponentials,
+backward they are read and the gradient is written (Apex, ``xentropy_kernel.cu``)."""
+
+
+METRIC_BYTES = 12.0
+"""Traffic of a cross entropy without gradient for each logit, besides reading it as it is: the copy in fp32 is written (4), read (4) and
+its logarithmic softmax written (4)."""
 
 
 def embedding_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
@@ -48,6 +60,7 @@ def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) ->
     two it is, the strategy decides.
     """
     operators: list[Operator] = []
+    local = _scored(local)
     if model.final_normalization:
         operators.append(normalization(model, local, numerics, name="final_norm"))
     if model.pooler:
@@ -59,15 +72,30 @@ def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) ->
     shape = LinearShape(
         rows=local.rows, inputs=model.hidden_size, outputs=local.vocab_size, bias=model.head_bias, saved_rows=local.sequence_rows
     )
-    logits = float(local.rows) * local.vocab_size
-    loss = Operator(
+    return (*operators, linear("logits", shape, numerics), _loss(float(local.rows) * local.vocab_size, numerics))
+
+
+def _scored(local: LocalShape) -> LocalShape:
+    """Return the shape of what the head sees: all tokens, or those that it scores."""
+    if local.scored_tokens is None:
+        return local
+    share = local.scored_tokens / local.seq_length
+    return replace(local, seq_length=local.scored_tokens, sequence_rows=round(local.sequence_rows * share))
+
+
+def _loss(logits: float, numerics: Numerics) -> Operator:
+    metric = Stream(logits * (METRIC_BYTES + numerics.element_bytes), launches=3)
+    metrics = (metric,) * numerics.loss_metrics
+    if numerics.fused_loss:
+        once, kept = Stream(logits * FUSED_LOSS_PASSES * numerics.element_bytes), logits * numerics.element_bytes
+        return Operator(name="loss", forward=(once, *metrics), backward_input=(once,), backward_weight=(), saved_bytes=kept)
+    return Operator(
         name="loss",
-        forward=(Stream(logits * LOSS_FORWARD_BYTES, launches=7),),
+        forward=(Stream(logits * LOSS_FORWARD_BYTES, launches=7), *metrics),
         backward_input=(Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),
         backward_weight=(),
         saved_bytes=logits * FP32_BYTES,
     )
-    return (*operators, linear("logits", shape, numerics), loss)
 
 
 def _square(name: str, model: Transformer, rows: int, numerics: Numerics) -> Operator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clustersim.workload.attention import MASK_BYTES, core_attention
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
@@ -72,19 +74,28 @@ def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) 
 
 
 def activation(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return GELU (one input) or SwiGLU (two inputs, one output)."""
+    """Return GELU (one input) or SwiGLU (two inputs, one output).
+
+    GELU is one kernel either way. An eager SwiGLU is two, a SiLU and a product of which the first result is written and read, and
+    three backward: two products for the gradients of the two factors, and the gradient of the SiLU.
+    """
     elements = local.rows * local.intermediate_size
     e = numerics.element_bytes
     inputs = 2.0 if model.gated_mlp else 1.0
-    extra = 2.0 if numerics.kernels == "eager" else 0.0
-    launches = 2 if numerics.kernels == "eager" else 1
+    apart = model.gated_mlp and numerics.kernels == "eager"
     return Operator(
         name="activation",
-        forward=(Stream(elements * (inputs + 1 + extra) * e, launches=launches),),
-        backward_input=(Stream(elements * (2 * inputs + 1 + extra) * e, launches=launches),),
+        forward=(Stream(elements * (inputs + 1 + (2 if apart else 0)) * e, launches=2 if apart else 1),),
+        backward_input=(Stream(elements * (2 * inputs + 1 + (4 if apart else 0)) * e, launches=3 if apart else 1),),
         backward_weight=(),
         saved_bytes=elements * inputs * e,
     )
+
+
+def split(local: LocalShape, numerics: Numerics, *, width: int) -> Operator:
+    """Return the way from one product to queries, keys and values: nothing forward, and backward a copy of the three gradients into one."""
+    joined = Stream(2.0 * local.rows * width * numerics.element_bytes)
+    return Operator(name="split", forward=(), backward_input=(joined,), backward_weight=())
 
 
 def attention_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
@@ -98,6 +109,8 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
             numerics,
         ),
     ]
+    if numerics.kernels == "eager":
+        operators.append(split(local, numerics, width=width))
     if model.qk_normalization:
         operators.append(qk_normalization(model, local, numerics))
     if model.position == "rope":
@@ -124,6 +137,11 @@ def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> 
     """Return the MLP half of a layer, from its normalisation to its residual addition."""
     up_width = local.intermediate_size * (2 if model.gated_mlp else 1)
     shared = Operator(name="norm_2", forward=(), backward_input=(), backward_weight=())
+    down = LinearShape(
+        rows=local.rows, inputs=local.intermediate_size, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows
+    )
+    # Where the result of the last product is normalised, the backward pass needs it.
+    needless = model.norms_per_layer <= N_NORMS and not model.dropout
     return (
         # A model with one normalisation a layer feeds it to attention and MLP alike.
         normalization(model, local, numerics, name="norm_2") if model.norms_per_layer >= N_NORMS else shared,
@@ -133,14 +151,8 @@ def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> 
             numerics,
         ),
         activation(model, local, numerics),
-        linear(
-            "mlp_down",
-            LinearShape(
-                rows=local.rows, inputs=local.intermediate_size, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows
-            ),
-            numerics,
-        ),
-        residual(model, local, numerics, name="residual_2"),
+        replace(linear("mlp_down", down, numerics), needless=needless),
+        replace(residual(model, local, numerics, name="residual_2"), needless=needless),
     )
 
 

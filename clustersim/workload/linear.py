@@ -26,6 +26,10 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     The forward product is (rows, inputs) x (inputs, outputs); backward, one product gives the gradient of the input and
     one that of the weight. A weight gradient is either added to its buffer by the product itself (fused accumulation), or by a
     kernel of its own that reads the gradient and reads and writes the buffer.
+
+    Operands in 8 bits are cast before they are used, the input forward and the gradient of the output backward: a kernel reads them as
+    they are and writes the cast and its transpose, which the weight gradient takes (NVIDIA Transformer Engine, ``fp8_cast_transpose``).
+    Weights are cast once a step, by the optimizer.
     """
     rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
@@ -41,10 +45,15 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
         weight_gradient += (Stream(rows * outputs * plain),)
     return Operator(
         name=name,
-        forward=(forward,),
-        backward_input=(input_gradient,),
+        forward=(*_cast(rows * inputs, numerics), forward),
+        backward_input=(*_cast(rows * outputs, numerics), input_gradient),
         backward_weight=weight_gradient,
         parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
         saved_bytes=shape.saved_rows * inputs * plain,
         forward_flops=forward.flops,
     )
+
+
+def _cast(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
+    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
+    return (Stream(elements * (plain + 2 * operand)),) if operand < plain else ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clustersim.workload.convolution import Convolution
+
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
@@ -45,6 +47,8 @@ class FlashAttention:
     causal: bool
     backward: bool
     element_bytes: float = 2.0
+    generation: str = "flash"
+    """Of the kernel; ``flash`` is the best that the accelerator has."""
 
     @property
     def flops(self) -> float:
@@ -83,7 +87,20 @@ class Recorded:
         return 0.0
 
 
-Kernel = Gemm | FlashAttention | Stream | Recorded
+@dataclass(frozen=True, slots=True)
+class Carriage:
+    """What computation loses to bytes that a collective sends beside it: its kernels hold multiprocessors meanwhile."""
+
+    sent_bytes: float
+    flops: float = 0.0
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Nothing: links carry it."""
+        return 0.0
+
+
+Kernel = Gemm | Convolution | FlashAttention | Stream | Recorded | Carriage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +117,8 @@ class Operator:
     parameters: float = 0.0
     saved_bytes: float = 0.0
     """Activations kept from forward to backward."""
+    needless: bool = False
+    """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
     selective: bool = False
     """True where selective recomputation repeats the forward kernels in the backward pass."""
     selective_bytes: float = 0.0

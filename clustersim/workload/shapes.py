@@ -25,6 +25,8 @@ class LocalShape:
     n_kv_heads: int
     intermediate_size: int
     vocab_size: int
+    scored_tokens: int | None = None
+    """Tokens of a sequence that the output head scores; None for all."""
 
     @property
     def rows(self) -> int:
@@ -44,4 +46,10 @@ class Numerics:
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool
     kernels: Literal["fused", "eager"]
+    fused_loss: bool
+    """One kernel each way computes the cross entropy from the logits as they are."""
+    loss_metrics: int = 0
+    """Further cross entropies of the same logits, without gradient."""
     attention: AttentionKind
+    transposes_images: bool = False
+    """True where images are stored channel by channel, and matrix units take them pixel by pixel."""

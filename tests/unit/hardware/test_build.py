@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from clustersim.hardware.build import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch
 from clustersim.hardware.catalog import load_switch
@@ -17,6 +18,15 @@ ACCELERATOR: dict[str, object] = {
     "memory_bandwidth": "1 TB/s",
     "pcie": {"generation": 4, "lanes": 16, "bandwidth": "31.5 GB/s"},
     "multiprocessors": 10,
+    "sources": SOURCES,
+}
+HOST: dict[str, object] = {
+    "name": "h",
+    "title": "H",
+    "sockets": 2,
+    "memory": "1 TB",
+    "memory_bandwidth": "400 GB/s",
+    "socket_bandwidth": "100 GB/s",
     "sources": SOURCES,
 }
 
@@ -44,22 +54,25 @@ def test_peaks_cannot_be_changed_after_loading() -> None:
 
 
 def test_a_host_may_have_no_storage() -> None:
-    spec = HostSpec.model_validate(
-        {
-            "name": "h",
-            "title": "H",
-            "sockets": 2,
-            "memory": "1 TB",
-            "memory_bandwidth": "400 GB/s",
-            "socket_bandwidth": "100 GB/s",
-            "sources": SOURCES,
-        }
-    )
+    spec = HostSpec.model_validate(HOST)
 
     host = build_host(spec)
 
     assert (host.n_sockets, host.memory_bytes, host.socket_link_bandwidth_bytes_per_s) == (2, 1e12, 100e9)
     assert host.storage_bandwidth_bytes_per_s is None
+    assert host.storage_write_bandwidth_bytes_per_s is None
+
+
+def test_drives_are_read_and_written_at_rates_of_their_own() -> None:
+    host = build_host(HostSpec.model_validate({**HOST, "storage_bandwidth": "25 GB/s", "storage_write_bandwidth": "16 GB/s"}))
+
+    assert (host.storage_bandwidth_bytes_per_s, host.storage_write_bandwidth_bytes_per_s) == (25e9, 16e9)
+
+
+@pytest.mark.parametrize("only", ["storage_bandwidth", "storage_write_bandwidth"])
+def test_one_rate_of_drives_without_the_other_is_refused(only: str) -> None:
+    with pytest.raises(ValidationError, match="go together"):
+        HostSpec.model_validate({**HOST, only: "25 GB/s"})
 
 
 def test_network_parts_are_in_si_units() -> None:

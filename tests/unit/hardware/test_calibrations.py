@@ -11,7 +11,7 @@ import pytest
 from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibration import Calibration, Ceilings
+from clustersim.hardware.calibration import AttentionPass, Calibration, Ceilings
 from clustersim.hardware.calibrations import FALLBACK, calibration_for, read_calibration
 from clustersim.hardware.catalog import accelerator_names, load_accelerator
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS
@@ -28,11 +28,21 @@ accelerators: [card]
 notes: {careful: these constants are invented}
 gemm:
   sustained_fraction: {default: 0.8, fp8: 0.6}
+  under_load: {default: 0.9, fp8: 1.0}
   depth_overhead: 40
   tiles:
     - {rows: 256, columns: 128, share: 1.0}
     - {rows: 64, columns: 64, share: 0.9}
-attention: {forward_fraction: 0.7, backward_fraction: 0.6, half_length: 100, causal_half_length: 500, half_head_dim: 20}
+attention:
+  best: flash_2
+  flash_2:
+    forward: {fraction: 0.7, half_length: 100, causal_half_length: 500}
+    backward: {fraction: 0.6, half_length: 110, causal_half_length: 510}
+    half_head_dim: 20
+  flash_1:
+    forward: {fraction: 0.4, half_length: 50, causal_half_length: 400}
+    backward: {fraction: 0.3, half_length: 50, causal_half_length: 400}
+    half_head_dim: 0
 memory_fraction: 0.75
 launch: {kernel: 2 us, dispatch: 6 us, step: 10 ms}
 network:
@@ -43,6 +53,7 @@ network:
     nvls: {start: 3 us, chunk: 2 us}
     exchange: {start: 0 s, chunk: 6 ns}
   ceilings: {nvls: 0.7, exchange: 0.6, pair: 0.5, peer: 0.4}
+  multiprocessors: 24
 sources:
   - title: invented
     url: https://example.org
@@ -89,7 +100,13 @@ def test_a_file_is_read_into_seconds_and_fractions(tmp_path: Path) -> None:
     assert read.network.protocols == PROTOCOLS
     assert read.gemm.tiles == ((256, 128, 1.0), (64, 64, 0.9))
     assert read.gemm.sustained_fraction == {"default": 0.8, "fp8": 0.6}
-    assert (read.attention.forward_fraction, read.attention.half_head_dim) == (0.7, 20.0)
+    assert read.gemm.under_load == {"default": 0.9, "fp8": 1.0}
+    assert read.network.multiprocessors == 24
+    assert list(read.attention) == ["flash", "flash_2", "flash_1"]
+    assert read.attention["flash"] is read.attention["flash_2"]
+    assert read.attention["flash_2"].forward == AttentionPass(fraction=0.7, half_length=100.0, causal_half_length=500.0)
+    assert read.attention["flash_2"].backward == AttentionPass(fraction=0.6, half_length=110.0, causal_half_length=510.0)
+    assert read.attention["flash_1"].half_head_dim == 0.0
     assert read.memory_fraction == 0.75
     assert read.notes == (("careful", "these constants are invented"),)
     assert [source.url for source in read.sources] == ["https://example.org"]
@@ -117,7 +134,7 @@ def test_a_part_may_be_covered_and_the_rest_is_missed(tmp_path: Path) -> None:
     [
         ("memory_fraction: 0.75", "memory_fraction: 1.1"),
         ("memory_fraction: 0.75", "memory_fraction: 0"),
-        ("forward_fraction: 0.7", "forward_fraction: -0.1"),
+        ("fraction: 0.7", "fraction: -0.1"),
         ("nvlink: 0.8", "nvlink: 1.5"),
         ("default: 0.8", "default: 2"),
         ("pair: 0.5", "pair: 1.01"),
@@ -163,7 +180,8 @@ def test_every_shipped_file_loads_and_is_named_after_its_generation(path: Path) 
 def test_every_shipped_file_knows_all_tiers_and_all_precisions(path: Path) -> None:
     read = read_calibration(path)
 
-    assert set(read.network.efficiency) == set(TIERS)
+    # The bandwidth of drives is one that they were seen to reach.
+    assert set(read.network.efficiency) == set(TIERS) - {"storage"}
     assert set(read.network.families) == set(LATENCIES)
     assert "default" in read.gemm.sustained_fraction
 
@@ -267,3 +285,17 @@ def test_a_hop_over_the_network_is_longer_than_one_inside() -> None:
     for latencies in LATENCIES.values():
         for protocol in PROTOCOLS:
             assert latencies.hop_s["net"][protocol] > latencies.hop_s["nvlink"][protocol]
+
+
+def test_the_best_generation_of_attention_must_be_described(tmp_path: Path) -> None:
+    error = refusal(tmp_path, ("best: flash_2", "best: flash_3"))
+
+    assert error.message == "nothing is said of flash_3"
+    assert error.hint == "name one of flash_2, flash_1"
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_the_best_attention_is_no_slower_than_an_older_one(generation: str) -> None:
+    attention = read_calibration(data_path("hardware_profiles") / "calibration" / f"{generation}.yaml").attention
+
+    assert all(attention["flash"].forward.fraction >= other.forward.fraction for other in attention.values())

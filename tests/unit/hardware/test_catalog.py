@@ -169,6 +169,10 @@ def test_every_host_loads_and_is_sane(name: str) -> None:
     assert 1e11 < host.memory_bytes < 1e13
     assert host.memory_bandwidth_bytes_per_s > host.socket_link_bandwidth_bytes_per_s
     assert host.storage_bandwidth_bytes_per_s is None or 1e9 < host.storage_bandwidth_bytes_per_s < 1e11
+    written = host.storage_write_bandwidth_bytes_per_s
+    assert (written is None) is (host.storage_bandwidth_bytes_per_s is None)
+    # Flash is written no faster than it is read.
+    assert not written or not host.storage_bandwidth_bytes_per_s or 0.4 <= written / host.storage_bandwidth_bytes_per_s <= 1.0
 
 
 @pytest.mark.parametrize("name", nic_names())

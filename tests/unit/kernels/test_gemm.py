@@ -18,7 +18,7 @@ SIZES = st.integers(1, 20_000)
 
 
 def calibration(tiles: tuple[tuple[int, int, float], ...] = SQUARE, *, depth_overhead: float = 0.0) -> GemmCalibration:
-    return GemmCalibration(sustained_fraction={"default": 1.0}, depth_overhead=depth_overhead, tiles=tiles)
+    return GemmCalibration(sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=depth_overhead, tiles=tiles)
 
 
 def seconds(gemm: Gemm, constants: GemmCalibration | None = None, *, fraction: float = 1.0) -> float:

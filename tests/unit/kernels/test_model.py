@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.hardware.calibration import AttentionCalibration, Calibration, LaunchCalibration
+from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
 from clustersim.kernels.model import KernelModel, attention_fraction
-from clustersim.workload.operators import FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
 
@@ -16,14 +16,18 @@ PEAK = 1e15
 MEMORY = 3e12
 LAUNCH = LaunchCalibration(kernel_s=2e-6, dispatch_s=5e-6, step_s=0.0)
 FREE = LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0)
-RATES = AttentionCalibration(forward_fraction=0.8, backward_fraction=0.6, half_length=200.0, causal_half_length=500.0, half_head_dim=32.0)
+RATES = AttentionCalibration(
+    forward=AttentionPass(fraction=0.8, half_length=200.0, causal_half_length=500.0),
+    backward=AttentionPass(fraction=0.6, half_length=900.0, causal_half_length=1800.0),
+    half_head_dim=32.0,
+)
 
 
 def model(launch: LaunchCalibration = FREE, *, precision: str = "bf16", attention: AttentionCalibration | None = None) -> KernelModel:
     card = replace(make_node().accelerator, peak_flops_per_s={"bf16": PEAK, "fp8": 2 * PEAK})
     calibration = make_calibration(launch=launch)
     if attention is not None:
-        calibration = replace(calibration, attention=attention)
+        calibration = replace(calibration, attention={"flash": attention})
     return KernelModel(accelerator=card, calibration=calibration, precision=precision, attention_precision="bf16")
 
 
@@ -143,10 +147,52 @@ def test_narrow_heads_halve_the_rate() -> None:
     assert attention_fraction(long, RATES) == pytest.approx(0.8 * 0.5, rel=1e-6)  # the sequence is long, not endless
 
 
-def test_the_backward_rate_is_another() -> None:
-    forward, backward = (attention_fraction(attention(backward=way), RATES) for way in (False, True))
+def test_the_backward_pass_has_a_rate_and_lengths_of_its_own() -> None:
+    plain, masked = (attention_fraction(attention(900, causal=causal, backward=True), RATES) for causal in (False, True))
 
-    assert backward / forward == pytest.approx(0.6 / 0.8, rel=1e-12)
+    assert plain == pytest.approx(0.6 * 0.5 * 96 / 128, rel=1e-12)
+    assert masked == pytest.approx(0.6 * 900 / 2700 * 96 / 128, rel=1e-12)
+
+
+def test_each_generation_of_attention_has_its_own_rate() -> None:
+    card = model()
+    slow = AttentionPass(fraction=0.25, half_length=0.0, causal_half_length=0.0)
+    older = AttentionCalibration(forward=slow, backward=slow, half_head_dim=0.0)
+    both = with_calibration(card, replace(card.calibration, attention={**card.calibration.attention, "flash_1": older}))
+    new, old = attention(8192), replace(attention(8192), generation="flash_1")
+
+    assert both.kernel_s(old) == pytest.approx(4 * both.kernel_s(new), rel=1e-12)
+
+
+def test_what_bursts_reach_is_not_kept_up_under_load() -> None:
+    burst = model()
+    gemm = replace(burst.calibration.gemm, under_load={"default": 0.8, "fp8": 1.0})
+    loaded = with_calibration(burst, replace(burst.calibration, gemm=gemm))
+    narrow = with_calibration(model(precision="fp8"), loaded.calibration)
+    product = Gemm(12800, 12800, 8192)
+
+    assert loaded.kernel_s(product) == pytest.approx(burst.kernel_s(product) / 0.8, rel=1e-12)
+    assert narrow.kernel_s(product) == model(precision="fp8").kernel_s(product)
+
+
+def test_bytes_sent_beside_computation_take_the_share_of_the_multiprocessors_that_send_them() -> None:
+    card = model()
+    held = replace(card.calibration.network, multiprocessors=27, efficiency={**card.calibration.network.efficiency, "nvlink": 0.5})
+    sending = with_calibration(card, replace(card.calibration, network=held))
+    sent_s = 3e9 / (0.5 * card.accelerator.scale_up_bandwidth_bytes_per_s)
+
+    assert sending.kernel_s(Carriage(3e9)) == pytest.approx(sent_s * 27 / card.accelerator.n_multiprocessors, rel=1e-12)
+    assert sending.work_s([Carriage(3e9)]) == sending.kernel_s(Carriage(3e9))  # nothing is issued for it
+    assert Carriage(3e9).flops == Carriage(3e9).traffic_bytes == 0.0
+
+
+def test_without_links_of_its_own_an_accelerator_loses_nothing_to_them() -> None:
+    card = model()
+    alone = replace(card.accelerator, scale_up_bandwidth_bytes_per_s=0.0)
+    held = replace(card.calibration.network, multiprocessors=27)
+    calibration = replace(card.calibration, network=held)
+
+    assert KernelModel(alone, calibration, "bf16", "bf16").kernel_s(Carriage(3e9)) == 0.0
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1024), st.booleans(), st.booleans())

@@ -140,3 +140,35 @@ def test_the_loss_multiplies_nothing_and_passes_over_the_logits() -> None:
     assert loss.forward == (Stream(38 * ROWS * V, launches=7),)
     assert loss.backward_input == (Stream(22 * ROWS * V, launches=3),)
     assert loss.parameters == 0
+
+
+def loss(**changes: bool | int) -> Operator:
+    numerics = replace(NUMERICS, **changes)
+    return {operator.name: operator for operator in head_operators(GPT, make_shape(), numerics)}["loss"]
+
+
+def test_a_fused_loss_passes_twice_over_the_logits_each_way_and_keeps_them_as_they_are() -> None:
+    fused = loss(fused_loss=True)
+
+    assert fused.forward == fused.backward_input == (Stream(2 * 2 * ROWS * V),)
+    assert fused.saved_bytes == 2 * ROWS * V
+    assert traffic_bytes(fused.forward) < traffic_bytes(loss().forward) / 5
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_metric_is_another_loss_without_a_way_back(fused: bool) -> None:
+    plain, watched = loss(fused_loss=fused), loss(fused_loss=fused, loss_metrics=2)
+
+    # Read in 16 bits, written, read and written in 32.
+    assert traffic_bytes(watched.forward) - traffic_bytes(plain.forward) == 2 * 14 * ROWS * V
+    assert (watched.backward_input, watched.saved_bytes) == (plain.backward_input, plain.saved_bytes)
+
+
+@pytest.mark.parametrize("model", [GPT, BERT], ids=["gpt", "bert"])
+def test_a_head_that_scores_some_tokens_works_on_these_alone(model: Transformer) -> None:
+    whole, part = head(model), head(model, scored_tokens=8)
+
+    for name in ("logits", "loss"):
+        assert part[name].saved_bytes == whole[name].saved_bytes / 4
+    assert part["logits"].forward_flops == whole["logits"].forward_flops / 4
+    assert {name: operator.parameters for name, operator in part.items()} == {name: each.parameters for name, each in whole.items()}

@@ -214,12 +214,33 @@ def test_an_activation_reads_its_inputs_and_writes_one_array(model: Transformer,
     assert operator.backward_input == (Stream(backward * 2 * ROWS * width),)
 
 
-def test_an_eager_activation_writes_and_reads_once_more() -> None:
-    (eager,), (fused,) = (activation(LLAMA, make_shape(LLAMA), numerics).forward for numerics in (EAGER, NUMERICS))
+def test_an_eager_swiglu_is_two_kernels_forward_and_three_backward() -> None:
+    eager = activation(LLAMA, make_shape(LLAMA), EAGER)
 
-    assert isinstance(eager, Stream)
-    assert eager.traffic_bytes - fused.traffic_bytes == 2 * 2 * ROWS * 1536
-    assert eager.launches == 2
+    # SiLU reads and writes, the product reads two and writes one; backward two products of three arrays, and SiLU's three.
+    assert eager.forward == (Stream(5 * 2 * ROWS * 1536, launches=2),)
+    assert eager.backward_input == (Stream(9 * 2 * ROWS * 1536, launches=3),)
+
+
+def test_an_eager_gelu_is_the_one_kernel_that_it_is_anyway() -> None:
+    assert activation(GPT, make_shape(), EAGER) == activation(GPT, make_shape(), NUMERICS)
+
+
+def test_eager_attention_puts_three_gradients_into_one() -> None:
+    eager, fused = (by_name(attention_operators(LLAMA, make_shape(LLAMA), numerics)) for numerics in (EAGER, NUMERICS))
+    width = (LLAMA.n_heads + 2 * LLAMA.n_kv_heads) * LLAMA.head_dim
+
+    assert eager["split"].backward_input == (Stream(2 * 2 * ROWS * width),)
+    assert eager["split"].forward == ()
+    assert "split" not in fused
+
+
+def test_nothing_needs_the_result_of_the_last_product_unless_it_is_dropped_or_normalised() -> None:
+    dry = replace(GPT, dropout=False)
+
+    assert [name for name, operator in layer(dry).items() if operator.needless] == ["mlp_down", "residual_2"]
+    assert not any(operator.needless for operator in layer().values())
+    assert not any(operator.needless for operator in layer(replace(dry, norms_per_layer=4)).values())
 
 
 def test_tensor_parallelism_divides_products_and_leaves_biases_of_rows_whole() -> None:

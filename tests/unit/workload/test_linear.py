@@ -87,6 +87,19 @@ def test_fp8_narrows_the_operands_and_nothing_else() -> None:
     assert narrow.forward_flops == layer().forward_flops
 
 
+def test_operands_in_8_bits_are_cast_with_their_transposes() -> None:
+    narrow = layer(numerics=replace(NUMERICS, gemm_element_bytes=1.0))
+
+    casts = [kernels[0] for kernels in (narrow.forward, narrow.backward_input)]
+    gained = [traffic_bytes(kernels) for kernels in (narrow.forward, narrow.backward_input)]
+    products = [traffic_bytes(tuple(gemms(kernels))) for kernels in (narrow.forward, narrow.backward_input)]
+
+    assert all(isinstance(cast, Stream) for cast in casts)
+    # Two bytes are read and two are written for each number of input and of output gradient.
+    rows = layer().saved_bytes / 2 / 5
+    assert [all_ - product for all_, product in zip(gained, products, strict=True)] == [rows * 5 * 4, rows * 7 * 4]
+
+
 def test_a_linear_layer_keeps_its_name_and_is_not_repeated_selectively() -> None:
     assert layer().name == "layer"
     assert not layer().selective

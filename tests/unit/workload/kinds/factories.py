@@ -1,0 +1,47 @@
+"""Calls of layers for tests, in 16-bit numbers, and what their operators move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from clustersim.workload.kinds.call import Call
+from clustersim.workload.operators import Kernel, Operator
+from clustersim.workload.shapes import Numerics
+
+NUMERICS = Numerics(
+    element_bytes=2.0,
+    gemm_element_bytes=2.0,
+    gradient_bytes=4.0,
+    fused_gradient_accumulation=True,
+    kernels="fused",
+    fused_loss=False,
+    attention="unfused",
+)
+FUSED = Call(samples=4, numerics=NUMERICS)
+EAGER = Call(samples=4, numerics=replace(NUMERICS, kernels="eager"))
+
+
+def moved(kernels: Iterable[Kernel]) -> float:
+    """Return the memory traffic of some kernels."""
+    return sum(kernel.traffic_bytes for kernel in kernels)
+
+
+def forward_bytes(operators: Iterable[Operator]) -> float:
+    """Return what the forward kernels move."""
+    return sum(moved(operator.forward) for operator in operators)
+
+
+def backward_bytes(operators: Iterable[Operator]) -> float:
+    """Return what all backward kernels move."""
+    return sum(moved(operator.backward_input) + moved(operator.backward_weight) for operator in operators)
+
+
+def saved_bytes(operators: Iterable[Operator]) -> float:
+    """Return what is kept for the backward pass."""
+    return sum(operator.saved_bytes for operator in operators)
+
+
+def parameters(operators: Iterable[Operator]) -> float:
+    """Return what is learnt."""
+    return sum(operator.parameters for operator in operators)
