@@ -63,7 +63,12 @@ class Division:
         axis = ("dp", "cp", "tp").index(dimension)
         lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
         members = lines.reshape(-1, lines.shape[-1]).tolist()
-        return Group(name=f"{dimension} of stage {stage}", dimension=dimension, members=tuple(map(tuple, members)))
+        return self.named(f"{dimension} of stage {stage}", dimension, members, part)
+
+    def named(self, name: str, dimension: str, members: Iterable[Iterable[int]], part: int) -> Group:
+        """Return groups of the ranks of one part, under a name of their own: groups that are not the same are never called the same."""
+        of_part = f", part {part}" if self.n_parts > 1 else ""
+        return Group(name=f"{name}{of_part}", dimension=dimension, members=tuple(map(tuple, members)))
 
     def rank_classes(self) -> tuple[RankClass, ...]:
         """Return the classes in the order of their numbers."""

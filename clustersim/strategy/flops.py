@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
+from clustersim.strategy.layers import back, chunk_layers, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, model_chunks, numerics
-from clustersim.workload.ends import head_operators
-from clustersim.workload.layer import layer_operators
+from clustersim.strategy.shard import model_chunks
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -18,6 +17,26 @@ BACKWARD_FACTOR = 2.0
 
 def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
+
+
+def _layers_forward(plan: Plan, layers: range, *, selective: bool = False) -> float:
+    """Return the FLOPs of some layers' forward pass, or of those operators alone that selective recomputation repeats."""
+    runs = layer_runs(plan, layers.start, layers.stop)
+    return sum(count * _forward(operator for operator in operators if operator.selective or not selective) for operators, count in runs)
+
+
+def _repeated_layers(plan: Plan) -> list[range]:
+    """Return the layers that full recomputation repeats, chunk by chunk."""
+    chunks = [chunk for stage in model_chunks(plan) for chunk in stage]
+    starts = [chunk_layers(plan, chunk).start for chunk in chunks]
+    return [range(start, start + recomputed_layers(plan, chunk)) for start, chunk in zip(starts, chunks, strict=True)]
+
+
+def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
+    """Return the FLOPs that full recomputation of some layers repeats."""
+    early = plan.strategy.recompute_stops_early
+    runs = layer_runs(whole, layers.start, layers.stop)
+    return sum(count * _forward(operator for operator in operators if not (early and operator.needless)) for operators, count in runs)
 
 
 def _undivided(plan: Plan) -> Plan:
@@ -30,30 +49,30 @@ def model_flops(plan: Plan) -> float:
 
     Every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
     backward pass is twice the forward pass. Per sequence and for a GPT this is
-    ``72 L s h^2 (1 + s / 6h + V / 12 h L)``.
+    ``72 L s h^2 (1 + s / 6h + V / 12 h L)``. A convolution counts like a product, taps on padding included, and the first layer
+    too with two gradients, though the replay leaves out that of the model's input.
 
     References
     ----------
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, appendix A.
     """
     whole = _undivided(plan)
-    shapes = whole.model, local_shape(whole), numerics(whole)
-    forward = plan.model.n_layers * _forward(layer_operators(*shapes)) + _forward(head_operators(*shapes))
+    forward = _layers_forward(whole, range(n_layers(whole))) + _forward(back(whole))
     return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * forward
 
 
 def hardware_flops(plan: Plan) -> float:
     """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
     whole = _undivided(plan)
-    operators = layer_operators(whole.model, local_shape(whole), numerics(whole))
+    layers = range(n_layers(whole))
     match plan.strategy.recompute:
         case "none":
             again = 0.0
         case "selective":
-            again = _forward(operator for operator in operators if operator.selective)
+            again = _layers_forward(whole, layers, selective=True)
         case "full":
-            again = _forward(operators)
-    return model_flops(plan) + plan.training.global_batch_size * plan.model.n_layers * again
+            again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
+    return model_flops(plan) + plan.training.global_batch_size * again
 
 
 def stage_model_flops(plan: Plan, stage: int) -> float:
@@ -62,9 +81,8 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
     Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
     that are repeated because there are fewer of them than ranks.
     """
-    shapes = plan.model, local_shape(plan), numerics(plan)
     forward = 0.0
     for chunk in model_chunks(plan)[stage]:
-        forward += chunk.n_layers * _forward(layer_operators(*shapes))
-        forward += _forward(head_operators(*shapes)) if chunk.last else 0.0
+        forward += _layers_forward(plan, chunk_layers(plan, chunk))
+        forward += _forward(back(plan)) if chunk.last else 0.0
     return plan.n_micro_batches * (1.0 + BACKWARD_FACTOR) * forward

@@ -1,38 +1,97 @@
-"""How gradients meet, and what the optimizer does with them."""
+"""How gradients meet: in which buckets, in which numbers, among whom."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from math import ceil, fsum
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
-from clustersim.program.tasks import Block, Collective, Compute, Group, Phase, Work
+from clustersim.program.program import Key, ProgramBuilder
+from clustersim.program.tasks import Block, Collective, Communicate, Group, Work
+from clustersim.strategy.division import Division
+from clustersim.strategy.layers import back, chunk_layers, front, layer_at, tied_parameters
 from clustersim.strategy.mesh import Mesh
-from clustersim.strategy.plan import Plan, Strategy, Training
-from clustersim.strategy.shard import ELEMENT_BYTES, local_shape, numerics
-from clustersim.workload.layer import layer_operators
-from clustersim.workload.operators import Stream
+from clustersim.strategy.plan import Plan, Strategy, WirePrecision
+from clustersim.strategy.shard import ModelChunk, numerics
+from clustersim.strategy.sharding_groups import ShardScope, copy_group, shard_scopes
+from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
 
 GRADIENT_STREAM: Final = "dp"
 """Stream on which gradients meet."""
 
-NORM_READ_BYTES: Final = 4.0
-CLIP_BYTES: Final = 8.0
-ZERO_BYTES: Final = 4.0
-UNSCALE_BYTES: Final = 8.0
-COPY_BACK_BYTES: Final = 4.0
-"""Traffic for each fp32 gradient, counted over the kernels of Megatron-LM's mixed-precision optimizer.
+COPY_STREAM: Final = "dp_copies"
+"""Stream on which copies of a sharded model add up their shards."""
 
-The norm reads it, clipping reads and writes it, zeroing writes it, unscaling (fp16 only) reads and writes it; the updated master
-weight is read to be copied back.
-"""
+WIRE_BYTES: Final[Mapping[WirePrecision, float]] = MappingProxyType({"fp32": FP32_BYTES, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
+"""Bytes of a number on the wire, where it does not travel as it is kept."""
 
-UPDATE_BYTES: Final[Mapping[str, float]] = MappingProxyType({"adam": 28.0, "momentum": 20.0, "sgd": 12.0})
-"""Reads and writes of gradient, weight and moments by a fused update, in fp32: Adam reads four numbers and writes three."""
+
+SHARDS_OF_COPIES: Final[tuple[CollectiveOp, ...]] = ("reduce_scatter", "all_reduce", "all_gather")
+"""What hybrid sharding of gradients performs: inside a shard group, between copies, and inside the group again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradients that are reduced together, as soon as the backward pass has gone down to a layer of its chunk."""
+
+    parameters: float
+    layer: int
+    """The lowest layer that must be through, counted from the first of the chunk; the embedding adjoins layer 0."""
+    n_calls: int = 1
+    """Buckets that become ready with this layer: so many calls, one after the other."""
+
+
+def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
+    """Return the buckets of a chunk in the order in which they become ready, one entry for each layer that completes some.
+
+    As PyTorch fills them: whole tensors, last one of the model first; the tensor with which a bucket reaches its size closes it,
+    so that it may be larger, and one tensor of any size is never cut. What one operation needs (a weight and its bias) counts as
+    one tensor. The first bucket has a size of its own where the plan gives one. The layers of the entries fall, and the last of
+    them is 0.
+
+    References
+    ----------
+    .. [1] S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3; and
+       torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size`` and ``rebuild_buckets``.
+    """
+    gradients, number_bytes = plan.strategy.data_parallel, numerics(plan).gradient_bytes
+    limit_bytes = gradients.bucket_bytes if gradients.first_bucket_bytes is None else gradients.first_bucket_bytes
+    closed: list[tuple[int, float]] = []
+    held: list[float] = []
+    for layer, parameters in reversed(chunk_tensors(plan, chunk)):
+        held.append(parameters)
+        if fsum(held) * number_bytes >= limit_bytes:
+            closed.append((layer, fsum(held)))
+            held, limit_bytes = [], gradients.bucket_bytes
+    if held:
+        closed.append((0, fsum(held)))
+    if closed:
+        closed[-1] = (0, closed[-1][1])
+    ready = ((layer, [parameters for _, parameters in together]) for layer, together in groupby(closed, key=lambda each: each[0]))
+    return tuple(Bucket(parameters=fsum(sizes), layer=layer, n_calls=len(sizes)) for layer, sizes in ready)
+
+
+def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[tuple[int, float], ...]:
+    """Return the tensors of a chunk in forward order, each as the layer that it belongs to and its parameters.
+
+    Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
+    """
+    tensors = [(0, operator.parameters) for operator in (front(plan) if chunk.first else ())]
+    for number, layer in enumerate(chunk_layers(plan, chunk)):
+        tensors += [(number, operator.parameters) for operator in layer_at(plan, layer)]
+    if chunk.last:
+        shared = tied_parameters(plan) if chunk.first else 0.0
+        tensors += [(chunk.n_layers - 1, operator.parameters - _shared(operator, shared)) for operator in back(plan)]
+    return tuple((layer, parameters) for layer, parameters in tensors if parameters)
+
+
+def _shared(operator: Operator, tied: float) -> float:
+    return tied if operator.name == "logits" else 0.0
 
 
 def gradient_group(mesh: Mesh, stage: int) -> Group:
@@ -53,20 +112,20 @@ def layer_slices(plan: Plan, n_layers: int) -> tuple[tuple[int, int], ...]:
 
 def layer_gradient_bytes(plan: Plan) -> float:
     """Return the bytes of one layer's gradients on one rank."""
-    number = numerics(plan)
-    return fsum(operator.parameters for operator in layer_operators(plan.model, local_shape(plan), number)) * number.gradient_bytes
+    return fsum(operator.parameters for operator in layer_at(plan, 0)) * numerics(plan).gradient_bytes
 
 
 def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
-    """Return what the algorithm of data parallelism performs: the reduction of gradients, and where weights are sharded their gathering."""
-    return ("all_reduce",) if strategy.zero_stage == 0 else ("reduce_scatter", "all_gather")
+    """Return what the algorithm of data parallelism performs: the reduction of gradients, and where weights are sharded their gathering.
 
-
-def gradient_collective(plan: Plan, group: Group, size_bytes: float) -> Collective:
-    """Return the reduction of gradients: an all-reduce, or with sharded optimizer states a reduce-scatter."""
-    gradients = plan.strategy.data_parallel
-    op = gradient_operations(plan.strategy)[0]
-    return Collective(op=op, group=group, bytes=size_bytes, pieces=n_buckets(plan, size_bytes), algorithm=gradients.algorithm)
+    Where several ranks hold a copy together but not all of them, copies add up: with zero_stage 1 whole gradients, above shards.
+    """
+    sharding, stage = strategy.sharding, strategy.zero_stage
+    if sharding.degree == 1:
+        return ("all_reduce",)
+    if sharding.degree == strategy.dp * strategy.cp:
+        return ("reduce_scatter", "all_gather")
+    return ("all_reduce", "all_gather") if stage == 1 else SHARDS_OF_COPIES
 
 
 def n_buckets(plan: Plan, size_bytes: float) -> int:
@@ -74,19 +133,106 @@ def n_buckets(plan: Plan, size_bytes: float) -> int:
     return max(1, ceil(size_bytes / plan.strategy.data_parallel.bucket_bytes))
 
 
-def update_bytes(training: Training) -> float:
-    """Return what updating one parameter reads and writes: gradient, weight and moments, and the copy of a weight in 16 bits."""
-    narrow = ELEMENT_BYTES[training.precision] < FP32_BYTES
-    copy_bytes = COPY_BACK_BYTES + ELEMENT_BYTES[training.precision] if narrow else 0.0
-    return UPDATE_BYTES[training.optimizer] + copy_bytes + (UNSCALE_BYTES if training.precision == "fp16" else 0.0)
+def reduced_bytes(plan: Plan) -> float:
+    """Return the bytes of one gradient on the wire."""
+    precision = plan.strategy.data_parallel.reduce_precision
+    return numerics(plan).gradient_bytes if precision == "same" else WIRE_BYTES[precision]
 
 
-def optimizer_update(plan: Plan, parameters: float) -> Compute:
-    """Return clipping and update of the parameters of one rank, ZeRO's shard of them where they are sharded."""
-    training, strategy = plan.training, plan.strategy
-    shard = parameters / (strategy.dp * strategy.cp if strategy.zero_stage else 1)
-    per_parameter = NORM_READ_BYTES + CLIP_BYTES + update_bytes(training)
-    traffic_bytes = shard * per_parameter + parameters * ZERO_BYTES / (strategy.dp * strategy.cp if strategy.zero_stage >= 2 else 1)
-    phase: Phase = "optimizer"
-    work = Work(name="update", phase=phase, kernels=(Stream(traffic_bytes, launches=8),))
-    return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)),))
+def gathered_bytes(plan: Plan) -> float:
+    """Return the bytes of one parameter on the wire while sharded ones are gathered."""
+    precision = plan.strategy.data_parallel.gather_precision
+    return numerics(plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
+
+
+def copies_gradients(plan: Plan) -> bool:
+    """Return whether gradients are copied into the buckets in which they are reduced.
+
+    PyTorch's DDP does so unless it is told otherwise (``gradient_as_bucket_view=False``), and DeepSpeed with sharded optimizer states
+    (``contiguous_gradients``). Where the product of a weight gradient adds into a buffer, as in Megatron-LM, that buffer is reduced. FSDP
+    makes gradients in place.
+    """
+    strategy, gradients = plan.strategy, plan.strategy.data_parallel
+    alone = strategy.dp * strategy.cp == 1 or gradients.service is not None or gradients.single_process
+    return not alone and strategy.zero_stage < 2 and not plan.training.fused_gradient_accumulation
+
+
+def moved_into_bucket_bytes(plan: Plan) -> float:
+    """Return what one gradient reads and writes on its way into a bucket: a copy, a cast to the precision of the wire, or both at once."""
+    kept_bytes, wire_bytes = numerics(plan).gradient_bytes, reduced_bytes(plan)
+    return kept_bytes + wire_bytes if wire_bytes != kept_bytes or copies_gradients(plan) else 0.0
+
+
+def cast_blocks(plan: Plan, parameters: float) -> tuple[Block, ...]:
+    """Return the way of gradients into their buckets, for the end of a backward pass; nothing where they are reduced as they are made."""
+    if not moved_into_bucket_bytes(plan):
+        return ()
+    work = Work(name="fill bucket", phase="backward", kernels=(Stream(parameters * moved_into_bucket_bytes(plan)),))
+    return (Block(name="cast", body=(work,)),)
+
+
+@dataclass(slots=True, kw_only=True)
+class GradientReduction:
+    """Adds the reduction of buckets of one stage to a program: one collective for all parts of its replicas.
+
+    Without sharding, and with optimizer states that are sharded over some of the ranks only, all ranks add up in full. Otherwise each
+    rank of a shard group receives its part of the sum, and copies add up these parts on a stream of their own, as PyTorch does
+    for hybrid sharding.
+
+    References
+    ----------
+    .. [1] Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, section 3.2.2.
+    """
+
+    builder: ProgramBuilder
+    plan: Plan
+    division: Division
+    stage: int
+    _whole: Group = field(init=False)
+    _copies: Group = field(init=False)
+    _scopes: tuple[ShardScope, ...] = field(init=False)
+    _actions: dict[tuple[str, int, float, int], Communicate] = field(default_factory=dict[tuple[str, int, float, int], Communicate])
+
+    def __post_init__(self) -> None:
+        """Lay the groups once."""
+        mesh, degree = self.division.mesh, self.plan.strategy.sharding.degree
+        self._whole, self._copies = gradient_group(mesh, self.stage), copy_group(mesh, self.stage, degree)
+        self._scopes = shard_scopes(self.division, self.stage, degree)
+
+    def add(self, key: Key, bucket: Bucket, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
+        """Add the reduction of a bucket; return the names of what has ended when every rank has its sum.
+
+        Parameters
+        ----------
+        key
+            A name for it, unique in the program together with the word ``gradients``.
+        after
+            Names of the passes that complete the bucket, one for each part of the replicas.
+        label
+            Micro-batch and chunk for the timeline.
+        """
+        ops = gradient_operations(self.plan.strategy)
+        if ops != SHARDS_OF_COPIES:
+            lanes, done = self.division.lanes(self.stage, GRADIENT_STREAM), ("gradients", *key)
+            self.builder.add(done, self._action(ops[0], bucket, self._whole), lanes, after=after, label=label)
+            return (done,)
+        scattered: list[Key] = []
+        for number, scope in enumerate(self._scopes):
+            scattered.append(("gradients", *key, *scope.parts))
+            action, needed = self._action("reduce_scatter", bucket, scope.group, scope=number), [after[part] for part in scope.parts]
+            self.builder.add(scattered[-1], action, scope.lanes(GRADIENT_STREAM), after=needed, label=label)
+        lanes, done = self.division.lanes(self.stage, COPY_STREAM), ("copies", *key)
+        shard = replace(bucket, parameters=bucket.parameters / self.plan.strategy.sharding.degree)
+        action = self._action("all_reduce", shard, self._copies, name="gradients of copies")
+        self.builder.add(done, action, lanes, after=scattered, label=label)
+        return (done,)
+
+    def _action(self, op: CollectiveOp, bucket: Bucket, group: Group, *, scope: int = 0, name: str = "gradients") -> Communicate:
+        """Return the same object for equal buckets, so that it is priced once."""
+        known = (name, scope, bucket.parameters, bucket.n_calls)
+        action = self._actions.get(known)
+        if action is None:
+            size_bytes, algorithm = bucket.parameters * reduced_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
+            collective = Collective(op=op, group=group, bytes=size_bytes, pieces=bucket.n_calls, algorithm=algorithm)
+            action = self._actions[known] = Communicate(name=name, collective=collective)
+        return action

@@ -6,9 +6,10 @@ from itertools import groupby
 from math import fsum
 
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, numerics
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
+from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
 
 Operators = tuple[Operator, ...]
@@ -20,19 +21,20 @@ def n_layers(plan: Plan) -> int:
 
 
 def layer_at(plan: Plan, layer: int) -> Operators:
-    """Return the operators of one layer on one rank, in execution order."""
-    del layer  # all layers of a transformer are alike
+    """Return the operators of one layer on one rank, in execution order; all layers of a transformer are alike."""
+    if isinstance(plan.model, Layered):
+        return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
     return layer_operators(plan.model, local_shape(plan), numerics(plan))
 
 
 def front(plan: Plan) -> Operators:
-    """Return what the first stage does before the first layer."""
-    return embedding_operators(plan.model, local_shape(plan), numerics(plan))
+    """Return what the first stage does before the first layer; nothing where the model is a list of layers."""
+    return () if isinstance(plan.model, Layered) else embedding_operators(plan.model, local_shape(plan), numerics(plan))
 
 
 def back(plan: Plan) -> Operators:
-    """Return what the last stage does behind the last layer, loss included."""
-    return head_operators(plan.model, local_shape(plan), numerics(plan))
+    """Return what the last stage does behind the last layer, loss included; nothing where the model is a list of layers."""
+    return () if isinstance(plan.model, Layered) else head_operators(plan.model, local_shape(plan), numerics(plan))
 
 
 def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
@@ -49,3 +51,39 @@ def parameters_of(operators: Operators) -> float:
 def layer_parameters(plan: Plan) -> tuple[float, ...]:
     """Return the parameters of each layer on one rank, in forward order."""
     return tuple(parameters_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
+
+
+def chunk_layers(plan: Plan, chunk: ModelChunk) -> range:
+    """Return which layers of the model a chunk holds."""
+    start = (chunk.chunk * plan.strategy.pp + chunk.stage) * chunk.n_layers
+    return range(start, start + chunk.n_layers)
+
+
+def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
+    """Return how many layers of a chunk, from its first, full recomputation repeats."""
+    if plan.strategy.recompute != "full":
+        return 0
+    return chunk.n_layers if plan.strategy.recompute_layers is None else min(chunk.n_layers, plan.strategy.recompute_layers)
+
+
+def tied_parameters(plan: Plan) -> float:
+    """Return the parameters of the logits that are the embedding's, so that a rank with both holds them once."""
+    model = plan.model
+    if isinstance(model, Layered) or not (model.tied_embeddings and model.lm_head):
+        return 0.0
+    return float(local_shape(plan).vocab_size * model.hidden_size)
+
+
+def layer_input_bytes(plan: Plan, layer: int) -> float:
+    """Return what one layer receives of a micro-batch on one rank: what full recomputation keeps."""
+    number = numerics(plan)
+    if isinstance(plan.model, Layered):
+        return plan.model.layer_input_bytes(layer, plan.training.micro_batch_size, number)
+    return local_shape(plan).sequence_rows * plan.model.hidden_size * number.element_bytes
+
+
+def boundary_bytes(plan: Plan) -> float:
+    """Return the activations that a stage hands to the next, in full; nothing where there is one stage only."""
+    if plan.strategy.pp == 1:
+        return 0.0
+    return plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).hidden_size * numerics(plan).element_bytes

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import fsum
 from typing import Final, Literal
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
 from clustersim.strategy.division import Division, Part, divided
-from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_collective, gradient_group, layer_slices, optimizer_update
-from clustersim.strategy.memory import chunk_parameters, stage_parameters
+from clustersim.strategy.gradients import (
+    COPY_STREAM,
+    GRADIENT_STREAM,
+    Bucket,
+    GradientReduction,
+    cast_blocks,
+    gathered_bytes,
+    gradient_buckets,
+)
+from clustersim.strategy.interference import beside_blocks
+from clustersim.strategy.layers import boundary_bytes, tied_parameters
+from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
+from clustersim.strategy.offload import HostSide, offloads
+from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import StageOrder
-from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, numerics
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharded import lower_sharded_passes
+from clustersim.strategy.sharding_groups import shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
 from clustersim.workload.operators import Recorded
 
@@ -62,7 +77,7 @@ class _Ready:
 
     key: Key
     """Of the pass."""
-    parameters: float
+    bucket: Bucket
 
 
 @dataclass(slots=True)
@@ -70,6 +85,7 @@ class _Lowering:
     plan: Plan
     division: Division
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
+    _sides: dict[int, HostSide] = field(default_factory=dict[int, HostSide])
 
     def add_host(self) -> None:
         for stage in self.division.stages:
@@ -89,7 +105,7 @@ class _Lowering:
 
     def add_step(self) -> None:
         if self.plan.strategy.zero_stage >= 2:
-            lower_sharded_passes(self.builder, self.plan, self.division.mesh)
+            lower_sharded_passes(self.builder, self.plan, self.division, self._host(0))
         else:
             self.add_pipeline()
         self.add_embedding_sync()
@@ -104,7 +120,7 @@ class _Lowering:
                 builder=self.builder,
                 division=self.division,
                 chunks=model_chunks(plan),
-                pair_bytes=self._activation_bytes() / strategy.tp,
+                pair_bytes=boundary_bytes(plan) / strategy.tp,
                 overlap=strategy.overlap_p2p,
                 part=part,
             )
@@ -112,20 +128,29 @@ class _Lowering:
         ]
         orders = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)
         for stage, order in enumerate(orders):
-            ready = [self._add_stage(pipeline, stage, order) for pipeline in pipelines]
-            for buckets in zip(*ready, strict=True):
-                self._add_gradients(stage, buckets[0].parameters, after=[bucket.key for bucket in buckets])
+            reduction = GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage)
+            for parts in zip(*(self._add_stage(pipeline, stage, order) for pipeline in pipelines), strict=True):
+                key: Key = ("after", *parts[0].key)
+                reduced = reduction.add(key, parts[0].bucket, after=[ready.key for ready in parts])
+                self._host(stage).add_gradient_copy(parts[0].bucket.parameters, after=reduced, micro_batch=plan.n_micro_batches - 1)
+
+    def _host(self, stage: int) -> HostSide:
+        side = self._sides.get(stage)
+        if side is None:
+            side = self._sides[stage] = HostSide(builder=self.builder, plan=self.plan, division=self.division, stage=stage)
+        return side
 
     def add_embedding_sync(self) -> None:
         """Sum the gradients of a tied head, which is a copy of the embedding on the last stage, and of the embedding."""
         plan, division = self.plan, self.division
-        if plan.strategy.pp == 1 or not (plan.model.tied_embeddings and plan.model.lm_head):
+        if plan.strategy.pp == 1 or not tied_parameters(plan):
             return
         last = plan.strategy.pp - 1
-        size_bytes = local_shape(plan).vocab_size * plan.model.hidden_size * numerics(plan).gradient_bytes
+        size_bytes = tied_parameters(plan) * numerics(plan).gradient_bytes
         for part in range(division.n_parts):
             pairs = zip(division.ranks(0, part).tolist(), division.ranks(last, part).tolist(), strict=True)
-            collective = Collective(op="all_reduce", group=Group(name="embedding", dimension="pp", members=tuple(pairs)), bytes=size_bytes)
+            group = division.named("embedding", "pp", pairs, part)
+            collective = Collective(op="all_reduce", group=group, bytes=size_bytes)
             after = [key for stage in (0, last) for key in self.builder.last(division.lane(stage, part))]
             lanes = [division.lane(stage, part, GRADIENT_STREAM) for stage in (0, last)]
             self.builder.add(("embedding", part), Communicate(name="embedding gradient", collective=collective), lanes, after=after)
@@ -138,7 +163,7 @@ class _Lowering:
         for part, replicas in enumerate(division.parts):
             ranks = division.mesh.ranks[:, list(replicas)]
             members = ranks.transpose(1, 2, 0, 3).reshape(len(replicas) * strategy.cp, -1).tolist()
-            group = Group(name="model", dimension="pp" if strategy.pp > 1 else "tp", members=tuple(map(tuple, members)))
+            group = division.named("model", "pp" if strategy.pp > 1 else "tp", members, part)
             communicate = Communicate(name="gradient norm", collective=Collective(op="all_reduce", group=group, bytes=NORM_BYTES))
             after = [key for stage in division.stages for key in self.builder.last(division.lane(stage, part))]
             lanes = [division.lane(stage, part, GRADIENT_STREAM) for stage in division.stages]
@@ -146,18 +171,25 @@ class _Lowering:
 
     def add_update(self, stage: int) -> None:
         """Add the update, which waits for all gradients; sharded optimizer states end with the gathering of the new weights."""
-        plan, lanes = self.plan, self.division.lanes(stage, GRADIENT_STREAM)
+        plan, division, strategy = self.plan, self.division, self.plan.strategy
         parameters = stage_parameters(plan, stage)
         updates: list[Key] = []
-        for lane, gradient_lane in zip(self.division.lanes(stage), lanes, strict=True):
+        for part, lane in enumerate(division.lanes(stage)):
+            reduced = [key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(division.lane(stage, part, stream))]
+            if offloads(plan):
+                updates += [*reduced, *self.builder.last(lane)]
+                continue
             updates.append(("optimizer", lane.rank_class))
-            self.builder.add(updates[-1], optimizer_update(plan, parameters), [lane], after=self.builder.last(gradient_lane))
-        if plan.strategy.zero_stage in (1, 2) and plan.strategy.dp * plan.strategy.cp > 1:
-            size_bytes = parameters * numerics(plan).element_bytes
-            algorithm = plan.strategy.data_parallel.algorithm
-            group = gradient_group(self.division.mesh, stage)
-            collective = Collective(op="all_gather", group=group, bytes=size_bytes, algorithm=algorithm)
-            self.builder.add(("weights", stage), Communicate(name="gather weights", collective=collective), lanes, after=updates)
+            self.builder.add(updates[-1], optimizer_update(plan, parameters), [lane], after=reduced)
+        on_host = self._host(stage).add_update(parameters, after=updates) if offloads(plan) else ()
+        if strategy.zero_stage not in (1, 2) or strategy.sharding.degree == 1:
+            return
+        for scope in shard_scopes(division, stage, strategy.sharding.degree):
+            algorithm = strategy.data_parallel.algorithm
+            collective = Collective(op="all_gather", group=scope.group, bytes=parameters * gathered_bytes(plan), algorithm=algorithm)
+            action = Communicate(name="gather weights", collective=collective)
+            after = on_host or [updates[part] for part in scope.parts]
+            self.builder.add(("weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
 
     def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> list[_Ready]:
         """Add the passes of one part of a stage; return the buckets of gradients in the order in which they become ready."""
@@ -167,34 +199,49 @@ class _Lowering:
         forward = [_compute("F", (() if chunk.first else receive) + passes.forward(chunk)) for chunk in chunks]
         backward = [_compute("B", (() if chunk.last else receive) + passes.backward(chunk)) for chunk in chunks]
         last = {step.chunk: position for position, step in enumerate(order) if step.backward}
-        reduces = strategy.dp * strategy.cp > 1
+        gradients, reduces = strategy.data_parallel, strategy.dp * strategy.cp > 1 or offloads(self.plan)
         ready: list[_Ready] = []
         for position, step in enumerate(order):
             if not step.backward:
                 pipeline.add_pass(stage, step, [forward[step.chunk]])
                 continue
             chunk = chunks[step.chunk]
-            if reduces and strategy.data_parallel.overlap and last[step.chunk] == position:
-                keys = pipeline.add_pass(stage, step, self._buckets(passes, chunk, () if chunk.last else receive))
-                parameters = chunk_parameters(self.plan, chunk) / len(keys)
-                ready += [_Ready(key=key, parameters=parameters) for key in keys]
-            else:
+            complete = reduces and (last[step.chunk] == position or not gradients.no_sync)
+            if complete and gradients.overlap:
+                pieces, buckets = self._buckets(passes, chunk, () if chunk.last else receive)
+                keys = pipeline.add_pass(stage, step, pieces)
+                ready += [_Ready(key=key, bucket=bucket) for key, bucket in zip(keys, buckets, strict=True)]
+                continue
+            # Without overlap a replica reduces everything behind its last pass, or each micro-batch behind its own.
+            if not complete or (position < max(last.values()) and gradients.no_sync):
                 pipeline.add_pass(stage, step, [backward[step.chunk]])
-        if reduces and not strategy.data_parallel.overlap:
-            (after,) = self.builder.last(self.division.lane(stage, pipeline.part))
-            ready.append(_Ready(key=after, parameters=stage_parameters(self.plan, stage)))
+                continue
+            bucket = self._one_bucket(chunks if gradients.no_sync else [chunk])
+            action = _compute("B", backward[step.chunk].blocks + cast_blocks(self.plan, bucket.parameters))
+            (key,) = pipeline.add_pass(stage, step, [action])
+            ready.append(_Ready(key=key, bucket=bucket))
         return ready
 
-    def _buckets(self, passes: ChunkPasses, chunk: ModelChunk, receive: tuple[Block, ...]) -> tuple[Compute, ...]:
-        """Return a backward pass in pieces of as many layers as fill a bucket, evenly, last layers first."""
-        slices = [passes.backward_slice(chunk, start, stop) for start, stop in reversed(layer_slices(self.plan, chunk.n_layers))]
-        return tuple(_compute("B", (receive if number == 0 else ()) + blocks) for number, blocks in enumerate(slices))
+    def _one_bucket(self, chunks: Sequence[ModelChunk]) -> Bucket:
+        """Return all gradients of some chunks as one bucket of as many calls."""
+        buckets = [bucket for chunk in chunks for bucket in gradient_buckets(self.plan, chunk)]
+        return Bucket(parameters=fsum(each.parameters for each in buckets), layer=0, n_calls=sum(each.n_calls for each in buckets))
 
-    def _add_gradients(self, stage: int, parameters: float, *, after: Sequence[Key]) -> None:
-        group = gradient_group(self.division.mesh, stage)
-        collective = gradient_collective(self.plan, group, parameters * numerics(self.plan).gradient_bytes)
-        communicate = Communicate(name="gradients", collective=collective)
-        self.builder.add(("gradients", *after[0]), communicate, self.division.lanes(stage, GRADIENT_STREAM), after=after)
+    def _buckets(
+        self, passes: ChunkPasses, chunk: ModelChunk, receive: tuple[Block, ...]
+    ) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
+        """Return a backward pass in pieces, last layers first, and the bucket of gradients that each of them completes."""
+        buckets = gradient_buckets(self.plan, chunk)
+        borders = pairwise((chunk.n_layers, *(bucket.layer for bucket in buckets)))
+        pieces = [
+            (receive if number == 0 else ())
+            + passes.backward_slice(chunk, start, stop)
+            + cast_blocks(self.plan, buckets[number].parameters)
+            # The bucket before is reduced beside this piece.
+            + (beside_blocks(self.plan, "backward", reduced=buckets[number - 1].parameters) if number else ())
+            for number, (stop, start) in enumerate(borders)
+        ]
+        return tuple(_compute("B", blocks) for blocks in pieces), buckets
 
     def _gather_received(self, group: Group) -> tuple[Block, ...]:
         """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.
@@ -204,12 +251,7 @@ class _Lowering:
         strategy = self.plan.strategy
         if strategy.tp == 1 or strategy.pp == 1 or strategy.sequence_parallel:
             return ()
-        return (Block(name="receive", body=(Collective(op="all_gather", group=group, bytes=self._activation_bytes()),)),)
-
-    def _activation_bytes(self) -> float:
-        training = self.plan.training
-        rows = training.micro_batch_size * training.seq_length
-        return rows * self.plan.model.hidden_size * numerics(self.plan).element_bytes
+        return (Block(name="receive", body=(Collective(op="all_gather", group=group, bytes=boundary_bytes(self.plan)),)),)
 
 
 def _compute(name: Literal["F", "B"], blocks: tuple[Block, ...]) -> Compute:

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
-from types import MappingProxyType
 from typing import Final
 
+from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
+from clustersim.strategy.layers import (
+    Operators,
+    back,
+    chunk_layers,
+    front,
+    layer_at,
+    layer_input_bytes,
+    layer_parameters,
+    layer_runs,
+    parameters_of,
+    recomputed_layers,
+    tied_parameters,
+)
+from clustersim.strategy.offload import resident
+from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
-from clustersim.strategy.shard import ELEMENT_BYTES, ModelChunk, local_shape, model_chunks, numerics
-from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layer import layer_operators
-from clustersim.workload.operators import Operator
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.workload.operators import Gemm
 from clustersim.workload.shapes import FP32_BYTES
-
-OPTIMIZER_STATES: Final[Mapping[str, int]] = MappingProxyType({"adam": 2, "momentum": 1, "sgd": 0})
-"""fp32 numbers kept for each parameter, besides the fp32 master copy of a 16-bit weight."""
 
 FRAMEWORK_BYTES: Final = 1.5e9
 """CUDA context, libraries, and communication buffers of NCCL: an assumption, between the 1 and 2 GB that users of PyTorch see
 on an idle process with a few communicators."""
+
+FP8_COPY_BYTES: Final = 2.0
+"""Of a weight that takes part in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
+keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
+
+FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
+"""For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
+(Transformer Engine, ``DelayedScaling.amax_history_len``)."""
+
+BUCKETS_IN_USE: Final = 2
+"""One is filled while the one before it is reduced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +61,95 @@ class StageHolds:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes + self.buffers_bytes
 
 
-def _count(operators: tuple[Operator, ...]) -> float:
-    return fsum(operator.parameters for operator in operators)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What a rank of one stage holds over a step: some of it always, the rest while passes or the update run."""
+
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    buffers_bytes: float
+    """All four: from the first step to the last."""
+    kept_bytes: tuple[float, ...]
+    """Activations of one micro-batch from its forward to its backward pass, for each chunk of the stage."""
+    backward_bytes: float
+    """Activations beside those that are kept, while a backward pass runs."""
+    full_gradients_bytes: float
+    """Gradients beside the shard, while passes run, or from the first backward pass to the reduction where micro-batches are added up."""
+    gathered_bytes: float
+    """Parameters of other ranks, while passes run."""
+    update_bytes: float
+    """Copies that the optimizer makes, while it updates."""
+
+    def during_passes(self, in_flight_bytes: float) -> StageHolds:
+        """Return what is held while a backward pass runs, with so many bytes of activations kept."""
+        return StageHolds(
+            parameters_bytes=self.parameters_bytes,
+            gradients_bytes=self.gradients_bytes + self.full_gradients_bytes,
+            optimizer_bytes=self.optimizer_bytes,
+            activations_bytes=in_flight_bytes + self.backward_bytes,
+            buffers_bytes=self.buffers_bytes + self.gathered_bytes,
+        )
+
+    def during_update(self) -> StageHolds:
+        """Return what is held while the optimizer updates; no activations are."""
+        return StageHolds(
+            parameters_bytes=self.parameters_bytes,
+            gradients_bytes=self.gradients_bytes,
+            optimizer_bytes=self.optimizer_bytes + self.update_bytes,
+            activations_bytes=0.0,
+            buffers_bytes=self.buffers_bytes,
+        )
+
+
+def stage_memory(plan: Plan, stage: int) -> StageHolds:
+    """Return the peak memory of one rank of a stage, by what it holds at that moment.
+
+    Either a backward pass runs while the schedule keeps most micro-batches in flight, or the optimizer updates with copies of what it
+    works on; see ``holdings`` for the parts.
+    """
+    strategy, held = plan.strategy, holdings(plan, stage)
+    order = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[stage]
+    passes, update = held.during_passes(peak_in_flight(order, held.kept_bytes)), held.during_update()
+    return max(passes, update, key=lambda moment: moment.peak_bytes)
+
+
+def holdings(plan: Plan, stage: int) -> Holdings:
+    """Return what one rank of a stage holds over a step.
+
+    ZeRO divides optimizer state (1), gradients (2) and parameters (3) by the shard degree. Parameter servers keep all optimizer
+    state, and hosts what is offloaded to them.
+    """
+    strategy, number = plan.strategy, numerics(plan)
+    parameters, chunks = stage_parameters(plan, stage), model_chunks(plan)[stage]
+    degree = strategy.sharding.degree
+    shards = [degree if strategy.zero_stage >= zero_stage else 1 for zero_stage in (1, 2, 3)]
+    stays = resident(plan)
+    updated = 0.0 if strategy.data_parallel.service else parameters / shards[0] * stays.optimizer
+    return Holdings(
+        parameters_bytes=parameters * number.element_bytes / shards[2] * stays.parameters + _fp8_bytes(plan, stage),
+        gradients_bytes=parameters * number.gradient_bytes / shards[1] * stays.gradients,
+        optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
+        buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
+        kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + _of_others_bytes(plan, chunk) for chunk in chunks),
+        backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 else 0.0,
+        gathered_bytes=_gathered_bytes(plan, chunks[0]) if shards[2] > 1 else 0.0,
+        update_bytes=updated * update_copies_bytes(plan.training),
+    )
 
 
 def chunk_parameters(plan: Plan, chunk: ModelChunk) -> float:
     """Return the parameters that one rank holds of a chunk, a tied head on another stage than the embedding counted there too."""
-    shapes = plan.model, local_shape(plan), numerics(plan)
-    total = chunk.n_layers * _count(layer_operators(*shapes))
-    if chunk.first:
-        total += _count(embedding_operators(*shapes))
-    if chunk.last:
-        head = _count(head_operators(*shapes))
-        shared = plan.model.tied_embeddings and chunk.first
-        total += head - (shapes[1].vocab_size * plan.model.hidden_size if shared and plan.model.lm_head else 0)
-    return total
+    layers = chunk_layers(plan, chunk)
+    runs = layer_runs(plan, layers.start, layers.stop)
+    return fsum(count * parameters_of(operators) for operators, count in runs) + end_parameters(plan, chunk)
+
+
+def end_parameters(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the parameters of embedding and head on one rank, as far as a chunk holds them; a shared table counts once."""
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    return parameters_of(ends) - (tied_parameters(plan) if chunk.first and chunk.last else 0.0)
 
 
 def stage_parameters(plan: Plan, stage: int) -> float:
@@ -63,30 +157,19 @@ def stage_parameters(plan: Plan, stage: int) -> float:
     return fsum(chunk_parameters(plan, chunk) for chunk in model_chunks(plan)[stage])
 
 
-def layer_activation_bytes(plan: Plan) -> tuple[float, float]:
+def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
     """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs.
 
     The two differ under full recomputation, which keeps the layer's input only, and under selective recomputation, which drops
     scores and probabilities; one layer at a time is whole again.
     """
-    shapes = plan.model, local_shape(plan), numerics(plan)
-    operators = layer_operators(*shapes)
-    whole = fsum(operator.saved_bytes for operator in operators)
-    match plan.strategy.recompute:
-        case "none":
-            return whole, whole
-        case "selective":
-            return whole - fsum(operator.selective_bytes for operator in operators), whole
-        case "full":
-            return shapes[1].sequence_rows * plan.model.hidden_size * shapes[2].element_bytes, whole
+    return _kept_and_whole(plan, layer, layer_at(plan, layer))
 
 
 def chunk_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return what a chunk keeps of one micro-batch from its forward to its backward pass."""
-    shapes = plan.model, local_shape(plan), numerics(plan)
-    kept, _ = layer_activation_bytes(plan)
-    ends = (embedding_operators(*shapes) if chunk.first else ()) + (head_operators(*shapes) if chunk.last else ())
-    return chunk.n_layers * kept + fsum(operator.saved_bytes for operator in ends)
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    return fsum(kept * count for kept, _, count in _activations(plan, chunk)) + fsum(operator.saved_bytes for operator in ends)
 
 
 def optimizer_bytes_per_parameter(plan: Plan) -> float:
@@ -94,31 +177,127 @@ def optimizer_bytes_per_parameter(plan: Plan) -> float:
 
     Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
     """
-    master = FP32_BYTES if ELEMENT_BYTES[plan.training.precision] < FP32_BYTES else 0.0
-    return master + OPTIMIZER_STATES[plan.training.optimizer] * FP32_BYTES
+    return (FP32_BYTES if narrow_weights(plan.training) else 0.0) + state_bytes_per_parameter(plan)
 
 
-def stage_memory(plan: Plan, stage: int) -> StageHolds:
-    """Return the peak memory of one rank of a stage.
+def _activations(plan: Plan, chunk: ModelChunk) -> list[tuple[float, float, int]]:
+    """Return what layers keep, what they hold while they are whole, and how many such layers there are in a row."""
+    first, found = chunk_layers(plan, chunk).start, list[tuple[float, float, int]]()
+    border = first + recomputed_layers(plan, chunk)
+    for start, stop, repeated in ((first, border, True), (border, first + chunk.n_layers, False)):
+        layer = start
+        for operators, count in layer_runs(plan, start, stop):
+            kept, whole = _kept_and_whole(plan, layer, operators)
+            found.append((whole if plan.strategy.recompute == "full" and not repeated else kept, whole, count))
+            layer += count
+    return found
 
-    ZeRO divides optimizer state (1), gradients (2) and parameters (3) by the data-parallel degree; with 3, two gathered layers are
-    in use at a time. Parameter servers keep all optimizer state. Activations are those of the micro-batches that the schedule keeps in
-    flight.
+
+def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float, float]:
+    whole = fsum(operator.saved_bytes for operator in operators)
+    match plan.strategy.recompute:
+        case "none":
+            return whole, whole
+        case "selective":
+            return whole - fsum(operator.selective_bytes for operator in operators), whole
+        case "full":
+            return layer_input_bytes(plan, layer), whole
+
+
+def _backward_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the most that a backward pass holds beside what is kept: one layer that is whole again, or the gradient of the logits.
+
+    That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
+    kernel writes it as the logits are.
     """
-    strategy, number = plan.strategy, numerics(plan)
-    parameters = stage_parameters(plan, stage)
-    chunks = model_chunks(plan)[stage]
-    order = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[stage]
-    kept, whole = layer_activation_bytes(plan)
-    in_flight = peak_in_flight(order, [chunk_activation_bytes(plan, chunk) for chunk in chunks])
-    shards = strategy.dp * strategy.cp
-    layer_bytes = _count(layer_operators(plan.model, local_shape(plan), number)) * number.element_bytes
-    gathered = 2.0 * layer_bytes if strategy.zero_stage == 3 else 0.0
-    states_bytes = 0.0 if strategy.data_parallel.service else optimizer_bytes_per_parameter(plan)
-    return StageHolds(
-        parameters_bytes=parameters * number.element_bytes / (shards if strategy.zero_stage == 3 else 1),
-        gradients_bytes=parameters * number.gradient_bytes / (shards if strategy.zero_stage >= 2 else 1),
-        optimizer_bytes=parameters * states_bytes / (shards if strategy.zero_stage >= 1 else 1),
-        activations_bytes=in_flight + whole - kept,
-        buffers_bytes=FRAMEWORK_BYTES + gathered,
-    )
+    again = max(whole - kept for kept, whole, _ in _activations(plan, chunk))
+    replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
+    loss_bytes = replicas * _loss_bytes(plan, chunk)
+    casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
+    return max(again, loss_bytes * (1.0 + casts))
+
+
+def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what the loss of one replica keeps: the logits in fp32."""
+    operators = (*layer_at(plan, chunk_layers(plan, chunk).stop - 1), *back(plan)) if chunk.last else ()
+    return fsum(operator.saved_bytes for operator in operators if operator.name == "loss")
+
+
+def _of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what the first accelerator of a single process keeps for the others: the outputs of all as they came, and the loss of theirs."""
+    if not plan.strategy.data_parallel.single_process or plan.strategy.dp == 1:
+        return 0.0
+    loss_bytes, replicas = _loss_bytes(plan, chunk), plan.strategy.dp
+    return (replicas - 1) * loss_bytes + replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES
+
+
+def _fp8_bytes(plan: Plan, stage: int) -> float:
+    """Return the fp8 copies of the weights of all layers, and their scaling state; embedding and head stay in 16 bits.
+
+    Sharded weights are cast as they are gathered, and the copies go with them.
+    """
+    if plan.training.precision != "fp8":
+        return 0.0
+    runs = [run for chunk in model_chunks(plan)[stage] for run in _runs(plan, chunk)]
+    products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator.backward_weight)]
+    sharded = plan.strategy.zero_stage == 3 and plan.strategy.sharding.degree > 1
+    copy_bytes = 0.0 if sharded else FP8_COPY_BYTES
+    return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
+
+
+def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
+    layers = chunk_layers(plan, chunk)
+    return layer_runs(plan, layers.start, layers.stop)
+
+
+def _is_product(kernels: tuple[object, ...]) -> bool:
+    return bool(kernels) and isinstance(kernels[0], Gemm)
+
+
+def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the parameters that are whole at a time: embedding and head, the layer in use and those gathered ahead of it.
+
+    Without freeing after the forward pass, all of them.
+    """
+    sharding, number = plan.strategy.sharding, numerics(plan)
+    layers = layer_parameters(plan)
+    ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
+    window = min(len(layers), ahead + 1) if sharding.reshard_after_forward else len(layers)
+    most = max(fsum(layers[start : start + window]) for start in range(len(layers) - window + 1))
+    copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
+    return (most + end_parameters(plan, chunk)) * number.element_bytes + most * copies_bytes
+
+
+def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the whole gradients beside the shard that is kept.
+
+    Two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the end
+    (PyTorch FSDP, the root unit); of all layers where micro-batches add up before they are reduced (``no_sync``).
+    """
+    number, gradients = numerics(plan), plan.strategy.data_parallel
+    layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+    if gradients.no_sync and plan.n_micro_batches > 1:
+        return (fsum(layers) + ends) * number.gradient_bytes
+    window = min(len(layers), BUCKETS_IN_USE if gradients.overlap else 1)
+    most = max(fsum(layers[start : start + window]) for start in range(len(layers) - window + 1))
+    casts_bytes = max(layers) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
+    return (most + ends) * number.element_bytes + casts_bytes
+
+
+def _reduction_buffers_bytes(plan: Plan, stage: int) -> float:
+    """Return what the reduction of whole gradients needs beside them.
+
+    PyTorch's DDP keeps every gradient twice, once in its bucket; see ``copies_gradients``. Sharded optimizer states use a bucket that
+    fills and one that is reduced (DeepSpeed, ``reduce_bucket_size`` with ``overlap_comm``). A precision of its own on the wire needs a
+    bucket in that precision.
+    """
+    strategy, gradients, number = plan.strategy, plan.strategy.data_parallel, numerics(plan)
+    if strategy.dp * strategy.cp == 1 or strategy.zero_stage > 1 or gradients.service or gradients.single_process:
+        return 0.0
+    buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
+    largest = max((bucket.parameters / bucket.n_calls for bucket in buckets), default=0.0)
+    cast_bytes = largest * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
+    if not copies_gradients(plan):
+        return cast_bytes
+    copied = fsum(bucket.parameters for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
+    return copied * number.gradient_bytes + cast_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import fsum
 from types import MappingProxyType
@@ -14,15 +14,15 @@ from clustersim.hardware.communication import Servers
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
 from clustersim.strategy.division import Division
-from clustersim.strategy.gradients import layer_slices, n_buckets, update_bytes
+from clustersim.strategy.gradients import layer_slices, n_buckets
+from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
+from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Assignment, ParameterService, Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import Pass
-from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, numerics
-from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layer import layer_operators
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 
 ServedOp = Literal["pull", "push", "update"]
 
@@ -56,12 +56,12 @@ def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
 
     What one operation needs is one tensor. A tied head has none of its own but for its bias.
     """
-    shapes = plan.model, local_shape(plan), numerics(plan)
-    layer = tuple(operator.parameters for operator in layer_operators(*shapes) if operator.parameters)
-    embedding = tuple(operator.parameters for operator in embedding_operators(*shapes) if operator.parameters)
-    tied = shapes[1].vocab_size * plan.model.hidden_size if plan.model.tied_embeddings else 0
-    head = tuple(operator.parameters - (tied if operator.name == "logits" else 0) for operator in head_operators(*shapes))
-    return (embedding, *[layer] * plan.model.n_layers, tuple(size for size in head if size))
+    embedding = tuple(operator.parameters for operator in front(plan) if operator.parameters)
+    runs = layer_runs(plan, 0, plan.model.n_layers)
+    layers = [tuple(operator.parameters for operator in run if operator.parameters) for run, count in runs for _ in range(count)]
+    tied = tied_parameters(plan)
+    head = tuple(operator.parameters - (tied if operator.name == "logits" else 0) for operator in back(plan))
+    return (embedding, *layers, tuple(size for size in head if size))
 
 
 def served_slices(plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]]) -> tuple[LayerSlice, ...]:
@@ -162,7 +162,7 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
 def served_updates(plan: Plan, division: Division, service: ParameterService) -> tuple[Collective, ...]:
     """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
     (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
-    group = Group(name="workers", dimension="ps", members=division.mesh.groups("dp", 0))
+    group = _all_workers(division)
     return tuple(
         _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings
     )
@@ -186,7 +186,7 @@ class _Worker:
     @property
     def group(self) -> Group:
         """Replicas that push and pull together."""
-        return replace(self.division.group("dp", 0, self.part), name="workers", dimension="ps")
+        return self.division.named("workers", "ps", self.division.group("dp", 0, self.part).members, self.part)
 
     def add_pulls(self) -> None:
         for part in self.pulled:
@@ -242,12 +242,16 @@ class _Worker:
 def _add_updates(workers: Sequence[_Worker], part: LayerSlice) -> None:
     """Add what the servers do with a slice that some workers have pushed, one slice after the other."""
     first = workers[0]
-    group = first.group if len(workers) == 1 else replace(first.group, members=first.division.mesh.groups("dp", 0))
+    group = first.group if len(workers) == 1 else _all_workers(first.division)
     pushed = zip(*(worker.keys("push", part) for worker in workers), strict=True)
     for after, holding in zip(pushed, part.holdings, strict=True):
         size_bytes = holding.parameters * update_bytes(first.plan.training)
         lanes = [worker.lane("update", holding) for worker in workers]
         first.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
+
+
+def _all_workers(division: Division) -> Group:
+    return Group(name="workers", dimension="ps", members=division.mesh.groups("dp", 0))
 
 
 def _served(op: ServedOp, group: Group, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.layers import Operators, chunk_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import attention_operators, mlp_operators
+from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
@@ -36,6 +38,8 @@ class ChunkPasses:
     parallelism the row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input
     backward. With it, activations are gathered before and scattered after the pair, and the other way round backward.
     The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them.
+
+    A model that is a list of layers has no ends and is not cut: runs of equal layers become blocks.
     """
 
     plan: Plan
@@ -48,6 +52,9 @@ class ChunkPasses:
 
     def forward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the forward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
+        if isinstance(self.plan.model, Layered):
+            runs = self._runs(chunk, start, stop)
+            return tuple(Block(name="layer", body=(_forward("layer", operators),), repeat=count) for operators, count in runs)
         blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)]
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
@@ -61,7 +68,13 @@ class ChunkPasses:
 
     def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
-        blocks = [Block(name="layer", body=self.layer_backward(), repeat=stop - start)]
+        border = max(start, min(stop, recomputed_layers(self.plan, chunk)))
+        if isinstance(self.plan.model, Layered):
+            again = [self._plain_backward(operators, count, again=True) for operators, count in self._runs(chunk, start, border)]
+            once = [self._plain_backward(operators, count, again=False) for operators, count in self._runs(chunk, border, stop)]
+            return (*reversed(once), *reversed(again))
+        parts = ((stop - border, False), (border - start, True))
+        blocks = [Block(name="layer", body=self.layer_backward(again=again), repeat=count) for count, again in parts if count]
         if chunk.last and stop == chunk.n_layers:
             blocks.insert(0, Block(name="head", body=self.head_backward()))
         if chunk.first and start == 0:
@@ -73,16 +86,16 @@ class ChunkPasses:
         halves = self._halves()
         return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
 
-    def layer_backward(self) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it."""
+    def layer_backward(self, *, again: bool = True) -> tuple[Item, ...]:
+        """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
         recompute = self.plan.strategy.recompute
-        again = self.layer_forward("recompute") if recompute == "full" else ()
-        halves = tuple(
+        halves = self._halves()
+        repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
+        return repeated + tuple(
             item
-            for name, operators in reversed(self._halves())
+            for name, operators in reversed(halves)
             for item in self._half_backward(name, operators, selective=recompute == "selective")
         )
-        return again + halves
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
@@ -99,8 +112,9 @@ class ChunkPasses:
         operators = head_operators(*self._shapes())
         if self.plan.strategy.tp == 1 or not operators:
             return (_forward("head", operators),)
-        norm = operators[: len(operators) - 2] if self.plan.model.lm_head else operators
-        if not self.plan.model.lm_head:
+        lm_head = transformer(self.plan).lm_head
+        norm = operators[: len(operators) - 2] if lm_head else operators
+        if not lm_head:
             return (_forward("final_norm", norm),)
         gather, reductions = self._collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
         return (_forward("final_norm", norm), *gather, _forward("logits", operators[len(norm) :]), *reductions)
@@ -108,7 +122,7 @@ class ChunkPasses:
     def head_backward(self) -> tuple[Item, ...]:
         """Return the gradients of loss, logits and final normalisation."""
         operators = head_operators(*self._shapes())
-        if self.plan.strategy.tp == 1 or not self.plan.model.lm_head:
+        if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
             return (_backward("head", operators),)
         *norm, logits, loss = operators
         return (*self._column_backward(logits, [loss]), _backward("final_norm", norm))
@@ -118,7 +132,16 @@ class ChunkPasses:
         return self.plan.strategy.sequence_parallel
 
     def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
-        return self.plan.model, local_shape(self.plan), numerics(self.plan)
+        return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
+
+    def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
+        first = chunk_layers(self.plan, chunk).start
+        return layer_runs(self.plan, first + start, first + stop)
+
+    def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
+        """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
+        repeated = (_forward("layer", operators, "recompute"),) if again else ()
+        return Block(name="layer", body=(*repeated, _backward("layer", operators)), repeat=count)
 
     def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
         shapes = self._shapes()
@@ -128,7 +151,7 @@ class ChunkPasses:
         if self.plan.strategy.tp == 1:
             return ()
         rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        size_bytes = rows * self.plan.model.hidden_size * numerics(self.plan).element_bytes
+        size_bytes = rows * transformer(self.plan).hidden_size * numerics(self.plan).element_bytes
         return (Collective(op=op, group=self.group, bytes=size_bytes),)
 
     def _small_reductions(self) -> tuple[Collective, ...]:
@@ -148,6 +171,17 @@ class ChunkPasses:
             *close,
             _forward(f"{name} residual", [residual], phase),
         )
+
+    def _half_again(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return the forward pass of half a layer as recomputation repeats it: to its end, or without what nothing needs."""
+        kept = [operator for operator in operators if not (operator.needless and self.plan.strategy.recompute_stops_early)]
+        if len(kept) == len(operators):
+            return self._half_forward(name, operators, "recompute")
+        if self.plan.strategy.tp == 1:
+            return (_forward(name, kept, "recompute"),)
+        norm, *inner = kept
+        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        return (_forward(f"{name} norm", [norm], "recompute"), *gather, _forward(name, inner, "recompute"))
 
     def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
         dropped = [operator for operator in operators if operator.selective] if selective else []

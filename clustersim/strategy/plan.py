@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import AttentionKind
 from clustersim.workload.transformer import Transformer
 
@@ -16,6 +17,9 @@ Priority = Literal["layers", "none"]
 Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb"]
 WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
 """In which numbers travel; ``same``: as they are kept."""
+GatherUnit = Literal["layer", "tensor"]
+OptimizerKernels = Literal["fused", "foreach", "loop"]
+"""How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 
@@ -36,6 +40,16 @@ class Training:
     """True where the weight-gradient product adds into the fp32 buffer itself (Megatron since 2022)."""
     kernels: Literal["fused", "eager"]
     """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
+    optimizer_kernels: OptimizerKernels | None = None
+    """None: fused or foreach, as ``kernels`` is fused or eager."""
+    scored_tokens: int | None = None
+    """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
+    loss_metrics: int = 0
+    """Further cross entropies of the same logits that are computed for metrics, without gradient."""
+    fused_loss: bool = False
+    """True where one kernel each way computes the cross entropy from the logits as they are (Apex, FlashAttention, Liger)."""
+    channels_last: bool = True
+    """True where images are stored pixel by pixel (NHWC); otherwise matrix units have them transposed."""
     loader_samples_per_s: float | None = None
     """What the data loader delivers for one accelerator; None where it never holds a step up."""
 
@@ -93,6 +107,10 @@ class Sharding:
     """Layers that are gathered ahead of the one that computes; 0: each is waited for."""
     reshard_after_forward: bool = True
     """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them until the backward pass is through."""
+    keep_ends: bool = False
+    """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
+    gather: GatherUnit = "layer"
+    """What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +144,16 @@ class Strategy:
     """True where the backward collective of a column-split layer runs beside its weight gradient (Megatron since 2021-10)."""
     placement: tuple[Dimension, ...]
     """Fastest-varying dimension first."""
+    recompute_layers: int | None = None
+    """How many layers of each model chunk full recomputation repeats, from the first; None: all."""
+    recompute_stops_early: bool = False
+    """True where full recomputation ends with the last tensor that the backward pass needs: without the last product of a layer."""
     shard_degree: int | None = None
     """None: all replicas."""
     prefetch: int = 1
     reshard_after_forward: bool = True
+    keep_ends: bool = False
+    gather: GatherUnit = "layer"
     offload: Offload = Offload()
 
     @property
@@ -137,14 +161,20 @@ class Strategy:
         """How ZeRO and FSDP spread the training state; over one rank where they do not."""
         whole = self.dp * self.cp
         degree = 1 if self.zero_stage == 0 else self.shard_degree or whole
-        return Sharding(degree=degree, prefetch=self.prefetch, reshard_after_forward=self.reshard_after_forward)
+        return Sharding(
+            degree=degree,
+            prefetch=self.prefetch,
+            reshard_after_forward=self.reshard_after_forward,
+            keep_ends=self.keep_ends,
+            gather=self.gather,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that lowering needs besides the cluster."""
 
-    model: Transformer
+    model: Transformer | Layered
     training: Training
     strategy: Strategy
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from clustersim.strategy.plan import Plan
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
@@ -27,8 +28,17 @@ def numerics(plan: Plan) -> Numerics:
         gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
         fused_gradient_accumulation=training.fused_gradient_accumulation,
         kernels=training.kernels,
+        fused_loss=training.fused_loss,
+        loss_metrics=training.loss_metrics,
         attention=training.attention,
+        transposes_images=not training.channels_last and training.precision != "fp32",
     )
+
+
+def transformer(plan: Plan) -> Transformer:
+    """Return the model of a plan that only a transformer can have; the scenario is refused otherwise."""
+    assert isinstance(plan.model, Transformer), plan.model.name
+    return plan.model
 
 
 def padded_vocabulary(vocab_size: int, tp: int) -> int:
@@ -37,12 +47,12 @@ def padded_vocabulary(vocab_size: int, tp: int) -> int:
 
 
 def local_shape(plan: Plan) -> LocalShape:
-    """Return one rank's share of a micro-batch and of a layer.
+    """Return one rank's share of a micro-batch and of a transformer's layer.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
     when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism.
     """
-    model, training, tp = plan.model, plan.training, plan.strategy.tp
+    model, training, tp = transformer(plan), plan.training, plan.strategy.tp
     rows = training.micro_batch_size * training.seq_length
     return LocalShape(
         batch=training.micro_batch_size,
@@ -52,6 +62,7 @@ def local_shape(plan: Plan) -> LocalShape:
         n_kv_heads=max(model.n_kv_heads // tp, 1),
         intermediate_size=model.intermediate_size // tp,
         vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
+        scored_tokens=training.scored_tokens,
     )
 
 

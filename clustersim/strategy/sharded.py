@@ -1,117 +1,244 @@
-"""Passes of ZeRO-2 and ZeRO-3: weights gathered layer by layer, gradients reduced layer by layer."""
+"""Passes of ZeRO-2, ZeRO-3 and FSDP: weights gathered layer by layer, gradients reduced layer by layer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import fsum
+from typing import Final, Literal
 
-from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Collective, Communicate, Compute, Group, Lane
-from clustersim.strategy.gradients import GRADIENT_STREAM, gradient_group, n_buckets
-from clustersim.strategy.memory import chunk_parameters
-from clustersim.strategy.mesh import Mesh
+from clustersim.program.tasks import COMPUTE_STREAM, Block, Collective, Communicate, Compute, Work
+from clustersim.strategy.division import Division
+from clustersim.strategy.gradients import (
+    COPY_STREAM,
+    GRADIENT_STREAM,
+    Bucket,
+    GradientReduction,
+    cast_blocks,
+    gathered_bytes,
+    gradient_buckets,
+    n_buckets,
+    reduced_bytes,
+)
+from clustersim.strategy.interference import beside_blocks
+from clustersim.strategy.layers import Operators, back, front, layer_at, layer_parameters, recomputed_layers
+from clustersim.strategy.memory import end_parameters
+from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, model_chunks, numerics
-from clustersim.workload.layer import layer_operators
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.sharding_groups import ShardScope, shard_scopes
+from clustersim.workload.operators import Stream
 
-GATHER_STREAM = "dp_gather"
+GATHER_STREAM: Final = "dp_gather"
+"""Stream on which weights are gathered."""
+
+Direction = Literal["F", "B"]
+
+_ENDS: Final = -1
+"""Number of the unit that holds embedding and head."""
 
 
-def lower_sharded_passes(builder: ProgramBuilder, plan: Plan, mesh: Mesh) -> None:
+def lower_sharded_passes(builder: ProgramBuilder, plan: Plan, division: Division, host: HostSide | None = None) -> None:
     """Add forward and backward passes of every micro-batch, layer by layer, for a plan without pipeline stages.
 
-    Each layer's weights (ZeRO-3) are gathered before its forward and again before its backward pass, one layer ahead when
-    overlapped; each layer's gradients are reduce-scattered after its backward pass of every micro-batch.
+    With ZeRO-3 the weights of each layer are gathered in its shard group before its forward and again before its backward pass, as many
+    layers ahead as the plan says; embedding and head are gathered together, before either direction. Gradients of a layer are
+    reduced as soon as its backward pass is through, those of embedding and head at the end; with ZeRO-2 they go in buckets. They
+    are reduced for every micro-batch, or for the last one only where micro-batches add up first.
+
+    Parameters
+    ----------
+    host
+        Adds the ways between accelerators and hosts, where parts of the training state are offloaded.
+
+    References
+    ----------
+    .. [1] S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, sections 5 and 7.
+    .. [2] Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, sections 3.2 and 3.3.
     """
     (chunk,) = model_chunks(plan)[0]
-    lowering = _Sharded(builder=builder, plan=plan, mesh=mesh, chunk=chunk, group=gradient_group(mesh, 0))
+    lowering = _Sharded(
+        builder=builder,
+        plan=plan,
+        division=division,
+        chunk=chunk,
+        units=_Units.of(plan, chunk),
+        scopes=shard_scopes(division, 0, plan.strategy.sharding.degree),
+        reduction=GradientReduction(builder=builder, plan=plan, division=division, stage=0),
+        host=host,
+    )
     for micro_batch in range(plan.n_micro_batches):
-        for layer in range(chunk.n_layers):
-            lowering.add_layer(micro_batch, layer, backward=False)
-        for layer in reversed(range(chunk.n_layers)):
-            lowering.add_layer(micro_batch, layer, backward=True)
+        lowering.add_micro_batch(micro_batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """What is gathered and reduced together: every layer, and embedding with head."""
+
+    layers: tuple[float, ...]
+    """Parameters of each layer."""
+    ends: float
+    buckets: tuple[Bucket, ...]
+    """In the order in which the backward pass completes them."""
+    kinds: tuple[int, ...]
+    """For each layer the first one that is equal to it."""
+    n_tensors: tuple[int, ...]
+    """Of each layer, and of the ends: what one operation needs is one tensor."""
+
+    @classmethod
+    def of(cls, plan: Plan, chunk: ModelChunk) -> _Units:
+        first: dict[Operators, int] = {}
+        kinds = tuple(first.setdefault(layer_at(plan, layer), layer) for layer in range(chunk.n_layers))
+        layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+        each = [sum(1 for operator in layer_at(plan, layer) if operator.parameters) for layer in range(chunk.n_layers)]
+        around = sum(1 for operator in (*front(plan), *back(plan)) if operator.parameters)
+        if plan.strategy.zero_stage == 3:
+            places = [layer for layer in reversed(range(chunk.n_layers)) if layers[layer]]
+            whole = [Bucket(parameters=layers[layer], layer=layer, n_calls=_reductions(plan, layers[layer])) for layer in places]
+            buckets = (*whole, *([Bucket(parameters=ends, layer=0, n_calls=_reductions(plan, ends))] if ends else []))
+        else:
+            buckets = gradient_buckets(plan, chunk)
+        return cls(layers=layers, ends=ends, buckets=buckets, kinds=kinds, n_tensors=(*each, around))
+
+    def parameters(self, unit: int) -> float:
+        """Return the parameters of a layer, or of the ends."""
+        return self.ends if unit == _ENDS else self.layers[unit]
+
+    def n_gathers(self, plan: Plan, unit: int) -> int:
+        """Return the calls that gather a unit: one, or one for each tensor."""
+        return 1 if plan.strategy.sharding.gather == "layer" else max(1, self.n_tensors[unit])
+
+
+def _reductions(plan: Plan, parameters: float) -> int:
+    """Return the calls that reduce a unit: one for flat units, and otherwise as many as the buckets that its gradients fill."""
+    return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan, parameters * reduced_bytes(plan))
 
 
 @dataclass(slots=True, kw_only=True)
 class _Sharded:
     builder: ProgramBuilder
     plan: Plan
-    mesh: Mesh
+    division: Division
     chunk: ModelChunk
-    group: Group
-    _computes: dict[tuple[bool, bool, bool], Compute] = field(default_factory=dict[tuple[bool, bool, bool], Compute])
-    _collectives: dict[tuple[CollectiveOp, bool], Communicate] = field(default_factory=dict[tuple[CollectiveOp, bool], Communicate])
+    units: _Units
+    scopes: tuple[ShardScope, ...]
+    reduction: GradientReduction
+    host: HostSide | None
+    _passes: list[tuple[Key, ...]] = field(default_factory=list[tuple[Key, ...]])
+    """All passes in order, each as its tasks by part."""
+    _gathered: dict[int, dict[int, Key]] = field(default_factory=dict[int, dict[int, Key]])
+    """For each unit that is whole, by which task, for each part."""
+    _computes: dict[tuple[int | bool | float | str, ...], Compute] = field(
+        default_factory=dict[tuple[int | bool | float | str, ...], Compute]
+    )
+    _gathers: dict[tuple[int, float, int], Communicate] = field(default_factory=dict[tuple[int, float, int], Communicate])
 
-    def add_layer(self, micro_batch: int, layer: int, *, backward: bool) -> None:
-        kind = "B" if backward else "F"
-        key: Key = (kind, 0, micro_batch, layer)
-        label = (micro_batch, 0)
-        after: list[Key] = []
-        if self.plan.strategy.zero_stage == 3:
-            gather: Key = ("gather", kind, micro_batch, layer)
-            self.builder.add(
-                gather, self._collective("all_gather", layer), [self._lane(GATHER_STREAM)], after=self._prefetch(), label=label
-            )
-            after.append(gather)
+    def add_micro_batch(self, micro_batch: int) -> None:
+        """Add all passes of one micro-batch."""
+        strategy, layers = self.plan.strategy, range(self.chunk.n_layers)
+        self._gathered.clear()
+        self._gather("F", micro_batch, _ENDS)
+        for layer in layers:
+            self._gather("F", micro_batch, layer)
+            self._add_pass("F", micro_batch, layer)
+        if strategy.sharding.reshard_after_forward:
+            kept = self._gathered.get(_ENDS) if strategy.sharding.keep_ends else None
+            self._gathered = {} if kept is None else {_ENDS: kept}
+        self._gather("B", micro_batch, _ENDS)
+        last = micro_batch == self.plan.n_micro_batches - 1
+        reduces = (strategy.dp * strategy.cp > 1 or offloads(self.plan)) and (last or not strategy.data_parallel.no_sync)
+        for layer in reversed(layers):
+            self._gather("B", micro_batch, layer)
+            complete = [bucket for bucket in self.units.buckets if bucket.layer == layer] if reduces else []
+            self._add_pass("B", micro_batch, layer, casts=fsum(bucket.parameters for bucket in complete))
+            for number, bucket in enumerate(complete):
+                reduced = self.reduction.add((micro_batch, layer, number), bucket, after=self._passes[-1], label=(micro_batch, 0))
+                if self.host is not None:
+                    self.host.add_gradient_copy(bucket.parameters, after=reduced, micro_batch=micro_batch)
+
+    def _gather(self, direction: Direction, micro_batch: int, unit: int) -> None:
+        """Add the gathering of a unit that is not whole."""
+        if not self._gathers_weights or unit in self._gathered or not self.units.parameters(unit):
+            return
+        self._gathered[unit] = {}
+        parameters, label = self.units.parameters(unit), (micro_batch, 0)
+        rooms = [self._room(scope) for scope in self.scopes]
+        ahead = [key for room in rooms for key in room]
+        fetched = () if self.host is None else self.host.add_parameter_fetch(parameters, after=ahead, label=label)
+        for number, (scope, room) in enumerate(zip(self.scopes, rooms, strict=True)):
+            key: Key = ("gather", direction, micro_batch, unit, number)
+            action = self._gather_action(number, parameters, self.units.n_gathers(self.plan, unit))
+            self.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
+            self._gathered[unit].update(dict.fromkeys(scope.parts, key))
+
+    def _room(self, scope: ShardScope) -> tuple[Key, ...]:
+        """Return what a gather waits for: until so many layers ahead of the one that computes are whole, no further one is gathered."""
         if not self.plan.strategy.data_parallel.overlap:
-            after += self.builder.last(self._lane(GRADIENT_STREAM))
-        self.builder.add(key, self._compute(layer, backward=backward), [self._lane(COMPUTE_STREAM)], after=after, label=label)
-        if backward:
-            self.builder.add(
-                ("reduce", micro_batch, layer),
-                self._collective("reduce_scatter", layer),
-                [self._lane(GRADIENT_STREAM)],
-                after=[key],
-                label=label,
-            )
+            streams = (COMPUTE_STREAM, GRADIENT_STREAM, COPY_STREAM)
+            return tuple(key for stream in streams for lane in scope.lanes(stream) for key in self.builder.last(lane))
+        before = len(self._passes) - 1 - self.plan.strategy.sharding.prefetch
+        return tuple(self._passes[before][part] for part in scope.parts) if before >= 0 else ()
 
-    def _prefetch(self) -> tuple[Key, ...]:
-        """Return what a gather waits for: one layer is gathered while the layer before it computes."""
-        computed = self.builder.last(self._lane(COMPUTE_STREAM))
-        if not self.plan.strategy.data_parallel.overlap:
-            return computed + self.builder.last(self._lane(GRADIENT_STREAM))
-        return self._before(computed[0]) if computed else ()
+    def _add_pass(self, direction: Direction, micro_batch: int, layer: int, *, casts: float = 0.0) -> None:
+        keys: list[Key] = []
+        for part in range(self.division.n_parts):
+            lane = self.division.lane(0, part)
+            needed = [self._gathered[unit][part] for unit in (_ENDS, layer) if unit in self._gathered]
+            if not self.plan.strategy.data_parallel.overlap:
+                needed += [
+                    key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(self.division.lane(0, part, stream))
+                ]
+            keys.append((direction, lane.rank_class, micro_batch, layer))
+            action = self._compute(direction, part, layer, casts=casts)
+            self.builder.add(keys[-1], action, [lane], after=needed, label=(micro_batch, 0))
+        self._passes.append(tuple(keys))
 
-    def _before(self, key: Key) -> tuple[Key, ...]:
-        if key[0] not in ("F", "B"):
-            return ()
-        kind, stage, micro_batch, layer = key
-        earlier = int(layer) + (1 if kind == "B" else -1)
-        return ((kind, stage, micro_batch, earlier),) if 0 <= earlier < self.chunk.n_layers else ()
-
-    def _lane(self, stream: str) -> Lane:
-        return Lane(rank_class=0, stream=stream)
-
-    def _compute(self, layer: int, *, backward: bool) -> Compute:
+    def _compute(self, direction: Direction, part: int, layer: int, *, casts: float) -> Compute:
+        """Return the same object for layers that do the same, so that it is priced once."""
         ends = layer == 0, layer == self.chunk.n_layers - 1
-        compute = self._computes.get((*ends, backward))
+        known = (direction, part, self.units.kinds[layer], *ends, casts, layer < recomputed_layers(self.plan, self.chunk))
+        compute = self._computes.get(known)
         if compute is None:
-            tp_group = Group(name="tp of stage 0", dimension="tp", members=self.mesh.groups("tp", 0))
-            passes = ChunkPasses(plan=self.plan, group=tp_group)
-            one = ModelChunk(stage=0, chunk=0, n_layers=1, first=ends[0], last=ends[1])
-            blocks = passes.backward(one) if backward else passes.forward(one)
-            compute = Compute(name="B" if backward else "F", phase="backward" if backward else "forward", blocks=blocks)
-            self._computes[(*ends, backward)] = compute
+            passes = ChunkPasses(plan=self.plan, group=self.division.group("tp", 0, part))
+            cut = passes.forward_slice if direction == "F" else passes.backward_slice
+            phase = "forward" if direction == "F" else "backward"
+            gathered = self._gathered_for(direction, layer)
+            blocks = self._casts_gathered(gathered) + cut(self.chunk, layer, layer + 1) + (cast_blocks(self.plan, casts) if casts else ())
+            beside = beside_blocks(self.plan, phase, gathered=gathered, reduced=casts)
+            compute = Compute(name=direction, phase=phase, blocks=blocks + beside)
+            self._computes[known] = compute
         return compute
 
-    def _collective(self, op: CollectiveOp, layer: int) -> Communicate:
-        at_end = layer in (0, self.chunk.n_layers - 1)
-        communicate = self._collectives.get((op, at_end))
-        if communicate is None:
-            communicate = self._collectives[(op, at_end)] = self._sized(op, at_end=at_end)
-        return communicate
+    def _gathered_for(self, direction: Direction, layer: int) -> float:
+        """Return the parameters that are gathered for a pass of a layer, embedding and head with the first layer of either direction."""
+        sharding = self.plan.strategy.sharding
+        if not self._gathers_weights or (direction == "B" and not sharding.reshard_after_forward):
+            return 0.0
+        first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
+        with_ends = first and (direction == "F" or not sharding.keep_ends)
+        return self.units.layers[layer] + (self.units.ends if with_ends else 0.0)
 
-    def _sized(self, op: CollectiveOp, *, at_end: bool) -> Communicate:
-        """Return the collective of one layer; embedding and head are gathered with the outer layers, half of them each."""
-        shapes = self.plan.model, local_shape(self.plan), numerics(self.plan)
-        weights = [operator.parameters for operator in layer_operators(*shapes) if operator.parameters]
-        ends = chunk_parameters(self.plan, self.chunk) - self.chunk.n_layers * fsum(weights)
-        number_bytes = shapes[2].element_bytes if op == "all_gather" else shapes[2].gradient_bytes
-        size_bytes = (fsum(weights) + (ends / min(2, self.chunk.n_layers) if at_end else 0.0)) * number_bytes
-        # Weights are gathered parameter by parameter; gradients travel in buckets, of which a layer fills at least one.
-        pieces = len(weights) if op == "all_gather" else n_buckets(self.plan, size_bytes)
-        name = "gather weights" if op == "all_gather" else "gradients"
-        algorithm = self.plan.strategy.data_parallel.algorithm
-        return Communicate(name=name, collective=Collective(op=op, group=self.group, bytes=size_bytes, pieces=pieces, algorithm=algorithm))
+    @property
+    def _gathers_weights(self) -> bool:
+        strategy = self.plan.strategy
+        # What lives elsewhere is fetched by a lone rank too.
+        return strategy.zero_stage == 3 and (strategy.sharding.degree > 1 or strategy.offload.parameters != "accelerator")
+
+    def _casts_gathered(self, parameters: float) -> tuple[Block, ...]:
+        """Return the casts around a gathering in another precision: of the shard before it, and of the whole after it."""
+        kept_bytes, wire_bytes = numerics(self.plan).element_bytes, gathered_bytes(self.plan)
+        if not parameters or kept_bytes == wire_bytes:
+            return ()
+        numbers = parameters * (1.0 + 1.0 / self.plan.strategy.sharding.degree)
+        work = Work(name="cast weights", phase="forward", kernels=(Stream(numbers * (kept_bytes + wire_bytes), launches=2),))
+        return (Block(name="cast", body=(work,)),)
+
+    def _gather_action(self, scope: int, parameters: float, n_calls: int) -> Communicate:
+        action = self._gathers.get((scope, parameters, n_calls))
+        if action is None:
+            size_bytes, algorithm = parameters * gathered_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
+            group = self.scopes[scope].group
+            collective = Collective(op="all_gather", group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
+            action = self._gathers[(scope, parameters, n_calls)] = Communicate(name="gather weights", collective=collective)
+        return action

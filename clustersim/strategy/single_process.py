@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, prod
 from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Phase, Work
 from clustersim.strategy.division import Division
-from clustersim.strategy.gradients import GRADIENT_STREAM, optimizer_update
+from clustersim.strategy.gradients import GRADIENT_STREAM
 from clustersim.strategy.layers import Operators, back, front, layer_runs, n_layers
 from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
+from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
 
 CHUNK_BYTES: Final = 10 * 2**20
 """What broadcasts and reductions are gathered into, at most (PyTorch, torch/nn/parallel/comm.py: buffer_size 10485760)."""
 
-INPUT_BYTES: Final = 8.0
+INDEX_BYTES: Final = 8.0
 """A token as a 64-bit index."""
 
 LOSS: Final = "loss"
@@ -48,8 +50,8 @@ def lower_single_process_step(builder: ProgramBuilder, plan: Plan, division: Div
     step = _SingleProcess(builder=builder, plan=plan, division=division)
     for micro_batch in range(plan.n_micro_batches):
         step.add_micro_batch(micro_batch)
-    lane = division.lane(0, ROOT)
-    builder.add(("optimizer", 0), optimizer_update(plan, stage_parameters(plan, 0)), [lane])
+    after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
+    builder.add(("optimizer", 0), optimizer_update(plan, stage_parameters(plan, 0)), [division.lane(0, ROOT)], after=after)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,13 +63,13 @@ class _SingleProcess:
     def add_micro_batch(self, micro_batch: int) -> None:
         plan = self.plan
         number, n_replicas = numerics(plan), plan.strategy.dp
-        model = (*front(plan), *(each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run))
-        head = back(plan)
-        loss = tuple(operator for operator in head if operator.name == LOSS)
-        model += tuple(operator for operator in head if operator.name != LOSS)
+        layers = (each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run)
+        every = (*front(plan), *layers, *back(plan))
+        loss = tuple(operator for operator in every if operator.name == LOSS)
+        model = tuple(operator for operator in every if operator.name != LOSS)
         parameters = stage_parameters(plan, 0)
         outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * number.element_bytes / FP32_BYTES
-        inputs_bytes = INPUT_BYTES * n_replicas * plan.training.micro_batch_size * plan.training.seq_length
+        inputs_bytes = n_replicas * plan.training.micro_batch_size * _sample_bytes(plan)
         self._move("scatter", "scatter inputs", micro_batch, inputs_bytes)
         self._move("broadcast", "parameters", micro_batch, parameters * number.element_bytes)
         for part in range(self.division.n_parts):
@@ -102,3 +104,10 @@ class _SingleProcess:
         lanes = self.division.lanes(0, GRADIENT_STREAM)
         after = [done for lane in self.division.lanes(0) for done in self.builder.last(lane)]
         self.builder.add(key, Communicate(name=name, collective=collective), lanes, after=after, label=(micro_batch, 0))
+
+
+def _sample_bytes(plan: Plan) -> float:
+    """Return the bytes of the input of one sample: indices of tokens, or the numbers of an image in fp32, as loaders give them."""
+    if isinstance(plan.model, Layered) and len(plan.model.input) > 1:
+        return FP32_BYTES * prod(plan.model.input)
+    return INDEX_BYTES * plan.training.seq_length

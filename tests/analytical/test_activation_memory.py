@@ -13,12 +13,13 @@ from itertools import product
 import pytest
 
 from clustersim.scenario.model_spec import load_model
-from clustersim.strategy.memory import layer_activation_bytes, stage_memory
+from clustersim.strategy.memory import holdings, layer_activation_bytes, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.parameters import layer_parameters
+from tests.unit.scenario.samples import transformer_of
 from tests.unit.strategy.factories import GPT, make_plan
 
 GIB = 2.0**30
@@ -135,7 +136,7 @@ TECHNIQUES: tuple[dict[str, object], ...] = (
 
 
 def published(name: str, **changes: object) -> Plan:
-    return make_plan(load_model(name).model, tp=8, seq_length=2048, precision="fp16", **PUBLISHED[name], **changes)
+    return make_plan(transformer_of(load_model(name)), tp=8, seq_length=2048, precision="fp16", **PUBLISHED[name], **changes)
 
 
 def layers_in_flight(plan: Plan) -> float:
@@ -195,7 +196,7 @@ def test_mixed_precision_takes_18_bytes_a_parameter_with_gradients_in_fp32() -> 
 
     # Weight 2, gradient 4, master weight 4, moments 4 and 4; 16 where gradients stay in 16 bits (Rajbhandari et al., SC 2020, section 3.1).
     assert held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes == 18 * parameters
-    narrow = stage_memory(make_plan(pp=4, gradient_precision="same"), 1)
+    narrow = holdings(make_plan(pp=4, gradient_precision="same"), 1)
     assert narrow.parameters_bytes + narrow.gradients_bytes + narrow.optimizer_bytes == 16 * parameters
 
 
@@ -203,6 +204,6 @@ def test_mixed_precision_takes_18_bytes_a_parameter_with_gradients_in_fp32() -> 
 def test_zero_takes_the_bytes_a_parameter_of_rajbhandari_et_al(zero_stage: int, size: float) -> None:
     # ZeRO, SC 2020, figure 1: (2 + 2 + K) Psi, 2 Psi + 2 Psi + K Psi / N, 2 Psi + (2 + K) Psi / N, (2 + 2 + K) Psi / N with K = 12.
     plan = make_plan(dp=8, zero_stage=zero_stage, gradient_precision="same")
-    held, parameters = stage_memory(plan, 0), stage_memory(make_plan(), 0).parameters_bytes / 2
+    held, parameters = holdings(plan, 0), holdings(make_plan(), 0).parameters_bytes / 2
 
     assert held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes == size * parameters

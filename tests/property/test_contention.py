@@ -153,7 +153,7 @@ def replayed(program: Program, *, item_by_item: bool) -> tuple[float, list[Span]
     traffic, network, pricing, clock = laid_out(machine, program)
     every = frozenset(index for index, task in enumerate(program.tasks) if isinstance(task.action, Compute))
     contended = every if item_by_item else traffic.contended(program, network.wiring.meets())
-    run = Replay(program=program, traffic=traffic, pricing=pricing, clock=clock, contended=contended)
+    run = Replay(program=program, traffic=traffic, prices=[pricing] * N_CLASSES, clock=clock, contended=contended)
     return run.run(), sorted(run.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))
 
 

@@ -15,10 +15,12 @@ from clustersim.workload.parameters import total_parameters
 from clustersim.workload.transformer import Transformer
 from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
 
+TRANSFORMERS = [model for model in (load_model(name).model for name in model_names()) if isinstance(model, Transformer)]
 
-@pytest.mark.parametrize("name", model_names())
-def test_the_operators_of_a_shipped_model_have_its_parameters_to_the_last_one(name: str) -> None:
-    assert parameters_of_operators(load_model(name).model) == total_parameters(load_model(name).model)
+
+@pytest.mark.parametrize("model", TRANSFORMERS, ids=lambda model: model.name)
+def test_the_operators_of_a_shipped_model_have_its_parameters_to_the_last_one(model: Transformer) -> None:
+    assert parameters_of_operators(model) == total_parameters(model)
 
 
 @st.composite

@@ -10,7 +10,21 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program
-from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, Group, Item, Lane, Overlapped, Task, Transfer
+from clustersim.program.tasks import (
+    Action,
+    Block,
+    Collective,
+    Communicate,
+    Compute,
+    Group,
+    HostCopy,
+    HostUpdate,
+    Item,
+    Lane,
+    Overlapped,
+    Task,
+    Transfer,
+)
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.plan import Plan
@@ -71,6 +85,8 @@ class _Unfolding:
                 return replace(action, name=f"{action.name} of {replica}", pairs=pairs)
             case Communicate():
                 return action if self._shared(action) else replace(action, collective=self._own(action.collective, replica))
+            case HostCopy() | HostUpdate():
+                return replace(action, ranks=tuple(rank for rank in action.ranks if rank in self.replicas[replica]))
 
     def _item(self, item: Item, replica: int) -> Item:
         match item:

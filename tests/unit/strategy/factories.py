@@ -50,7 +50,13 @@ STRATEGY = Strategy(
 )
 
 NUMERICS = Numerics(
-    element_bytes=2.0, gemm_element_bytes=2.0, gradient_bytes=4.0, fused_gradient_accumulation=True, kernels="fused", attention="unfused"
+    element_bytes=2.0,
+    gemm_element_bytes=2.0,
+    gradient_bytes=4.0,
+    fused_gradient_accumulation=True,
+    kernels="fused",
+    fused_loss=False,
+    attention="unfused",
 )
 
 

@@ -1,33 +1,51 @@
-"""Buckets, reductions and the optimizer's traffic."""
+"""Buckets, and how they are reduced."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
-from clustersim.program.tasks import Communicate, Compute
+from clustersim.program.program import ProgramBuilder
+from clustersim.program.tasks import Collective, Communicate, Compute
+from clustersim.strategy.division import Division, divided
 from clustersim.strategy.gradients import (
-    gradient_collective,
+    COPY_STREAM,
+    GRADIENT_STREAM,
+    Bucket,
+    GradientReduction,
+    cast_blocks,
+    chunk_tensors,
+    copies_gradients,
+    gathered_bytes,
+    gradient_buckets,
     gradient_group,
     gradient_operations,
     layer_gradient_bytes,
     layer_slices,
     layers_per_bucket,
-    optimizer_update,
+    moved_into_bucket_bytes,
+    n_buckets,
+    reduced_bytes,
 )
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.workload.operators import Stream
-from clustersim.workload.parameters import layer_parameters
-from tests.unit.strategy.factories import GPT, make_plan
+from clustersim.strategy.shard import model_chunks
+from clustersim.workload.kinds.call import Layer
+from clustersim.workload.kinds.dense import LinearLayer
+from clustersim.workload.layered import Layered
+from clustersim.workload.parameters import layer_parameters, total_parameters
+from clustersim.workload.transformer import Transformer
+from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
-LAYER_BYTES = 4.0 * layer_parameters(GPT)
+LAYER = float(layer_parameters(GPT))
+LAYER_BYTES = 4.0 * LAYER
 
 
-def update_bytes(plan: Plan, parameters: float = 1000.0) -> float:
-    action = optimizer_update(plan, parameters)
-    (work,) = action.blocks[0].body
-    return sum(kernel.traffic_bytes for kernel in work.kernels)  # pyright: ignore[reportAttributeAccessIssue] - it is Work
+def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:
+    return gradient_buckets(plan, model_chunks(plan)[stage][0])
 
 
 def test_gradients_are_reduced_among_the_replicas_of_a_stage() -> None:
@@ -44,7 +62,7 @@ def test_a_layer_has_a_gradient_for_every_parameter() -> None:
 
 
 @pytest.mark.parametrize(("layers", "fit"), [(0.5, 1), (1.0, 1), (2.5, 2), (3.0, 3)])
-def test_a_bucket_holds_whole_layers_and_at_least_one(layers: float, fit: int) -> None:
+def test_a_slice_holds_whole_layers_and_at_least_one(layers: float, fit: int) -> None:
     assert layers_per_bucket(make_plan(bucket_bytes=layers * LAYER_BYTES)) == fit
 
 
@@ -61,16 +79,102 @@ def test_slices_are_even_and_of_at_least_a_bucket(layers: float, slices: list[tu
     assert list(layer_slices(make_plan(bucket_bytes=layers * LAYER_BYTES), 16)) == slices
 
 
-@pytest.mark.parametrize(("zero_stage", "op"), [(0, "all_reduce"), (1, "reduce_scatter"), (2, "reduce_scatter"), (3, "reduce_scatter")])
-def test_sharded_optimizer_states_need_only_their_part_of_the_sum(zero_stage: int, op: str) -> None:
-    plan = make_plan(dp=4, zero_stage=zero_stage)
+@pytest.mark.parametrize(("size_bytes", "count"), [(1.0, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
+def test_so_many_bytes_fill_so_many_buckets(size_bytes: float, count: int) -> None:
+    assert n_buckets(make_plan(bucket_bytes=25e6), size_bytes) == count
 
-    assert gradient_collective(plan, gradient_group(place(plan.strategy), 0), 1e6).op == op
+
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
+@pytest.mark.parametrize("bucket_bytes", [1.0, 1e6, 25e6, 1e12])
+def test_every_parameter_is_in_one_bucket(model: Transformer, bucket_bytes: float) -> None:
+    buckets = buckets_of(make_plan(model, dp=4, bucket_bytes=bucket_bytes))
+
+    assert sum(bucket.parameters for bucket in buckets) == total_parameters(model)
+
+
+def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_outer_layers() -> None:
+    plan = make_plan(LLAMA)
+    tensors = chunk_tensors(plan, model_chunks(plan)[0][0])
+
+    assert [layer for layer, _ in tensors] == sorted(layer for layer, _ in tensors)
+    assert tensors[0] == (0, LLAMA.vocab_size * LLAMA.hidden_size)
+    assert tensors[-1] == (15, LLAMA.vocab_size * LLAMA.hidden_size)
+
+
+def test_a_tied_head_has_no_tensor_where_the_embedding_is() -> None:
+    with_embedding, alone = make_plan(), make_plan(pp=4)
+
+    assert chunk_tensors(with_embedding, model_chunks(with_embedding)[0][0])[-1][1] == 2 * GPT.hidden_size
+    assert chunk_tensors(alone, model_chunks(alone)[3][0])[-1][1] == GPT.vocab_size * GPT.hidden_size
+
+
+@pytest.mark.parametrize("pp", [1, 4])
+def test_buckets_go_down_to_the_first_layer_of_their_chunk(pp: int) -> None:
+    plan = make_plan(dp=2, pp=pp)
+
+    for chunks in model_chunks(plan):
+        layers = [bucket.layer for bucket in gradient_buckets(plan, chunks[0])]
+        assert layers == sorted(set(layers), reverse=True)
+        assert layers[-1] == 0
+
+
+def test_the_tensor_that_fills_a_bucket_closes_it() -> None:
+    # Half of a layer's numbers are in the last matrix (4 h^2 of 12 h^2) and the one before (4 h^2): the third of the four fills it.
+    plan = make_plan(dp=2, bucket_bytes=0.5 * LAYER_BYTES)
+    inner = buckets_of(plan)[1:-1]
+
+    assert all(bucket.parameters * 4 >= 0.5 * LAYER_BYTES * bucket.n_calls for bucket in inner)
+    assert max(bucket.parameters / bucket.n_calls for bucket in inner) > 0.5 * LAYER
+
+
+def test_a_huge_tensor_is_one_bucket_and_is_not_cut() -> None:
+    plan = make_plan(dp=2, bucket_bytes=1.0)
+    first, *_ = buckets_of(plan)
+
+    # Final normalisation, then a call for each of the six operations of the last layer that have parameters.
+    assert (first.layer, first.n_calls, first.parameters) == (15, 7, LAYER + 2 * GPT.hidden_size)
+
+
+def test_the_first_bucket_may_be_smaller() -> None:
+    whole, early = (buckets_of(make_plan(dp=2, first_bucket_bytes=size)) for size in (None, 1e3))
+
+    assert early[0].layer > whole[0].layer
+    assert early[0].parameters == 2 * GPT.hidden_size  # final normalisation alone is 4 KB
+
+
+def test_a_layer_that_is_larger_than_the_model_s_rest_has_its_own_bucket() -> None:
+    # As VGG-16, whose first dense layer holds three quarters of all numbers.
+    sizes = (16, 32, 2048, 16, 8)
+    layers: tuple[Layer, ...] = tuple(LinearLayer(input=(a,), features=b, bias=False) for a, b in pairwise(sizes))
+    model = Layered(name="wide", input=(16,), tokens_per_sample=1, layers=layers)
+    plan = replace(make_plan(dp=2, bucket_bytes=4 * 1024.0), model=model)
+    buckets = buckets_of(plan)
+
+    assert [(bucket.layer, bucket.parameters) for bucket in buckets] == [(2, 16 * 8 + 2048 * 16), (1, 32 * 2048), (0, 16 * 32)]
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "shard_degree", "ops"),
+    [
+        (0, None, ("all_reduce",)),
+        (1, None, ("reduce_scatter", "all_gather")),
+        (2, None, ("reduce_scatter", "all_gather")),
+        (3, None, ("reduce_scatter", "all_gather")),
+        (1, 2, ("all_reduce", "all_gather")),
+        (2, 2, ("reduce_scatter", "all_reduce", "all_gather")),
+        (3, 2, ("reduce_scatter", "all_reduce", "all_gather")),
+    ],
+)
+def test_sharding_decides_what_is_performed(zero_stage: int, shard_degree: int | None, ops: tuple[str, ...]) -> None:
+    strategy = make_plan(dp=4, zero_stage=zero_stage, shard_degree=shard_degree, no_sync=zero_stage < 2).strategy
+
+    assert gradient_operations(strategy) == ops
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
-def test_the_algorithm_of_the_plan_reaches_everything_it_performs(zero_stage: int) -> None:
-    plan = make_plan(dp=4, zero_stage=zero_stage, algorithm="nvls")
+@pytest.mark.parametrize("shard_degree", [None, 2])
+def test_the_algorithm_of_the_plan_reaches_everything_it_performs(zero_stage: int, shard_degree: int | None) -> None:
+    plan = make_plan(dp=4, zero_stage=zero_stage, shard_degree=shard_degree, algorithm="nvls")
 
     collectives = [task.action.collective for task in lower(plan).tasks if isinstance(task.action, Communicate)]
     assert {each.algorithm for each in collectives} == {"nvls"}
@@ -86,53 +190,102 @@ def test_the_gradient_of_a_shared_embedding_and_the_norm_are_left_to_the_library
     } == {"auto"}  # fmt: skip
 
 
-@pytest.mark.parametrize(("size_bytes", "pieces"), [(1.0, 1), (10e6, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
-def test_more_than_a_bucket_goes_in_pieces(size_bytes: float, pieces: int) -> None:
-    plan = make_plan(dp=4, bucket_bytes=25e6)
-    collective = gradient_collective(plan, gradient_group(place(plan.strategy), 0), size_bytes)
-
-    assert (collective.pieces, collective.bytes) == (pieces, size_bytes)
+@pytest.mark.parametrize(("precision", "size"), [("same", 4.0), ("fp32", 4.0), ("bf16", 2.0), ("fp16", 2.0), ("fp8", 1.0)])
+def test_gradients_travel_in_the_precision_of_the_wire(precision: str, size: float) -> None:
+    assert reduced_bytes(make_plan(reduce_precision=precision)) == size
 
 
-def test_the_update_is_one_action_of_the_optimizer_s_kind() -> None:
-    action = optimizer_update(make_plan(), 1000.0)
+@pytest.mark.parametrize(("precision", "size"), [("same", 2.0), ("fp32", 4.0), ("fp8", 1.0)])
+def test_weights_do_too(precision: str, size: float) -> None:
+    assert gathered_bytes(make_plan(gather_precision=precision)) == size
 
-    assert isinstance(action, Compute)
-    assert action.phase == "optimizer"
-    assert update_bytes(make_plan()) > 0
+
+def test_a_cast_reads_one_precision_and_writes_the_other() -> None:
+    (block,) = cast_blocks(make_plan(reduce_precision="bf16"), 100.0)
+    (work,) = block.body
+
+    assert [kernel.traffic_bytes for kernel in work.kernels] == [600.0]  # pyright: ignore[reportAttributeAccessIssue] - it is Work
 
 
 @pytest.mark.parametrize(
-    ("precision", "optimizer", "size"),
+    ("changes", "copies"),
     [
-        # Norm 4, clip 8, update, zero 4; where weights are narrow, read the master weight 4 and write it in 16 bits 2.
-        ("fp32", "sgd", 4 + 8 + 12 + 4),
-        ("fp32", "momentum", 4 + 8 + 20 + 4),
-        ("fp32", "adam", 4 + 8 + 28 + 4),
-        ("bf16", "adam", 4 + 8 + 28 + 4 + 4 + 2),
-        ("fp16", "adam", 4 + 8 + 28 + 4 + 4 + 2 + 8),  # the loss scale is taken out
+        ({"dp": 4}, True),
+        ({"dp": 4, "zero_stage": 1}, True),
+        ({"dp": 4, "zero_stage": 2}, False),
+        ({"dp": 4, "zero_stage": 3}, False),
+        ({"dp": 1}, False),
+        ({"dp": 4, "fused_gradient_accumulation": True}, False),
     ],
 )
-def test_each_parameter_moves_so_many_bytes(precision: str, optimizer: str, size: float) -> None:
-    assert update_bytes(make_plan(precision=precision, optimizer=optimizer)) == 1000 * size
+def test_gradients_are_copied_into_buckets_unless_they_are_made_there(changes: dict[str, object], copies: bool) -> None:
+    plan = make_plan(**{"fused_gradient_accumulation": False, **changes})
+
+    assert copies_gradients(plan) == copies
+    assert moved_into_bucket_bytes(plan) == (8.0 if copies else 0.0)
 
 
-def test_a_shard_is_updated_by_its_rank_alone_and_all_gradients_are_zeroed() -> None:
-    whole, shard = update_bytes(make_plan(dp=4)), update_bytes(make_plan(dp=4, zero_stage=1))
-
-    assert shard - 4000 == (whole - 4000) / 4
+def test_a_copy_casts_on_the_way() -> None:
+    assert moved_into_bucket_bytes(make_plan(dp=4, fused_gradient_accumulation=False, reduce_precision="bf16")) == 6.0
 
 
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_sharded_gradients_are_zeroed_where_they_are(zero_stage: int) -> None:
-    assert update_bytes(make_plan(dp=4, zero_stage=zero_stage)) == update_bytes(make_plan(dp=4)) / 4
+@pytest.mark.parametrize("changes", [{}, {"reduce_precision": "fp32"}, {"reduce_precision": "bf16", "gradient_precision": "same"}])
+def test_what_travels_as_it_is_kept_is_not_cast(changes: dict[str, object]) -> None:
+    assert cast_blocks(make_plan(**changes), 100.0) == ()
 
 
-def test_replicas_do_not_share_the_update_without_zero() -> None:
-    assert update_bytes(make_plan(dp=4)) == update_bytes(make_plan())
+def reduced(plan: Plan, division: Division, *buckets: Bucket) -> list[tuple[str, Collective, tuple[tuple[int, str], ...]]]:
+    """Return name, collective and lanes of what reduces some buckets."""
+    builder = ProgramBuilder()
+    for lane in division.lanes(0):
+        builder.add(("B", lane.rank_class), Compute(name="B", phase="backward", blocks=()), [lane])
+    reduction = GradientReduction(builder=builder, plan=plan, division=division, stage=0)
+    after = [("B", lane.rank_class) for lane in division.lanes(0)]
+    for number, bucket in enumerate(buckets):
+        reduction.add((number,), bucket, after=after)
+    return [
+        (task.action.name, task.action.collective, tuple((lane.rank_class, lane.stream) for lane in task.lanes))
+        for task in builder.build(()).tasks if isinstance(task.action, Communicate)
+    ]  # fmt: skip
 
 
-def test_the_update_is_bound_by_memory() -> None:
-    (work,) = optimizer_update(make_plan(), 1000.0).blocks[0].body
+def test_a_bucket_is_one_collective_of_all_parts() -> None:
+    plan = make_plan(dp=4)
+    ((name, collective, lanes),) = reduced(
+        plan, divided(place(plan.strategy), [(0, 1), (2, 3)]), Bucket(parameters=10.0, layer=0, n_calls=3)
+    )
 
-    assert [type(kernel) for kernel in work.kernels] == [Stream]  # pyright: ignore[reportAttributeAccessIssue] - it is Work
+    assert (name, collective.op, collective.bytes, collective.pieces) == ("gradients", "all_reduce", 40.0, 3)
+    assert lanes == ((0, GRADIENT_STREAM), (1, GRADIENT_STREAM))
+
+
+def test_equal_buckets_share_one_action() -> None:
+    plan = make_plan(dp=4)
+    bucket = Bucket(parameters=10.0, layer=0)
+    tasks = reduced(plan, divided(place(plan.strategy)), bucket, bucket, replace(bucket, parameters=11.0))
+
+    assert tasks[0][1] is tasks[1][1] is not tasks[2][1]
+
+
+def test_shards_are_reduced_inside_their_group_and_then_between_copies() -> None:
+    plan = make_plan(dp=4, zero_stage=2, shard_degree=2)
+    scattered, added = reduced(plan, divided(place(plan.strategy)), Bucket(parameters=10.0, layer=0))
+
+    assert (scattered[1].op, scattered[1].group.members, scattered[1].bytes) == ("reduce_scatter", ((0, 1), (2, 3)), 40.0)
+    assert (added[1].op, added[1].group.members, added[1].bytes) == ("all_reduce", ((0, 2), (1, 3)), 20.0)
+    assert (scattered[2], added[2]) == (((0, GRADIENT_STREAM),), ((0, COPY_STREAM),))
+
+
+def test_shard_groups_of_one_part_do_not_wait_for_another_part() -> None:
+    plan = make_plan(dp=4, zero_stage=3, shard_degree=2)
+    *scattered, added = reduced(plan, divided(place(plan.strategy), [(0, 1), (2, 3)]), Bucket(parameters=10.0, layer=0))
+
+    assert [(each[1].group.members, each[2]) for each in scattered] == [(((0, 1),), ((0, "dp"),)), (((2, 3),), ((1, "dp"),))]
+    assert added[2] == ((0, COPY_STREAM), (1, COPY_STREAM))
+
+
+def test_optimizer_states_that_some_ranks_share_leave_the_sum_whole() -> None:
+    plan = make_plan(dp=4, zero_stage=1, shard_degree=2)
+    ((_, collective, _),) = reduced(plan, divided(place(plan.strategy)), Bucket(parameters=10.0, layer=0))
+
+    assert (collective.op, collective.group.members) == ("all_reduce", ((0, 1, 2, 3),))

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from math import fsum
 
 import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
 from clustersim.strategy.division import divided
+from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import model_chunks
+from clustersim.workload.operators import Recorded
 from clustersim.workload.parameters import layer_parameters, total_parameters
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, chosen, collectives_of, computes, make_plan, tasks_of
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, STRATEGY, chosen, collectives_of, computes, kernels_of, make_plan, tasks_of
 
 H, V = 512, 8192
 ACTIVATION_BYTES = 2.0 * 256 * H
 LAYER_BYTES = 4.0 * layer_parameters(GPT)
+NO_OVERLAP = replace(STRATEGY.data_parallel, overlap=False, no_sync=False)
 
 
 def collective(task: Task) -> Collective:
@@ -125,8 +130,9 @@ def test_a_backward_pass_in_pieces_gathers_what_it_receives_once() -> None:
         backward = [task.action for task in computes(program, stage) if task.action.name == "B"]
         return [[block.name for block in action.blocks] for action in backward if isinstance(action, Compute)]
 
-    assert blocks(0) == [["receive", "layer"], ["layer"], ["layer"], ["layer", "embedding"]]
-    assert blocks(1) == [["head", "layer"], ["layer"], ["layer"], ["layer"]]
+    # Beside every piece but the first a bucket is reduced.
+    assert blocks(0) == [["receive", "layer"], ["layer", "beside"], ["layer", "beside"], ["layer", "embedding", "beside"]]
+    assert blocks(1) == [["head", "layer"], ["layer", "beside"], ["layer", "beside"], ["layer", "beside"]]
 
 
 def test_without_overlap_a_pass_waits_for_its_sends() -> None:
@@ -160,12 +166,38 @@ def test_every_rank_reduces_a_gradient_for_each_of_its_parameters(pp: int, overl
         assert sum(sizes) == pytest.approx(4 * stage_parameters(plan, stage), rel=1e-12)
 
 
-@pytest.mark.parametrize(("layers", "n_buckets"), [(1, 16), (2.5, 8), (3, 5), (16, 1), (100, 1)])
-def test_as_many_layers_as_fill_a_bucket_are_reduced_together(layers: float, n_buckets: int) -> None:
-    buckets = tasks_of(make_plan(dp=4, bucket_bytes=layers * LAYER_BYTES), "gradients")
+@pytest.mark.parametrize("layers", [1, 2.5, 3, 16, 100])
+def test_buckets_are_those_that_tensors_fill_and_hold_every_gradient(layers: float) -> None:
+    plan = make_plan(dp=4, bucket_bytes=layers * LAYER_BYTES)
+    ((chunk,),) = model_chunks(plan)
 
-    assert len(buckets) == n_buckets
-    assert len({collective(task).bytes for task in buckets}) == 1
+    buckets = tasks_of(plan, "gradients")
+
+    assert [collective(task).bytes for task in buckets] == [4 * bucket.parameters for bucket in gradient_buckets(plan, chunk)]
+    assert [collective(task).pieces for task in buckets] == [bucket.n_calls for bucket in gradient_buckets(plan, chunk)]
+    assert fsum(collective(task).bytes for task in buckets) == pytest.approx(4 * stage_parameters(plan, 0), rel=1e-12)
+
+
+def test_without_no_sync_every_micro_batch_reduces_its_gradients() -> None:
+    plan = make_plan(dp=4, global_batch_size=12, bucket_bytes=1e12, no_sync=False)
+
+    assert len(tasks_of(plan, "gradients")) == 3
+    assert len(tasks_of(replace(plan, strategy=replace(plan.strategy, data_parallel=NO_OVERLAP)), "gradients")) == 3
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_narrower_reduction_moves_fewer_bytes_and_casts_first(overlap: bool) -> None:
+    wide, narrow = (
+        make_plan(dp=4, global_batch_size=4, bucket_bytes=1e12, reduce_precision=precision, overlap=overlap)
+        for precision in ("same", "bf16")
+    )
+
+    (as_kept,), (cast,) = (tasks_of(plan, "gradients") for plan in (wide, narrow))
+
+    assert collective(cast).bytes == collective(as_kept).bytes / 2
+    (backward,) = tasks_of(narrow, "B")
+    assert isinstance(backward.action, Compute)
+    assert [block.name for block in backward.action.blocks][-1] == "cast"
 
 
 def test_buckets_follow_their_piece_of_the_last_backward_pass_alone() -> None:
@@ -183,8 +215,8 @@ def test_without_overlap_all_gradients_wait_for_the_end() -> None:
     program = lower(make_plan(dp=4, overlap=False, bucket_bytes=4 * LAYER_BYTES))
     (gradients,) = chosen(program, "gradients")
 
-    # 16 layers, embedding and head are a little more than 4 buckets of 4 layers.
     assert waits_for(program, gradients) == ["B"]
+    # 16 layers, embedding and head are a little more than 4 buckets of 4 layers.
     assert collective(gradients).pieces == 5
 
 
@@ -293,3 +325,62 @@ def test_the_same_plan_gives_the_same_program() -> None:
     plan = make_plan(pp=2, dp=2, tp=2)
 
     assert lower(plan) == lower(plan)
+
+
+def parted(*parts: tuple[int, ...], **changes: object) -> Program:
+    return lower(make_plan(**changes), parts)
+
+
+def test_parts_compute_apart_and_reduce_together() -> None:
+    program = parted((0, 1, 3), (2,), dp=4, global_batch_size=4, bucket_bytes=1e12)
+
+    (reduction,) = chosen(program, "gradients")
+
+    assert [each.name for each in program.rank_classes] == ["ranks 0-1, 3", "rank 2"]
+    assert [lane.rank_class for lane in reduction.lanes] == [0, 1]
+    assert [program.tasks[index].lanes[0].rank_class for index in reduction.after] == [0, 1]
+    assert len(chosen(program, "F", rank_class=0)) == len(chosen(program, "F", rank_class=1)) == 1
+
+
+def test_parts_of_a_pipeline_send_to_themselves_alone() -> None:
+    program = parted((0,), (1,), pp=2, dp=2, global_batch_size=2)
+
+    pairs = {task.action.pairs for task in program.tasks if isinstance(task.action, Transfer)}
+
+    assert pairs == {((0, 2),), ((1, 3),), ((2, 0),), ((3, 1),)}
+
+
+def test_groups_of_different_parts_never_have_the_same_name() -> None:
+    program = parted((0, 2), (1,), dp=3, tp=2, pp=2, global_batch_size=3)
+    members: dict[str, set[tuple[tuple[int, ...], ...]]] = {}
+    for task in program.tasks:
+        found = [task.action.collective] if isinstance(task.action, Communicate) else []
+        if isinstance(task.action, Compute):
+            found += [each for block in task.action.blocks for each in collectives_of(block.body)]
+        for each in found:
+            members.setdefault(each.group.name, set()).add(each.group.members)
+
+    assert all(len(found) == 1 for found in members.values())
+
+
+def test_one_part_gives_the_program_of_like_replicas() -> None:
+    assert parted((0, 1), dp=2, pp=2, tp=2) == lower(make_plan(dp=2, pp=2, tp=2))
+
+
+def test_the_loader_reads_the_next_batch_beside_the_step() -> None:
+    program = lower(make_plan(dp=2, pp=2, tp=2, global_batch_size=16, loader_samples_per_s=0.5))
+
+    (loading,) = chosen(program, "load")
+
+    assert isinstance(loading.action, Compute)
+    assert (loading.lanes[0].rank_class, loading.lanes[0].stream, loading.after) == (0, "loader", ())
+    assert kernels_of(loading.action.blocks) == [Recorded(16 / (0.5 * 8))]
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_hybrid_sharding_gathers_weights_inside_a_shard_group(zero_stage: int) -> None:
+    plan = make_plan(dp=4, zero_stage=zero_stage, shard_degree=2)
+
+    (weights,) = tasks_of(plan, "gather weights")
+
+    assert collective(weights).group.members == ((0, 1), (2, 3))

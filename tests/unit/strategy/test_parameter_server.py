@@ -9,10 +9,12 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task
-from clustersim.strategy.gradients import update_bytes
+from clustersim.strategy.division import divided
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
-from clustersim.strategy.parameter_server import LayerSlice, fullest_server_bytes, model_tensors, served_slices
+from clustersim.strategy.mesh import place
+from clustersim.strategy.optimizer import update_bytes
+from clustersim.strategy.parameter_server import LayerSlice, fullest_server_bytes, model_tensors, served_slices, served_updates
 from clustersim.strategy.plan import ParameterService, Plan
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
@@ -23,9 +25,9 @@ FOUR = replace(GPT, n_layers=4)
 LAYER_BYTES = 4.0 * layer_parameters(GPT)
 
 
-def served(model: Transformer = FOUR, service: ParameterService = SERVICE, **changes: object) -> Plan:
-    defaults = {"dp": 4, "global_batch_size": 8, "bucket_bytes": LAYER_BYTES, "algorithm": "parameter_server", "service": service}
-    return make_plan(model, **(defaults | changes))
+def served(**changes: object) -> Plan:
+    defaults = {"dp": 4, "global_batch_size": 8, "bucket_bytes": LAYER_BYTES, "algorithm": "parameter_server", "service": SERVICE}
+    return make_plan(FOUR, **(defaults | changes))
 
 
 def collective(task: Task) -> Collective:
@@ -169,7 +171,7 @@ def test_the_slices_do_the_work_of_the_undivided_passes(overlap: bool, priority:
         return sorted(repr(kernel) for action in actions if isinstance(action, Compute) for kernel in kernels_of(action.blocks))
 
     plan = served(service=replace(SERVICE, priority=priority), overlap=overlap)
-    assert kernels(plan) == kernels(make_plan(FOUR, dp=4, global_batch_size=8))
+    assert kernels(plan) == kernels(make_plan(FOUR, dp=4, global_batch_size=8, overlap=False))
 
 
 @pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
@@ -254,3 +256,39 @@ def test_one_worker_alone_pulls_and_pushes_too() -> None:
     plan = served(dp=1, global_batch_size=1)
 
     assert {each.group.members for each in moved(plan, "push")} == {((0,),)}
+
+
+def apart(*parts: tuple[int, ...], **changes: object) -> Program:
+    return lower(served(**changes), parts)
+
+
+def test_workers_of_two_paces_push_apart_and_are_updated_together() -> None:
+    program = apart((0, 1, 2), (3,), bucket_bytes=1e12)
+
+    pushes, updates = chosen(program, "push"), chosen(program, "update")
+
+    assert [collective(task).group.members for task in pushes] == [((0, 1, 2),), ((3,),)]
+    (update,) = updates
+    assert [lane.rank_class for lane in update.lanes] == [0, 1]
+    assert list(update.after) == [program.tasks.index(task) for task in pushes]
+    assert collective(update).group.members == ((0, 1, 2, 3),)
+
+
+@pytest.mark.parametrize("pace", [{"mode": "async"}, {"mode": "ssp", "staleness": 2}], ids=["async", "ssp"])
+def test_a_worker_at_its_own_pace_has_what_it_pushes_applied_at_once(pace: dict[str, object]) -> None:
+    program = apart((0, 1), (2, 3), bucket_bytes=1e12, **pace)
+
+    for update, push in zip(chosen(program, "update"), chosen(program, "push"), strict=True):
+        assert update.lanes[0].rank_class == push.lanes[0].rank_class
+        assert waits_for(program, update) == [push]
+    assert all(len({lane.rank_class for lane in task.lanes}) == 1 for task in program.tasks)
+
+
+def test_with_backup_workers_the_update_is_not_part_of_anybodys_step() -> None:
+    plan = served(backup_workers=1)
+    program = lower(plan, ((0, 1), (2, 3)))
+
+    assert chosen(program, "update") == []
+    updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))), SERVICE)
+    assert [each.op for each in updates] == ["update"]
+    assert fsum(each.bytes for each in updates) == stage_parameters(plan, 0) * update_bytes(plan.training)

@@ -1,0 +1,238 @@
+"""Training state in host memory or on NVMe: gradients go there, processors update it, parameters come back.
+
+References
+----------
+.. [1] J. Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021, arXiv 2101.06840.
+.. [2] S. Rajbhandari et al., "ZeRO-Infinity: breaking the GPU memory wall for extreme scale deep learning", SC 2021,
+   arXiv 2104.07857.
+.. [3] DeepSpeed, ``csrc/includes/cpu_adam.h`` (tiles), ``runtime/zero/stage_1_and_2.py`` and ``stage3.py`` (what is copied when).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from clustersim.hardware.communication import Place
+from clustersim.program.program import Key, ProgramBuilder
+from clustersim.program.tasks import HostCopy, HostUpdate
+from clustersim.strategy.division import Division
+from clustersim.strategy.layers import layer_parameters
+from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import numerics
+from clustersim.workload.shapes import FP32_BYTES
+
+TO_HOST: Final = "to_host"
+FROM_HOST: Final = "from_host"
+HOST_UPDATE: Final = "host_update"
+FROM_NVME: Final = "from_nvme"
+TO_NVME: Final = "to_nvme"
+"""Streams: the two copy engines of an accelerator, the processors of its node, and reads and writes of the drives."""
+
+TILE_PARAMETERS: Final = 128 * 2**20
+"""Parameters that the processors update before the copy of the new ones starts, while they go on with the next [3]_."""
+
+NVME_TILES: Final = 3
+"""Tiles of optimizer state in memory at once: one is read, one is updated, one is written."""
+
+
+def offloads(plan: Plan) -> bool:
+    """Return whether processors update the parameters instead of accelerators."""
+    return plan.strategy.offload.optimizer != "accelerator"
+
+
+def state_bytes(plan: Plan) -> float:
+    """Return what the optimizer keeps of one parameter where processors update it: a weight in fp32 and its moments."""
+    return FP32_BYTES + state_bytes_per_parameter(plan)
+
+
+def host_update_bytes(plan: Plan) -> float:
+    """Return what processors read and write in memory to update one parameter.
+
+    The gradient is read and written once to undo the loss scale and to clip it, the update reads gradient, weight and moments and
+    writes all but the gradient, in fp32, and the new weight is written in the numbers that the accelerator computes with.
+    """
+    number = numerics(plan)
+    narrow_bytes = number.element_bytes if number.element_bytes < FP32_BYTES else 0.0
+    return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[plan.training.optimizer] + narrow_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """Which shares of the training state stay in the memory of the accelerator, each 1 or 0, and the buffers that stand in."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers_bytes: float
+
+
+def resident(plan: Plan) -> Resident:
+    """Return what stays on one accelerator.
+
+    Gradients that leave are held as the shards of two buckets, one just reduced and one copied. Parameters that leave come back as
+    the shards of as many layers as are gathered ahead, and of the one that computes.
+    """
+    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
+    gradients_leave, parameters_leave = offload.gradients != "accelerator", offload.parameters != "accelerator"
+    buffers_bytes = 0.0
+    if gradients_leave:
+        whole_bytes = sum(layer_parameters(plan)) * number.gradient_bytes
+        buffers_bytes += 2.0 * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
+    if parameters_leave:
+        buffers_bytes += (1.0 + sharding.prefetch) * max(layer_parameters(plan)) * number.element_bytes / sharding.degree
+    return Resident(
+        parameters=0.0 if parameters_leave else 1.0,
+        gradients=0.0 if gradients_leave else 1.0,
+        optimizer=0.0 if offloads(plan) else 1.0,
+        buffers_bytes=buffers_bytes,
+    )
+
+
+def sums_on_host(plan: Plan) -> bool:
+    """Return whether gradients of several micro-batches are added up away from the accelerator."""
+    several = plan.n_micro_batches > 1 and not plan.strategy.data_parallel.no_sync
+    return several and plan.strategy.offload.gradients != "accelerator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """How the update of a shard is cut."""
+
+    count: int
+    parameters: float
+    """Of one tile."""
+
+
+def tiles(shard: float) -> Tiles:
+    """Return as few equal tiles as stay within the size of one.
+
+    Examples
+    --------
+    >>> tiles(0.3e9).count
+    3
+    """
+    count = max(1, ceil(shard / TILE_PARAMETERS))
+    return Tiles(count=count, parameters=shard / count)
+
+
+@dataclass(slots=True, kw_only=True)
+class HostSide:
+    """Adds to a program what one stage's ranks exchange with their hosts, and what the hosts do, all ranks at once.
+
+    Numbers of parameters are those of one rank before sharding; each rank moves its shard of them.
+    """
+
+    builder: ProgramBuilder
+    plan: Plan
+    division: Division
+    stage: int
+    _copies: dict[tuple[str, Place, Place, float], HostCopy] = field(default_factory=dict[tuple[str, Place, Place, float], HostCopy])
+    _n_added: int = 0
+
+    def add_gradient_copy(self, parameters: float, *, after: Sequence[Key], micro_batch: int) -> tuple[Key, ...]:
+        """Add the way of gradients that have been reduced to where the optimizer finds them; return what has ended then.
+
+        Gradients that live on the accelerator are copied in the last micro-batch. Those that live elsewhere leave it in every one that
+        is reduced; from the second on, the sum so far is fetched first, because the accelerator adds [3]_. Sums that are not final
+        stay in memory.
+        """
+        offload, last = self.plan.strategy.offload, micro_batch == self.plan.n_micro_batches - 1
+        if not offloads(self.plan) or (offload.gradients == "accelerator" and not last):
+            return ()
+        size_bytes = self._shard(parameters) * numerics(self.plan).gradient_bytes
+        label = (micro_batch, -1)
+        if sums_on_host(self.plan) and micro_batch > 0:
+            after = [self._copy("gradients so far", ("host", "accelerator"), size_bytes, after=after, label=label)]
+        place: Place = "nvme" if last and offload.gradients == "nvme" else "host"
+        return (self._copy("gradients to host", ("accelerator", place), size_bytes, after=after, label=label),)
+
+    def add_parameter_fetch(self, parameters: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
+        """Add the way of a layer's shard to the accelerator, before it is gathered; return what has ended then.
+
+        Parameters
+        ----------
+        after
+            What must have ended so that there is room for it.
+        """
+        place = self.plan.strategy.offload.parameters
+        if place == "accelerator":
+            return ()
+        size_bytes = self._shard(parameters) * numerics(self.plan).element_bytes
+        return (self._copy("parameters from host", (place, "accelerator"), size_bytes, after=after, label=label),)
+
+    def add_update(self, parameters: float, *, after: Sequence[Key]) -> tuple[Key, ...]:
+        """Add the update by the processors, tile by tile; return what has ended when all new parameters are where they belong.
+
+        Reading from drives, updating, writing to drives, and copying new parameters to the accelerator each go on with the next
+        tile while the others are behind. The update waits for all gradients, because it needs their norm.
+
+        Parameters
+        ----------
+        after
+            What else must have ended, such as the norm of the gradients of all ranks.
+        """
+        cut = tiles(self._shard(parameters))
+        gradients = [key for lane in self.division.lanes(self.stage, TO_HOST) for key in self.builder.last(lane)]
+        ready = tuple(dict.fromkeys([*after, *gradients]))
+        done: list[tuple[Key, ...]] = []
+        for number in range(cut.count):
+            room = done[number - NVME_TILES] if number >= NVME_TILES else ()
+            done.append(self._add_tile(cut.parameters, ready=ready, room=room))
+        return tuple(dict.fromkeys(key for keys in done for key in keys))
+
+    def _add_tile(self, parameters: float, *, ready: tuple[Key, ...], room: tuple[Key, ...]) -> tuple[Key, ...]:
+        offload, ranks = self.plan.strategy.offload, self._ranks()
+        number = numerics(self.plan)
+        kept_bytes = parameters * state_bytes(self.plan) if offload.optimizer == "nvme" else 0.0
+        read_bytes = kept_bytes + (parameters * number.gradient_bytes if offload.gradients == "nvme" else 0.0)
+        written_bytes = kept_bytes + (parameters * number.element_bytes if offload.parameters == "nvme" else 0.0)
+        if read_bytes:
+            # Nothing is read before there is room for it, nor before the update begins.
+            ready = (self._copy("optimizer state", ("nvme", "host"), read_bytes, after=(*ready, *room)),)
+        update = HostUpdate(name="update on host", ranks=ranks, bytes=parameters * host_update_bytes(self.plan))
+        done: Key = ("host_update", self.stage, self._next())
+        self.builder.add(done, update, self.division.lanes(self.stage, HOST_UPDATE), after=ready)
+        ends: list[Key] = []
+        if written_bytes:
+            ends.append(self._copy("optimizer state", ("host", "nvme"), written_bytes, after=[done]))
+        if offload.parameters == "accelerator":
+            ends.append(self._copy("new parameters", ("host", "accelerator"), parameters * number.element_bytes, after=[done]))
+        return tuple(ends) or (done,)
+
+    def _copy(
+        self, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)
+    ) -> Key:
+        known = (name, *way, size_bytes)
+        action = self._copies.get(known)
+        if action is None:
+            # One object for equal copies, so that it is laid once.
+            source, destination = way
+            action = HostCopy(name=name, ranks=self._ranks(), bytes=size_bytes, source=source, destination=destination)
+            self._copies[known] = action
+        stream = _stream(*way)
+        key: Key = (stream, self.stage, self._next())
+        self.builder.add(key, action, self.division.lanes(self.stage, stream), after=after, label=label)
+        return key
+
+    def _shard(self, parameters: float) -> float:
+        return parameters / self.plan.strategy.sharding.degree
+
+    def _ranks(self) -> tuple[int, ...]:
+        return tuple(int(rank) for rank in self.division.mesh.stage_ranks(self.stage))
+
+    def _next(self) -> int:
+        self._n_added += 1
+        return self._n_added
+
+
+def _stream(source: Place, destination: Place) -> str:
+    """Return the stream of a copy: the engine of the accelerator in that direction, or the drives where it takes no part."""
+    if source == "accelerator":
+        return TO_HOST
+    if destination == "accelerator":
+        return FROM_HOST
+    return FROM_NVME if source == "nvme" else TO_NVME

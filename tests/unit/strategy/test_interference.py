@@ -1,0 +1,69 @@
+"""What collectives beside computation send, and that it is charged where they are hidden."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.program.tasks import Block, Work
+from clustersim.strategy.interference import beside_blocks, sent_bytes
+from clustersim.strategy.plan import Plan
+from clustersim.workload.operators import Carriage
+from tests.unit.strategy.factories import make_plan
+
+
+def carried(blocks: tuple[Block, ...]) -> float:
+    """Return the bytes of the one kernel that there is."""
+    (block,) = blocks
+    (work,) = block.body
+    assert isinstance(work, Work)
+    (kernel,) = work.kernels
+    assert isinstance(kernel, Carriage)
+    return kernel.sent_bytes
+
+
+def sharded(zero_stage: int, *, dp: int = 8, degree: int | None = None) -> Plan:
+    plan = make_plan(dp=dp, zero_stage=zero_stage)
+    return replace(plan, strategy=replace(plan.strategy, shard_degree=degree))
+
+
+@pytest.mark.parametrize(("op", "sent"), [("all_gather", 6.0), ("reduce_scatter", 6.0), ("all_reduce", 12.0)])
+def test_a_ring_sends_all_but_ones_own_part_once_or_twice(op: str, sent: float) -> None:
+    assert sent_bytes(op, 8.0, 4) == sent  # pyright: ignore[reportArgumentType] a parameter is a str
+
+
+def test_one_rank_alone_sends_nothing() -> None:
+    assert sent_bytes("all_reduce", 8.0, 1) == 0.0
+    assert beside_blocks(make_plan(dp=1), "backward", reduced=100.0) == ()
+
+
+def test_replicas_send_their_gradients_almost_twice() -> None:
+    plan = make_plan(dp=4)
+    number_bytes = carried(beside_blocks(plan, "backward", reduced=1.0)) / (2 * 3 / 4)
+
+    assert number_bytes in (2.0, 4.0)
+    assert carried(beside_blocks(plan, "backward", reduced=100.0)) == pytest.approx(100 * number_bytes * 2 * 3 / 4, rel=1e-12)
+
+
+def test_shards_are_gathered_and_gradients_scattered_once() -> None:
+    both = carried(beside_blocks(sharded(3), "backward", gathered=100.0, reduced=100.0))
+    gathered = carried(beside_blocks(sharded(3), "backward", gathered=100.0))
+    reduced = carried(beside_blocks(sharded(3), "backward", reduced=100.0))
+
+    assert both == pytest.approx(gathered + reduced, rel=1e-12)
+    assert gathered == pytest.approx(100 * 2.0 * 7 / 8, rel=1e-12)
+
+
+def test_copies_of_a_sharded_model_send_shards_besides() -> None:
+    whole, hybrid = (carried(beside_blocks(sharded(3, degree=degree), "backward", reduced=100.0)) for degree in (None, 4))
+    number_bytes = whole / (100 * 7 / 8)
+
+    assert hybrid == pytest.approx(100 * number_bytes * (3 / 4 + 2 * (1 / 2) / 4), rel=1e-12)
+
+
+def test_what_is_waited_for_takes_nothing() -> None:
+    plan = sharded(3)
+    waiting = replace(plan.strategy, data_parallel=replace(plan.strategy.data_parallel, overlap=False))
+
+    assert beside_blocks(replace(plan, strategy=waiting), "forward", gathered=100.0) == ()
