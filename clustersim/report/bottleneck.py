@@ -51,6 +51,7 @@ LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
         "pp": LossRule(name="pipeline communication", remedy="Sends that overlap computation, or fewer virtual stages,"),
         "dp": LossRule(name="data-parallel communication", remedy="Overlap with the backward pass, or more micro-batches per step,"),
         "ps": LossRule(name="parameter-server communication", remedy="More parameter servers"),
+        "offload": LossRule(name="the way to the host and the optimizer there", remedy="More samples per step, or ranks on more nodes,"),
         "bubble": LossRule(name="the pipeline bubble", remedy="More micro-batches per step, or virtual stages,"),
         "stall": LossRule(name="waiting for slower ranks or links", remedy="Repairing or leaving out the straggler"),
         "optimizer": LossRule(name="the optimizer", remedy="More samples per step, or sharding its state over dp (zero_stage: 1),"),

@@ -6,7 +6,7 @@ touch do touch, and nested ones do nest.
 
 References
 ----------
-.. [1] Google, *Trace Event Format*, complete (X), metadata (M) and flow (s, f) events.
+.. [1] Google, *Trace Event Format*, complete (X), metadata (M), flow (s, f) and counter (C) events.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from typing import Final
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
+from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 LARGEST_TRACE: Final = 200_000
 """Events up to which every pass is unfolded into its layers; Perfetto stays quick well beyond it, browsers do not."""
 
-_STREAMS: Final = (COMPUTE_STREAM, "tp", "cp", "ep", "recv_forward", "send_forward", "recv_backward", "send_backward", "dp", "ps")
+_PIPELINE: Final = ("recv_forward", "send_forward", "recv_backward", "send_backward")
+_OFFLOAD: Final = ("to_host", "from_host", "host_update", "from_nvme", "to_nvme")
+_STREAMS: Final = (COMPUTE_STREAM, "tp", "cp", "ep", *_PIPELINE, "dp", "ps", *_OFFLOAD)
 """Order of the threads of a process; other streams follow by name."""
 
 _BATCH: Final = 10_000
@@ -73,7 +76,7 @@ def trace_chunks(timeline: Timeline) -> Iterator[bytes]:
     }
     yield f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": ['.encode()
     between = "\n"
-    events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes))
+    events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes), _counters(timeline.memory))
     while batch := list(islice(events, _BATCH)):
         yield (between + ",\n".join(batch)).encode()
         between = ",\n"
@@ -153,6 +156,22 @@ def _flows(lanes: Sequence[_Lane]) -> Iterator[str]:
         arrow = f'"name": "transfer", "cat": {json.dumps(send.dimension)}, "id": {number}'
         yield f'{{"ph": "s", {arrow}, {send_lane.where}{_us(start_ns)}}}'
         yield f'{{"ph": "f", "bp": "e", {arrow}, {receive_lane.where}{_us(max(start_ns, to_ns(receive.start_s)))}}}'
+
+
+def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
+    """Yield what a rank of each class holds in memory, in bytes; a viewer keeps a value until the next."""
+    for curve in curves:
+        after: dict[int, int] = {to_ns(time_s): index for index, time_s in enumerate(curve.time_s)}
+        for time_ns, index in after.items():
+            sizes = {
+                "parameters": curve.parameters_bytes[index],
+                "optimizer": curve.optimizer_bytes[index],
+                "gradients": curve.gradients_bytes[index],
+                "buffers": curve.buffers_bytes[index],
+                "activations": curve.activations_bytes[index],
+            }
+            held = json.dumps({name: round(size) for name, size in sizes.items()})
+            yield f'{{"ph": "C", "name": "memory, bytes", "pid": {curve.rank_class + 1}, "ts": {_us(time_ns)}, "args": {held}}}'
 
 
 def _pairs(lanes: Sequence[_Lane]) -> Iterator[tuple[Span, _Lane, Span, _Lane]]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.report.metrics import JobReport, Metrics, StageMemory, TierUse
+from clustersim.report.steps import StepsReport
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -28,6 +29,7 @@ TIER_LABELS: Final = MappingProxyType(
         "leaf": "leaf to spine",
         "spine": "spine to core",
         "memory": "host memory",
+        "storage": "NVMe",
     }
 )
 
@@ -59,11 +61,12 @@ def gpus_text(metrics: Metrics) -> str:
 
 
 def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:
-    """Return (name, value) of the figures that people compare."""
+    """Return (name, value) of the figures that people compare; a sample that is one token is called a sample."""
+    unit = "samples" if metrics.tokens_per_s == metrics.samples_per_s else "tokens"
     return (
         ("step time", format_quantity(metrics.step_time_s, "s", 4)),
-        ("tokens/s", rate_text(metrics.tokens_per_s)),
-        ("tokens/s/GPU", rate_text(metrics.tokens_per_s_per_gpu)),
+        (f"{unit}/s", rate_text(metrics.tokens_per_s)),
+        (f"{unit}/s/GPU", rate_text(metrics.tokens_per_s_per_gpu)),
         ("MFU", percent_text(metrics.mfu)),
         ("HFU", percent_text(metrics.hfu)),
         ("TFLOP/s per GPU", f"{metrics.tflops_per_gpu:,.1f}"),
@@ -135,6 +138,50 @@ def neighbour_lines(metrics: Metrics) -> tuple[str, ...]:
     longer = metrics.step_time_s / metrics.step_time_alone_s - 1.0
     alone = f"without them the step takes {format_quantity(metrics.step_time_alone_s, 's', 4)}, with them {percent_text(longer)} longer"
     return (alone, *(_job_line(job) for job in metrics.jobs))
+
+
+def steps_lines(metrics: Metrics) -> tuple[str, ...]:
+    """Return how long steps took, who they waited for and how old gradients were: nothing where one step of like ranks was replayed."""
+    report = metrics.steps
+    if report is None:
+        return ()
+    return tuple(filter(None, (_times_line(report), _waited_line(report), _idle_line(report), _staleness_line(report))))
+
+
+def _times_line(report: StepsReport) -> str:
+    if report.confidence_interval_s is None:
+        return ""
+    low, high = (format_quantity(end, "s", 4) for end in report.confidence_interval_s)
+    mean, middle, tail = (format_quantity(value, "s", 4) for value in (report.mean_s, report.median_s, report.p95_s))
+    return f"{report.steps:,} steps: mean {mean} (95 % confidence {low} to {high}), median {middle}, 95th percentile {tail}"
+
+
+def _waited_line(report: StepsReport) -> str:
+    if not report.waited_for:
+        return ""
+    first, *others = report.waited_for
+    share = f", in {percent_text(first.steps_fraction)} of the steps" if report.steps > 1 else ""
+    line = f"the step waited for {first.name}: {format_quantity(first.waited_s, 's')} on average{share}"
+    return line + (f"; then for {others[0].name}: {format_quantity(others[0].waited_s, 's')}" if others else "")
+
+
+def _idle_line(report: StepsReport) -> str:
+    workers = sorted(report.workers, key=lambda worker: worker.idle_fraction)
+    if len(workers) == 1:
+        return ""
+    least, most = workers[0], workers[-1]
+    return f"idle: {percent_text(least.idle_fraction)} ({least.name}) to {percent_text(most.idle_fraction)} ({most.name}) of the time"
+
+
+def _staleness_line(report: StepsReport) -> str:
+    ages = report.staleness
+    dropped = sum(worker.dropped for worker in report.workers)
+    late = f"{dropped:,} gradients came too late and were dropped" if dropped else ""
+    if ages is None:
+        return late
+    line = f"staleness of gradients: mean {ages.mean:.2f} updates, 95 % at most {ages.p95}, largest {ages.maximum}"
+    line += f"; the fastest worker was at most {ages.max_lead} step{'' if ages.max_lead == 1 else 's'} ahead"
+    return f"{line}; {late}" if late else line
 
 
 def _job_line(job: JobReport) -> str:

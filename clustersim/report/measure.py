@@ -132,7 +132,7 @@ def _add_span(times: ClassTimes, span: Span) -> None:
 
 
 def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tuple[Breakdown, ByDimension]:
-    """Return what the step time went to, mean over ranks, and the communication that was hidden.
+    """Return what the step time went to, mean over ranks and steps, and the communication that was hidden.
 
     Parameters
     ----------
@@ -142,8 +142,8 @@ def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tupl
     by_class: dict[int, list[Span]] = {index: [] for index in range(len(timeline.rank_classes))}
     for span in timeline.spans:
         by_class[span.rank_class].append(span)
-    times = [class_times(spans, timeline.step_time_s, sends_block=sends_block) for spans in by_class.values()]
-    mean = _Mean.over(timeline.rank_classes)
+    times = [class_times(spans, timeline.duration_s, sends_block=sends_block) for spans in by_class.values()]
+    mean = _Mean.over(timeline.rank_classes, share=timeline.step_time_s / timeline.duration_s if timeline.duration_s > 0.0 else 1.0)
     idle = mean.of([each.idle for each in times])
     parts = Breakdown(
         compute=mean.of([each.compute for each in times]),
@@ -158,14 +158,14 @@ def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class _Mean:
-    """Mean over ranks of a figure given for each class."""
+    """Mean over ranks of a share of a figure given for each class."""
 
     weights: tuple[float, ...]
 
     @classmethod
-    def over(cls, classes: Sequence[RankClass]) -> _Mean:
+    def over(cls, classes: Sequence[RankClass], *, share: float) -> _Mean:
         total = sum(each.n_ranks for each in classes)
-        return cls(tuple(each.n_ranks / total for each in classes))
+        return cls(tuple(each.n_ranks / total * share for each in classes))
 
     def of(self, values: Sequence[float]) -> float:
         return fsum(weight * value for weight, value in zip(self.weights, values, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from clustersim.report.steps import StepsReport
 from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting
 
 
@@ -36,6 +37,7 @@ class ByDimension:
     ep: float = 0.0
     cp: float = 0.0
     ps: float = 0.0
+    offload: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,10 @@ class StageMemory:
     activations_bytes: float
     buffers_bytes: float
     peak_bytes: float
+    peak_at_s: float | None = None
+    """When it is reached first, counted from the start of the first step; None for a plan that was not replayed."""
+    peak_during: str | None = None
+    """What runs then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +152,8 @@ class Metrics:
     step_time_alone_s: float | None = None
     """Without other jobs and background; None where there are none."""
     jobs: tuple[JobReport, ...] = ()
+    steps: StepsReport | None = None
+    """Where several steps were replayed, or ranks are not alike; times above are means."""
     engine: EngineStats
     """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
     flags: tuple[Flag, ...]

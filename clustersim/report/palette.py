@@ -37,6 +37,7 @@ KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
         "recompute": RECOMPUTE,
         "optimizer": OPTIMIZER,
         "host": HOST,
+        "load": HOST,
         "exposed": EXPOSED,
         "hidden": HIDDEN,
         "idle": IDLE,
@@ -45,12 +46,12 @@ KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
 """Colour of a kind of span; ``exposed`` and ``hidden`` are the two faces of communication."""
 
 KIND_LETTERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"forward": "F", "backward": "B", "weight": "W", "recompute": "R", "optimizer": "O", "host": "H"}
+    {"forward": "F", "backward": "B", "weight": "W", "recompute": "R", "optimizer": "O", "host": "H", "load": "L"}
 )
 """Letter in a cell of that kind, which tells kinds apart where colour does not."""
 
 DIMENSION_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tp": "#882255", "cp": "#DDCC77", "ep": "#CC6677", "pp": "#332288", "dp": "#44AA99", "ps": "#999933"}
+    {"tp": "#882255", "cp": "#DDCC77", "ep": "#CC6677", "pp": "#332288", "dp": "#44AA99", "ps": "#999933", "offload": "#AA4499"}
 )
 """Colour of communication where a picture tells parallel dimensions apart; always drawn with the dimension's name."""
 

@@ -20,15 +20,16 @@ PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "pp": "exposed PP",
         "dp": "exposed DP",
         "ps": "exposed PS",
+        "offload": "exposed offload",
         "bubble": "pipeline bubble",
         "stall": "stall",
         "optimizer": "optimizer",
         "host": "host",
     }
 )
-"""Every part of the step time, in the order in which it is shown; the two-letter ones are exposed communication."""
+"""Every part of the step time, in the order in which it is shown; those of :data:`COMMUNICATION` are exposed communication."""
 
-COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp", "ps")
+COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp", "ps", "offload")
 
 IDLE_PARTS: Final = ("bubble", "stall")
 
@@ -124,4 +125,5 @@ def step_seconds(metrics: Metrics) -> dict[str, float]:
 
 def by_dimension(times: ByDimension) -> dict[str, float]:
     """Return seconds for each dimension, in the order of :data:`COMMUNICATION`."""
-    return {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps}
+    found = {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps, "offload": times.offload}
+    return {dimension: found[dimension] for dimension in COMMUNICATION}

@@ -88,7 +88,8 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console) -> N
     _print_memory(page, metrics)
     _print_links(page, metrics, timeline)
     _print_collectives(page, metrics)
-    _print_neighbours(page, metrics)
+    _print_lines(page, "Several steps, uneven ranks", facts.steps_lines(metrics))
+    _print_lines(page, "Others on the cluster", facts.neighbour_lines(metrics))
     page.heading("Bottleneck")
     page.paragraph(find_bottleneck(metrics).sentence)
     if metrics.flags:
@@ -177,10 +178,9 @@ def _print_collectives(page: _Page, metrics: Metrics) -> None:
         page.line(f"  {dimension:<{widths[0]}}  {operation:<{widths[1]}}  {size:>{widths[2]}}  {algorithm}")
 
 
-def _print_neighbours(page: _Page, metrics: Metrics) -> None:
-    lines = facts.neighbour_lines(metrics)
+def _print_lines(page: _Page, heading: str, lines: Sequence[str]) -> None:
     if lines:
-        page.heading("Others on the cluster")
+        page.heading(heading)
     for line in lines:
         page.paragraph(line, indent="    ")
 
@@ -218,8 +218,12 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         blocks.append("\n".join(f"- {_escaped(line)}" for line in facts.meeting_lines(metrics)))
     if facts.choice_rows(metrics):
         blocks += ["## Collectives", _table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
-    if facts.neighbour_lines(metrics):
-        blocks += ["## Others on the cluster", "\n".join(f"- {_escaped(line)}" for line in facts.neighbour_lines(metrics))]
+    for heading, lines in (
+        ("Several steps, uneven ranks", facts.steps_lines(metrics)),
+        ("Others on the cluster", facts.neighbour_lines(metrics)),
+    ):
+        if lines:
+            blocks += [f"## {heading}", "\n".join(f"- {_escaped(line)}" for line in lines)]
     if metrics.flags:
         flags = "\n".join(f"- `{flag.code}`: {_escaped(flag.message)}" for flag in metrics.flags)
         blocks += ["## Assumed, extrapolated or not calibrated", flags]

@@ -20,6 +20,17 @@ HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "breakdown.csv": ("part", "dimension", "in_step_time", "time_s", "share_fraction"),
         "memory.csv": ("stage", "category", "size_bytes", "capacity_fraction"),
+        "memory_over_time.csv": (
+            "rank_class",
+            "stage",
+            "time_s",
+            "parameters_bytes",
+            "gradients_bytes",
+            "optimizer_bytes",
+            "activations_bytes",
+            "buffers_bytes",
+            "total_bytes",
+        ),
         "links.csv": (
             "tier",
             "name",
@@ -36,12 +47,18 @@ HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
     }
 )
-"""Columns of each file. ``in_step_time`` is 0 for communication that is hidden behind computation, else 1."""
+"""Columns of each file. ``in_step_time`` is 0 for communication that is hidden behind computation, else 1. Memory goes in straight
+lines from one row of a rank class to the next; where it jumps, two rows have the same time."""
 
 
 def write_tables(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
-    """Write ``breakdown.csv``, ``memory.csv`` and ``links.csv`` into ``folder``, which must exist."""
-    rows = {"breakdown.csv": breakdown_rows(metrics), "memory.csv": memory_rows(metrics), "links.csv": link_use_rows(timeline)}
+    """Write a file for each entry of ``HEADERS`` into ``folder``, which must exist."""
+    rows = {
+        "breakdown.csv": breakdown_rows(metrics),
+        "memory.csv": memory_rows(metrics),
+        "memory_over_time.csv": memory_over_time_rows(timeline),
+        "links.csv": link_use_rows(timeline),
+    }
     for name, header in HEADERS.items():
         write_table(folder / name, header, rows[name])
 
@@ -75,6 +92,16 @@ def memory_rows(metrics: Metrics) -> list[Row]:
             ("peak", stage.peak_bytes),
         )
     ]
+
+
+def memory_over_time_rows(timeline: Timeline) -> list[Row]:
+    """Return a row for each moment at which the memory of a rank of some class changes its course."""
+    rows: list[Row] = []
+    for curve in timeline.memory:
+        rank_class = timeline.rank_classes[curve.rank_class]
+        sizes = (curve.parameters_bytes, curve.gradients_bytes, curve.optimizer_bytes, curve.activations_bytes, curve.buffers_bytes)
+        rows += [(rank_class.name, rank_class.stage, *row) for row in zip(curve.time_s, *sizes, curve.total_bytes, strict=True)]
+    return rows
 
 
 def link_use_rows(timeline: Timeline) -> list[Row]:

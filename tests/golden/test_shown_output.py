@@ -12,7 +12,7 @@ from clustersim.cli.app import main
 
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(r"^<!-- output: (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
+PAGES = [ROOT / "README.md", *(page for part in ("tutorial", "how-to") for page in sorted((ROOT / "docs" / part).glob("*.md")))]
 CASES = [(page, match["command"]) for page in PAGES for match in SHOWN.finditer(page.read_text(encoding="utf-8"))]
 
 

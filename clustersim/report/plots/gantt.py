@@ -16,7 +16,18 @@ from matplotlib.ticker import MaxNLocator
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.layout import IntArray, TimeScale, busy_intervals, joined, short_pass_s, split_by, time_scale, whole_step
+from clustersim.report.plots.layout import (
+    STEPS_DRAWN,
+    IntArray,
+    TimeScale,
+    busy_intervals,
+    joined,
+    opening,
+    short_pass_s,
+    split_by,
+    time_scale,
+    whole_step,
+)
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -105,8 +116,10 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     """Draw passes, optimizer and host of every rank class over the step, and communication in thin lanes below them.
 
     Where passes would be too narrow to tell apart, only the beginning and the end of the step are drawn, and the subtitle
-    says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion.
+    says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion. Of several steps the
+    first few are drawn.
     """
+    timeline = opening(timeline)
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
@@ -118,7 +131,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     add_boxes(ax, chart.boxes(idle)[0], palette.IDLE, hatched=True)
     cells = joined([span for span in timeline.spans if span.kind != "communication"])
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
-    _draw_time_axis(chart)
+    _draw_time_axis(chart, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
     caption(ax, _title(metrics), _subtitle(chart, metrics))
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
@@ -237,8 +250,8 @@ def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Ite
     return [kind for kind, found in stretches.items() if found]
 
 
-def _draw_time_axis(chart: _Chart) -> None:
-    """Label the axis with times of the step, on both sides of the break if there is one."""
+def _draw_time_axis(chart: _Chart, label: str) -> None:
+    """Label the axis with times, on both sides of the break if there is one."""
     ax, scale = chart.ax, chart.scale
     unit, factor = ("s", 1.0) if scale.step_s >= 2 else ("ms", 1e3)
     ticks: list[tuple[float, str]] = []
@@ -247,7 +260,7 @@ def _draw_time_axis(chart: _Chart) -> None:
         values = [value for value in nice.tick_values(start_s * factor, end_s * factor) if start_s <= value / factor <= end_s]
         ticks += [(scale.position(float(value) / factor), f"{value:g}") for value in values]
     ax.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
-    ax.set_xlabel(f"time in the step, {unit}", loc="right")
+    ax.set_xlabel(f"{label}, {unit}", loc="right")
     ax.spines["bottom"].set_visible(False)
     below = ax.get_ylim()[0]
     for start_s, end_s in scale.windows:
@@ -273,7 +286,8 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
         for place, dimension in enumerate(chart.lanes):
             at = (1.0, row + _LANES_TOP + height * (place + 0.4))
             chart.ax.annotate(
-                dimension.upper(),
+                # As wide as the margin: OFF for offload.
+                dimension.upper()[:3],
                 at,
                 xycoords=("axes fraction", "data"),
                 xytext=(4, 0),
@@ -293,7 +307,9 @@ def _title(metrics: Metrics) -> str:
 
 
 def _subtitle(chart: _Chart, metrics: Metrics) -> str:
-    parts = [f"one step of {format_quantity(metrics.step_time_s, 's')}"]
+    each = format_quantity(metrics.step_time_s, "s")
+    n_steps = 1 if metrics.steps is None else metrics.steps.steps
+    parts = [f"one step of {each}" if n_steps == 1 else f"the first {min(n_steps, STEPS_DRAWN)} of {n_steps} steps, {each} each on average"]
     if chart.scale.is_broken:
         first, last = (format_quantity(end - start, "s") for start, end in chart.scale.windows)
         parts.append(f"only its first {first} and last {last} are drawn")

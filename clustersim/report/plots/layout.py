@@ -25,6 +25,9 @@ READABLE_CELL_PX: Final = 17.0
 
 BREAK_PX: Final = 26.0
 
+STEPS_DRAWN: Final = 3
+"""Steps of a longer run that a picture shows: enough to see ranks drift apart, few enough to tell passes apart."""
+
 _TOUCHING_S: Final = 1e-9
 
 _LEAST_OMITTED_FRACTION: Final = 0.15
@@ -77,6 +80,15 @@ class TimeScale:
             rights.append(np.minimum(end_s[inside], to_s) + shift_s)
             which.append(inside)
         return np.concatenate(lefts), np.concatenate(rights), np.concatenate(which)
+
+
+def opening(timeline: Timeline) -> Timeline:
+    """Return what there is to draw of several steps: the first few, as one stretch of time; one step as it is."""
+    if timeline.steps is None:
+        return timeline
+    until_s = min(timeline.duration_s, STEPS_DRAWN * timeline.step_time_s)
+    spans = tuple(replace(span, end_s=min(span.end_s, until_s)) for span in timeline.spans if span.start_s < until_s)
+    return replace(timeline, spans=spans, step_time_s=until_s, steps=None)
 
 
 def whole_step(timeline: Timeline) -> TimeScale:

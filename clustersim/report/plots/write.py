@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 
 def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
-    """Write ``pipeline.png``, ``breakdown.png`` and ``memory.png`` into ``folder``, which must exist; equal runs give equal bytes."""
+    """Write pipeline, breakdown, memory by stage and memory over time into ``folder``, which must exist; equal runs give equal bytes."""
     # matplotlib takes most of a second to import, and a run without plots must not wait for it.
     from clustersim.report.plots.breakdown import step_breakdown
     from clustersim.report.plots.canvas import save, style
     from clustersim.report.plots.gantt import pipeline_gantt
     from clustersim.report.plots.memory import memory_by_stage
+    from clustersim.report.plots.memory_over_time import memory_over_time
 
     with style():
         save(pipeline_gantt(metrics, timeline), folder / "pipeline.png")
         save(step_breakdown(metrics, timeline), folder / "breakdown.png")
         save(memory_by_stage(metrics, timeline), folder / "memory.png")
+        save(memory_over_time(metrics, timeline), folder / "memory_over_time.png")
 
 
 def write_pictures(pictures: Iterable[Picture], folder: Path) -> None:

@@ -16,7 +16,7 @@ REFERENCE = reference_metrics(reference_timeline())
 
 def metrics_with(*, mfu: float = 0.5, hfu: float = 0.5, **seconds: float) -> Metrics:
     """Return metrics of a step that consists of the given parts and nothing else."""
-    dimensions = {name: seconds.pop(name) for name in list(seconds) if name in {"tp", "pp", "dp", "ep", "cp", "ps"}}
+    dimensions = {name: seconds.pop(name) for name in list(seconds) if name in {"tp", "pp", "dp", "ep", "cp", "ps", "offload"}}
     parts = {"compute": 0.0, "bubble": 0.0, "stall": 0.0, "optimizer": 0.0, "host": 0.0} | seconds
     breakdown = Breakdown(exposed_communication=ByDimension(**dimensions), **parts)
     return replace(REFERENCE, breakdown_s=breakdown, step_time_s=sum(parts.values()) + sum(dimensions.values()), mfu=mfu, hfu=hfu)

@@ -250,3 +250,31 @@ def test_a_compressed_trace_is_the_same_and_keeps_no_time_or_name(tmp_path: Path
     # Bytes 4 to 7 are the time, bit 3 of byte 3 says that a name follows (RFC 1952).
     assert packed[4:8] == b"\0\0\0\0"
     assert packed[3] & 0b1000 == 0
+
+
+def test_every_process_counts_its_memory(trace: Trace) -> None:
+    counts = trace.events("C")
+
+    for curve in TIMELINE.memory:
+        mine = [event for event in counts if event["pid"] == curve.rank_class + 1]
+        held = {round(event["ts"] * 1000): sum(event["args"].values()) for event in mine}
+        assert list(held) == sorted(held)
+        assert max(held.values()) == pytest.approx(curve.peak_bytes, abs=5)
+        assert held[to_ns(curve.peak_at_s)] == max(held.values())
+
+
+def test_a_counter_that_jumps_has_the_value_after_the_jump(tmp_path: Path) -> None:
+    (curve, *_) = TIMELINE.memory
+    jump = replace(
+        curve,
+        time_s=(0.0, 1.0, 1.0),
+        parameters_bytes=(1.0, 1.0, 1.0),
+        gradients_bytes=(2.0, 2.0, 5.0),
+        optimizer_bytes=(0.0, 0.0, 0.0),
+        activations_bytes=(0.0, 0.0, 0.0),
+        buffers_bytes=(0.0, 0.0, 0.0),
+    )
+
+    trace = written(replace(TIMELINE, memory=(jump,)), tmp_path / "trace.json")
+
+    assert [(event["ts"], event["args"]["gradients"]) for event in trace.events("C")] == [(0.0, 2), (1e6, 5)]

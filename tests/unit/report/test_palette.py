@@ -23,6 +23,7 @@ def test_the_promised_colours_are_used() -> None:
         "recompute": "#56B4E9",
         "optimizer": "#CC79A7",
         "host": "#767676",
+        "load": "#767676",
         "exposed": "#D55E00",
         "hidden": "#E69F00",
         "idle": "#E5E5E5",

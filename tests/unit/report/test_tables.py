@@ -48,8 +48,8 @@ def test_the_breakdown_reads_back_exactly(folder: Path) -> None:
 def test_parts_of_no_length_have_a_row_too(folder: Path) -> None:
     rows = rows_of(folder / "breakdown.csv")
 
-    # Five parts, and six dimensions of communication, exposed and hidden.
-    assert len(rows) == 5 + 2 * 6
+    # Five parts, and seven dimensions of communication, exposed and hidden.
+    assert len(rows) == 5 + 2 * 7
     assert next(row for row in rows if row["part"] == "stall")["time_s"] == "0.0"
 
 
@@ -65,6 +65,24 @@ def test_categories_of_memory_sum_to_the_peak(folder: Path) -> None:
     for stage in METRICS.memory.by_stage:
         sizes = {row["category"]: float(row["size_bytes"]) for row in rows if int(row["stage"]) == stage.stage}
         assert sizes.pop("peak") == stage.peak_bytes == sum(sizes.values())
+
+
+def test_memory_over_time_reads_back_exactly(folder: Path) -> None:
+    rows = rows_of(folder / "memory_over_time.csv")
+
+    for curve, rank_class in zip(TIMELINE.memory, TIMELINE.rank_classes, strict=True):
+        mine = [row for row in rows if row["rank_class"] == rank_class.name]
+        assert [float(row["time_s"]) for row in mine] == list(curve.time_s)
+        assert [float(row["activations_bytes"]) for row in mine] == list(curve.activations_bytes)
+        assert [float(row["total_bytes"]) for row in mine] == list(curve.total_bytes)
+        assert {int(row["stage"]) for row in mine} == {rank_class.stage}
+
+
+def test_parts_of_memory_sum_to_the_total_at_every_moment(folder: Path) -> None:
+    parts = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "buffers_bytes")
+
+    for row in rows_of(folder / "memory_over_time.csv"):
+        assert math.fsum(float(row[part]) for part in parts) == pytest.approx(float(row["total_bytes"]), rel=1e-12)
 
 
 def test_links_have_their_mean_utilisation(folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) ->
 
     write_plots(reference_metrics(timeline), timeline, tmp_path)
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["breakdown.png", "memory.png", "pipeline.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["breakdown.png", "memory.png", "memory_over_time.png", "pipeline.png"]
     for path in tmp_path.iterdir():
         header = png_chunks(path.read_bytes())[b"IHDR"]
         assert int.from_bytes(header[:4], "big") == WIDTH_PX

@@ -1,0 +1,241 @@
+"""What one rank of each class holds from moment to moment, against what there is."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.report import palette
+from clustersim.report.facts import gpus_text
+from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, FloatArray, Margins, caption, key, new_axes, size_px
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.metrics import Metrics
+    from clustersim.trace.memory import MemoryCurve
+    from clustersim.trace.timeline import Timeline
+
+MOST_ROWS: Final = 6
+"""Stages that are drawn; of more, so many from the first to the last."""
+LOW: Final = 0.45
+"""Where nobody comes higher than this share of what there is, the line of the capacity is left out, and the picture is of what is held."""
+ROW_PX: Final = 150
+LONE_ROW_PX: Final = 380
+STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")
+"""From below: what changes most stands highest."""
+
+_MARGINS: Final = Margins(left=120, right=132, top=92, bottom=88)
+_BETWEEN_PX: Final = 18
+_ABOVE_PX: Final = 26
+"""Free above the highest line, for the words at a peak."""
+_LETTER_PX: Final = 7.0
+_LABEL_PX: Final = 15.0
+_LABEL_POINTS: Final = 9.0
+_GIGABYTE: Final = 1e9
+
+
+def memory_over_time(metrics: Metrics, timeline: Timeline) -> Axes:
+    """Draw a row for each rank class, the memory of one rank stacked by what it holds, with its peak marked.
+
+    Returns
+    -------
+    Axes
+        Around all rows; those of the rows are the others of its figure.
+    """
+    curves = _shown(timeline)
+    row_px = LONE_ROW_PX if len(curves) < 2 else ROW_PX
+    body_px = max(len(curves), 1) * (row_px + _BETWEEN_PX) - _BETWEEN_PX
+    whole = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS)
+    whole.set_axis_off()
+    caption(whole, _title(metrics, timeline), _subtitle(timeline, len(curves)))
+    key(whole, [(name, palette.MEMORY_COLOURS[name]) for name in STACK], below_px=52)
+    capacity_bytes = metrics.memory.capacity_bytes
+    held_bytes = max([0.0, *(curve.peak_bytes for curve in curves)])
+    highest_bytes = held_bytes if held_bytes < LOW * capacity_bytes else max(capacity_bytes, held_bytes)
+    for row, curve in enumerate(curves):
+        ax = _row_axes(whole, row, row_px)
+        # Of several steps, which are alike in memory, the first.
+        ax.set_xlim(0, timeline.step_time_s or 1.0)
+        ax.set_ylim(0, (highest_bytes or _GIGABYTE) / _GIGABYTE * row_px / (row_px - _ABOVE_PX))
+        _draw_stack(ax, curve)
+        _draw_capacity(ax, capacity_bytes, first=row == 0)
+        _mark_peak(ax, curve, over=curve.peak_bytes > capacity_bytes)
+        _draw_scales(ax, first=row == 0, last=row == len(curves) - 1)
+        if len(curves) > 1:
+            _name(ax, f"stage {timeline.rank_classes[curve.rank_class].stage}")
+    return whole
+
+
+def _shown(timeline: Timeline) -> list[MemoryCurve]:
+    """Return the curves that are drawn: of the first rank class in each stage, or some of these from the first to the last."""
+    by_stage: dict[int, MemoryCurve] = {}
+    for curve in timeline.memory:
+        by_stage.setdefault(timeline.rank_classes[curve.rank_class].stage, curve)
+    curves = list(by_stage.values())
+    if len(curves) <= MOST_ROWS:
+        return curves
+    return [curves[round(place)] for place in np.linspace(0, len(curves) - 1, MOST_ROWS).tolist()]
+
+
+def _row_axes(whole: Axes, row: int, row_px: int) -> Axes:
+    figure = whole.figure
+    assert isinstance(figure, Figure)
+    height_px = figure.get_figheight() * DPI
+    bottom_px = height_px - _MARGINS.top - row * (row_px + _BETWEEN_PX) - row_px
+    width_px = WIDTH_PX - _MARGINS.left - _MARGINS.right
+    return figure.add_axes((_MARGINS.left / WIDTH_PX, bottom_px / height_px, width_px / WIDTH_PX, row_px / height_px))
+
+
+def _draw_stack(ax: Axes, curve: MemoryCurve) -> None:
+    time_s = np.array(curve.time_s, dtype=np.float64)
+    at_peak = int(np.argmax(np.array(curve.total_bytes)))
+    lower: FloatArray = np.zeros(len(time_s))
+    for name, sizes in _parts(curve).items():
+        upper = lower + np.array(sizes) / _GIGABYTE
+        ax.fill_between(time_s, lower, upper, color=palette.MEMORY_COLOURS[name], linewidth=0)
+        if sizes[at_peak] > 0:
+            _write_inside(ax, time_s, (lower, upper), f"{name} {sizes[at_peak] / _GIGABYTE:.3g}", palette.MEMORY_COLOURS[name])
+        lower = upper
+    ax.plot(time_s, lower, color=INK, linewidth=0.9)
+
+
+def _parts(curve: MemoryCurve) -> dict[str, tuple[float, ...]]:
+    found = {
+        "parameters": curve.parameters_bytes,
+        "optimizer": curve.optimizer_bytes,
+        "gradients": curve.gradients_bytes,
+        "buffers": curve.buffers_bytes,
+        "activations": curve.activations_bytes,
+    }
+    return {name: found[name] for name in STACK}
+
+
+def _write_inside(ax: Axes, time_s: FloatArray, band: tuple[FloatArray, FloatArray], text: str, colour: str) -> None:
+    """Write into an area what it is, and its height at the peak, where it is high enough for as long as the words are."""
+    width_px, height_px = size_px(ax)
+    (_, end_s), (_, top_gb) = ax.get_xlim(), ax.get_ylim()
+    lower, upper = band
+    needed_s = (len(text) + 1) * _LETTER_PX / width_px * end_s
+    needed_gb = _LABEL_PX / height_px * top_gb
+    grid_s = np.linspace(0.0, end_s, 400)
+    low, high = np.interp(grid_s, time_s, lower), np.interp(grid_s, time_s, upper)
+    start_s, until_s, floor_gb = _longest(grid_s, low, high, needed_gb)
+    if until_s - start_s < needed_s:
+        return
+    ax.text(
+        (start_s + until_s) / 2,
+        floor_gb,
+        text,
+        color=palette.text_colour(colour),
+        fontsize=_LABEL_POINTS,
+        ha="center",
+        va="center_baseline",
+        clip_on=True,
+    )
+
+
+def _longest(grid_s: FloatArray, low: FloatArray, high: FloatArray, needed_gb: float) -> tuple[float, float, float]:
+    """Return start and end of the longest time in which an area is so high and level enough, and the height of its words."""
+    best = (0.0, 0.0, 0.0)
+    start = 0
+    floor, ceiling = -np.inf, np.inf
+    for index in range(len(grid_s)):
+        floor, ceiling = max(floor, float(low[index])), min(ceiling, float(high[index]))
+        if ceiling - floor < needed_gb:
+            start, floor, ceiling = index, float(low[index]), float(high[index])
+            if ceiling - floor < needed_gb:
+                start, floor, ceiling = index + 1, -np.inf, np.inf
+                continue
+        if grid_s[index] - grid_s[start] > best[1] - best[0]:
+            best = (float(grid_s[start]), float(grid_s[index]), (floor + ceiling) / 2)
+    return best
+
+
+def _draw_capacity(ax: Axes, capacity_bytes: float, *, first: bool) -> None:
+    """Draw the line of what there is, where it is in the picture, and name it beside the first row."""
+    capacity_gb, top_gb = capacity_bytes / _GIGABYTE, ax.get_ylim()[1]
+    text = f"capacity\n{format_quantity(capacity_bytes, 'B')}"
+    if capacity_gb < top_gb:
+        ax.axhline(capacity_gb, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
+    else:
+        text += f",\n{capacity_gb / top_gb:.2g} times\nthis height"
+    ax.annotate(
+        text if first else "",
+        (1, min(capacity_gb, top_gb)),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center" if capacity_gb < top_gb else "top",
+        fontsize=_LABEL_POINTS,
+    )
+
+
+def _mark_peak(ax: Axes, curve: MemoryCurve, *, over: bool) -> None:
+    """Draw a ring at the peak, and say how high it is, and what runs then."""
+    peak_gb = curve.peak_bytes / _GIGABYTE
+    ax.plot([curve.peak_at_s], [peak_gb], marker="o", markersize=6, markerfacecolor="white", markeredgecolor=INK, zorder=5, clip_on=False)
+    during = f", {curve.peak_during}" if curve.peak_during else ""
+    left = curve.peak_at_s > 0.6 * ax.get_xlim()[1]
+    ax.annotate(
+        f"{format_quantity(curve.peak_bytes, 'B')} at {format_quantity(curve.peak_at_s, 's')}{during}",
+        (curve.peak_at_s, peak_gb),
+        xytext=(-7 if left else 7, 4),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="bottom",
+        fontsize=_LABEL_POINTS + 0.5,
+        fontweight="bold" if over else "normal",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
+        zorder=5,
+    )
+
+
+def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
+    end_s = ax.get_xlim()[1]
+    unit, factor = ("s", 1.0) if end_s >= 2 else ("ms", 1e3)
+    values = [float(value) for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, end_s * factor) if value >= 0]
+    shown = [value for value in values if value <= end_s * factor]
+    ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown] if last else [""] * len(shown))
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=4 if size_px(ax)[1] < LONE_ROW_PX else 8, steps=[1, 2, 5, 10]))
+    ax.tick_params(labelsize=9)
+    if last:
+        ax.set_xlabel(f"time in the step, {unit}", loc="right")
+    if first:
+        ax.annotate(
+            "GB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9
+        )
+
+
+def _name(ax: Axes, name: str) -> None:
+    at = (-(_MARGINS.left - 8) * 72 / DPI, 0)
+    ax.annotate(name, (0, 0.5), xytext=at, xycoords="axes fraction", textcoords="offset points", va="center", fontsize=10)
+
+
+def _title(metrics: Metrics, timeline: Timeline) -> str:
+    whole = f"{metrics.scenario}, {gpus_text(metrics)}"
+    if not timeline.memory:
+        return whole
+    fullest = max(timeline.memory, key=lambda curve: curve.peak_bytes)
+    who = f"stage {timeline.rank_classes[fullest.rank_class].stage}" if metrics.parallelism.pp > 1 else "a GPU"
+    peak, capacity = (format_quantity(size, "B") for size in (fullest.peak_bytes, metrics.memory.capacity_bytes))
+    size = f"at most {peak} of {capacity}" if metrics.memory.fits else f"{peak}, which is more than {capacity},"
+    during = f" in the {fullest.peak_during}" if fullest.peak_during else ""
+    return f"{whole}: {who} holds {size}{during}"
+
+
+def _subtitle(timeline: Timeline, n_shown: int) -> str:
+    stages = {rank_class.stage: None for rank_class in timeline.rank_classes}
+    parts = ["memory of one GPU in GB, by what it holds; numbers are those at the peak"]
+    if timeline.steps is not None:
+        parts.append("the first step")
+    if n_shown < len(stages):
+        parts.append(f"{n_shown} of {len(stages)} stages")
+    return "; ".join(parts)
