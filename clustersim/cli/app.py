@@ -95,7 +95,7 @@ def run(
 
 @app.command()
 def show(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models or examples.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,
     json: JsonOption = False,
 ) -> int:

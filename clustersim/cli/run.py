@@ -66,7 +66,8 @@ def _failures(result: Result) -> list[str]:
 def _print_dry_run(built: Built, options: RunOptions) -> None:
     resolved = resolved_scenario(built)
     digits = scenario_hash(resolved, options.seed)
-    node = built.cluster.node
+    # Where there are several kinds of nodes, the smallest domain is where groups first leave one.
+    node = min((node for node, _ in built.cluster.kinds), key=lambda each: each.scale_up.nodes_per_domain)
     spans = rank_layout(
         built.plan.strategy, node_size=node.n_accelerators, domain_size=node.n_accelerators * node.scale_up.nodes_per_domain
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import fsum
 from types import MappingProxyType
 from typing import Final
 
@@ -19,8 +20,11 @@ from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
 from clustersim.scenario.load import example_names, example_path
 from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
 from clustersim.scenario.plain import plain
+from clustersim.scenario.preset_sources import Setting
+from clustersim.scenario.preset_table import PRESETS
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
+from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import parameters_as_published, total_parameters
 
 Row = tuple[str, ...]
@@ -93,8 +97,12 @@ def _cluster_row(name: str) -> Row:
 
 def _model_row(name: str) -> Row:
     model = load_model(name).model
+    if isinstance(model, Layered):
+        sizes = format_quantity(model.n_parameters, "count"), f"{model.forward_flops / 1e9:,.4g} G", str(model.n_layers)
+        return (*sizes, "-", "-", "-", "-", "-", "-")
     return (
         format_quantity(parameters_as_published(model), "count"),
+        "-",
         str(model.n_layers),
         str(model.hidden_size),
         str(model.n_heads),
@@ -142,16 +150,67 @@ def _full_cluster(name: str) -> Data:
 
 def _full_model(name: str) -> Data:
     loaded: LoadedModel = load_model(name)
-    shape = plain(loaded.model)
+    model = loaded.model
+    shape = _layers(model) if isinstance(model, Layered) else plain(model)
     sources: list[Data] = [source.model_dump(mode="json", exclude_none=True) for source in loaded.spec.sources]
     flags: list[Data] = [{"code": code, "message": message} for code, message in loaded.flags]
-    counts: dict[str, Data] = {"parameters": total_parameters(loaded.model), "description": loaded.spec.description}
+    parameters = model.n_parameters if isinstance(model, Layered) else total_parameters(model)
+    counts: dict[str, Data] = {"parameters": parameters, "description": loaded.spec.description}
     return {**(shape if isinstance(shape, dict) else {}), **counts, "flags": flags, "sources": sources}
+
+
+def _layers(model: Layered) -> dict[str, Data]:
+    """Return a list of layers as what each of them does, gives and holds; names and views do nothing."""
+    rows: list[Data] = []
+    for layer, does in zip(model.layers, model.each_layer(), strict=True):
+        if does:
+            rows.append(
+                {
+                    "does": ", ".join(dict.fromkeys(operator.name for operator in does if operator.forward)),
+                    "output": " x ".join(map(str, layer.output)),
+                    "parameters": int(fsum(operator.parameters for operator in does)),
+                    "forward_flops": fsum(operator.forward_flops for operator in does),
+                }
+            )
+    sizes: dict[str, Data] = {"input": " x ".join(map(str, model.input)), "tokens_per_sample": model.tokens_per_sample}
+    return {"name": model.name, **sizes, "forward_flops": model.forward_flops, "layers": rows}
 
 
 def _full_example(name: str) -> Data:
     path = example_path(name)
     return {"name": name, "description": _headline(path.read_text(encoding="utf-8")), "scenario": read_document(path).data}
+
+
+def _preset_names() -> tuple[str, ...]:
+    return tuple(PRESETS)
+
+
+def _preset_row(name: str) -> Row:
+    return (PRESETS[name].title,)
+
+
+def _full_preset(name: str) -> Data:
+    preset = PRESETS[name]
+    settings: list[Data] = [_full_setting(setting) for setting in preset.settings]
+    return {
+        "name": name,
+        "title": preset.title,
+        "stands_for": preset.stands_for,
+        "settings": settings,
+        "not_simulated": list(preset.left_out),
+    }
+
+
+def _full_setting(setting: Setting) -> Data:
+    where: dict[str, Data] = {} if setting.where is None else {"where": {setting.where[0]: list(setting.where[1])}}
+    return {
+        "key": setting.key,
+        "value": setting.value,
+        "kind": "fixed" if setting.fixed else "default",
+        **where,
+        "reason": setting.reason,
+        "source": plain(setting.source),
+    }
 
 
 SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
@@ -172,11 +231,12 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         "models": Shelf(
             singular="model",
             names=model_names,
-            columns=(">parameters", ">layers", ">hidden", ">heads", ">kv heads", ">MLP", ">vocabulary", ">positions"),
+            columns=(">parameters", ">FLOPs a sample", ">layers", ">hidden", ">heads", ">kv heads", ">MLP", ">vocabulary", ">positions"),
             row=_model_row,
             full=_full_model,
         ),
         "examples": Shelf(singular="example", names=example_names, columns=("shows",), row=_example_row, full=_full_example),
+        "presets": Shelf(singular="preset", names=_preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
     }
 )
 """What can be shown. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""

@@ -15,9 +15,7 @@ AVAILABLE: Final[Mapping[str, tuple[Data, ...]]] = MappingProxyType(
         "strategy.cp": (1,),
         "strategy.ep": (1,),
         "strategy.schedule": ("naive", "gpipe", "1f1b", "interleaved_1f1b"),
-        "strategy.offload": ([],),
         "strategy.expert_load": ("balanced",),
-        "cluster.stragglers": ([],),
     }
 )
 """Values that this version takes, for every key of which it takes only some; nothing listed: the key must be left out."""

@@ -15,9 +15,9 @@ from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.hardware.communication import CollectiveOp, Servers
+from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.report.metrics import Flag
@@ -25,7 +25,7 @@ from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 from clustersim.scenario.schema import ClusterSpec, Part
 from clustersim.scenario.simulate import algorithm_flags, calibration_flags
-from clustersim.topology.build import build_cluster
+from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.units.quantity import parse_quantity
@@ -158,7 +158,7 @@ def collective_rows(cluster: Cluster, request: CollectiveRequest) -> tuple[tuple
         The cluster cannot run the algorithm, or there is only one rank.
     """
     members = group_members(cluster, request.ranks_per_node)
-    calibration = calibration_for(cluster.node.accelerator)
+    calibration = calibration_of([node for node, _ in cluster.kinds])
     library = Library(cluster=cluster, calibration=calibration.network)
     traffic = Traffic(library=library, network=SharedNetwork(library.bandwidth_bytes_per_s, labels=cluster.tier_index))
     servers = _servers(cluster, request)
@@ -275,8 +275,9 @@ def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *
     document = apply_overrides(plain_document({"cluster": described}, "--cluster"), changes)
     try:
         spec = validate_document(_Setting, document).cluster
-        node, fabric, n_nodes, _ = hardware_of(spec, document)
+        hardware = hardware_of(spec, document)
+        node = hardware.node
         servers = ServerHosts(n_hosts=n_dedicated, host=node.host, nic=node.nic, n_nics=node.n_nics) if n_dedicated else None
-        return build_cluster(node, n_nodes, fabric, changes=link_changes(spec), servers=servers)
+        return build_mixed_cluster(hardware.kinds, hardware.fabric, changes=link_changes(spec), servers=servers)
     except ScenarioError as error:
         raise blame(error if error.place else located(error, document), changes, document) from error

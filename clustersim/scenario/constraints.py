@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clustersim.hardware.models import Accelerator
     from clustersim.scenario.schema import StrategySpec, TrainingSpec
+    from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
 MAX_GPUS: Final = 1_000_000
@@ -94,7 +99,7 @@ def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
     return asked
 
 
-def check_stages(model: Transformer, strategy: StrategySpec) -> None:
+def check_stages(n_layers: int, strategy: StrategySpec) -> None:
     """Refuse stages or chunks that do not hold equally many layers, and chunks where the schedule has none."""
     interleaved = strategy.schedule == "interleaved_1f1b"
     chunks = strategy.virtual_stages
@@ -105,7 +110,7 @@ def check_stages(model: Transformer, strategy: StrategySpec) -> None:
         raise ScenarioError(
             f"interleaved_1f1b with {chunks} chunk per stage is 1f1b",
             field="strategy.schedule",
-            hint=f"use virtual_stages {_listed(_chunk_choices(model, strategy.pp))}, or schedule 1f1b",
+            hint=f"use virtual_stages {_listed(_chunk_choices(n_layers, strategy.pp))}, or schedule 1f1b",
         )
     if not interleaved and chunks > 1:
         raise ScenarioError(
@@ -113,15 +118,62 @@ def check_stages(model: Transformer, strategy: StrategySpec) -> None:
             field="strategy.virtual_stages",
             hint="use 1, or schedule interleaved_1f1b",
         )
-    if model.n_layers % (strategy.pp * chunks) == 0:
+    if n_layers % (strategy.pp * chunks) == 0:
         return
     parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
-    good = [degree for degree in _divisors(model.n_layers) if model.n_layers % (degree * chunks) == 0]
+    good = [degree for degree in _divisors(n_layers) if n_layers % (degree * chunks) == 0]
     if good:
         advice = f"use pp {_listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
     else:
         advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages"
-    raise ScenarioError(f"{model.n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
+    raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
+
+
+def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
+    """Refuse an output head that scores more tokens than a sequence has.
+
+    Raises
+    ------
+    ScenarioError
+        With the most that it can score.
+    """
+    if scored_tokens is not None and scored_tokens > seq_length:
+        message = f"{scored_tokens} tokens are scored of a sequence of {seq_length}"
+        raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
+
+
+def check_recomputation(n_layers: int, strategy: StrategySpec) -> None:
+    """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
+
+    Raises
+    ------
+    ScenarioError
+        At the value that does not fit.
+    """
+    details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
+    for key, given in details.items():
+        if given and strategy.recompute != "full":
+            message = f"a detail of full recomputation, and recompute is {strategy.recompute}"
+            raise ScenarioError(message, field=f"strategy.{key}", hint="leave it out, or write recompute: full")
+    most = n_layers // (strategy.pp * strategy.virtual_stages)
+    if strategy.recompute_layers is not None and strategy.recompute_layers > most:
+        message = f"{strategy.recompute_layers} layers of a model chunk that has {most}"
+        raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
+
+
+def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:
+    """Refuse a generation of fused attention that an accelerator does not run, or of which nothing is known on it.
+
+    Raises
+    ------
+    ScenarioError
+        At the first such accelerator.
+    """
+    for accelerator in accelerators:
+        known = calibration_for(accelerator).attention
+        if attention != "unfused" and attention not in known:
+            hint = f"use {', '.join(known)} or unfused"
+            raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
 def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
@@ -188,8 +240,8 @@ def _divides_heads(model: Transformer, tp: int) -> bool:
     return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
 
 
-def _chunk_choices(model: Transformer, pp: int) -> list[int]:
-    return [chunks for chunks in _divisors(model.n_layers // pp) if chunks > 1] if model.n_layers % pp == 0 else [2]
+def _chunk_choices(n_layers: int, pp: int) -> list[int]:
+    return [chunks for chunks in _divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
 
 
 def _divisors(number: int) -> list[int]:

@@ -51,6 +51,9 @@ def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel
     _check_pace(given)
     if given.single_process:
         _check_single_process(asked, n_nodes)
+    if asked.offload and (served or given.single_process):
+        what = "parameter servers keep all of it" if served else "one process keeps all of it on its first accelerator"
+        raise ScenarioError(f"nothing is left to offload: {what}", field="strategy.offload", hint="leave the key out")
     return DataParallel(
         mode=given.mode,
         algorithm=given.algorithm,
@@ -105,20 +108,16 @@ def _check_pace(given: DataParallelSpec) -> None:
 def _check_single_process(asked: StrategySpec, n_nodes: int) -> None:
     """Refuse what one process of PyTorch's DataParallel cannot do."""
     given = asked.data_parallel
-    degrees = {"tp": asked.tp, "pp": asked.pp, "cp": asked.cp, "zero_stage + 1": asked.zero_stage + 1}
     if n_nodes > 1:
         what = f"one process drives the accelerators of one node, and there are {n_nodes}"
         raise ScenarioError(what, field=f"{_KEY}.single_process", hint="use nodes: 1, or single_process: false")
     if given.algorithm != "auto":
         what = f"one process sends through its first accelerator, and the algorithm is {given.algorithm}"
         raise ScenarioError(what, field=f"{_KEY}.algorithm", hint="use auto, or single_process: false")
-    for name, degree in degrees.items():
-        if degree > 1:
-            key, value = ("zero_stage", asked.zero_stage) if name.startswith("zero") else (name, degree)
+    for key, value, whole in (("tp", asked.tp, 1), ("pp", asked.pp, 1), ("cp", asked.cp, 1), ("zero_stage", asked.zero_stage, 0)):
+        if value != whole:
             what = f"single_process keeps the whole model on every accelerator, and {key} is {value}"
-            raise ScenarioError(
-                what, field=f"strategy.{key}", hint=f"use {key}: {1 if key != 'zero_stage' else 0}, or single_process: false"
-            )
+            raise ScenarioError(what, field=f"strategy.{key}", hint=f"use {key}: {whole}, or single_process: false")
 
 
 def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHosts | None:

@@ -17,6 +17,7 @@ from clustersim.scenario.load import Scenario, example_names, example_path
 from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.overriding import apply_overrides
+from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.schema import JobSpec, ScenarioSpec
 from clustersim.strategy.plan import Plan
 
@@ -157,7 +158,7 @@ def _find(asked: str, scenario: Scenario, field: str) -> Path:
 def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tuple[Scenario, tuple[str, ...]]:
     """Return the scenario of a job, checked, and which parts of it are not used."""
     unused = tuple(key for key in UNUSED if document.data.get(key))
-    document = apply_overrides(document, ())
+    document = apply_preset(apply_overrides(document, ())).document
     if "cluster" not in unused:
         document = document.with_value(["cluster"], outer.document.data["cluster"])
     spec = validate_document(ScenarioSpec, document)
@@ -171,7 +172,7 @@ def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tup
             )
     inner = Scenario(name=outer.name, spec=spec, document=document, text="", folder=folder, overrides=())
     if "cluster" in unused:
-        meant, *_ = hardware_of(spec.cluster, document)
+        meant = hardware_of(spec.cluster, document).node
         if meant.accelerator.name != node.accelerator.name:
             message = f"this is a scenario for {meant.accelerator.name}, and the cluster that it shares has {node.accelerator.name}"
             raise ScenarioError(message, field="cluster", hint=f"name a scenario for {node.accelerator.name}, or a copy without cluster")

@@ -17,6 +17,7 @@ from clustersim.documents.text import Document, parse_document, plain_document, 
 from clustersim.errors import Place, ScenarioError
 from clustersim.scenario.availability import check_availability
 from clustersim.scenario.overriding import Override, apply_overrides, blame, parse_override
+from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.schema import NAME_PATTERN, ScenarioSpec
 from clustersim.scenario.yaml_text import yaml_text
 
@@ -35,16 +36,18 @@ class Scenario:
     name: str
     spec: ScenarioSpec
     document: Document
-    """With the overrides in it."""
+    """With the overrides and the values of its preset in it."""
     text: str
     """As it was given, without the overrides."""
     folder: Path
     """What paths inside the scenario are relative to."""
     overrides: tuple[Override, ...]
+    preset_overrides: tuple[Override, ...] = ()
+    """What a preset brought that ``--set`` named."""
 
     def located(self, error: ScenarioError) -> ScenarioError:
         """Return an error with the place of its field: a line of the file, or the ``--set`` that brought the value."""
-        return blame(error if error.place else located(error, self.document), self.overrides, self.document)
+        return blame(error if error.place else located(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
 
 
 def example_names() -> tuple[str, ...]:
@@ -84,11 +87,14 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
     changes = tuple(parse_override(text) for text in overrides)
     document, text, folder = _read(source)
     document = apply_overrides(document, changes)
+    blamed = changes
     try:
+        merged = apply_preset(document, changes)
+        document, blamed = merged.document, (*merged.brought, *changes)
         spec = validate_document(ScenarioSpec, document)
         check_availability(document)
     except ScenarioError as error:
-        raise blame(error, changes, document) from error
+        raise blame(error, blamed, document) from error
     return Scenario(
         name=spec.name or _name_from(document.name),
         spec=spec,
@@ -96,6 +102,7 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
         text=text,
         folder=folder,
         overrides=changes,
+        preset_overrides=merged.brought,
     )
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from clustersim.documents.merging import merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
-from clustersim.hardware.models import Fabric, Node
+from clustersim.hardware.models import Node
 from clustersim.hardware.overrides import fabric_from_mapping, node_from_mapping
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.hardware.schema import NodeChange
 from clustersim.report.metrics import Flag
+from clustersim.scenario.node_groups import Hardware, NodeGroupSpec, check_alike
 from clustersim.scenario.schema import ClusterSpec
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Cluster
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from clustersim.documents.text import Document
 
 
-def hardware_of(spec: ClusterSpec, document: Document) -> tuple[Node, Fabric, int, tuple[str, ...]]:
-    """Return the node with its overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
+def hardware_of(spec: ClusterSpec, document: Document) -> Hardware:
+    """Return the nodes with their overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
     given = document.data.get("cluster")
     changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
+    if isinstance(spec.nodes, list):
+        return _mixed(spec, spec.nodes, changes, document)
     if spec.name is not None:
         if spec.node is not None:
             raise ScenarioError("a cluster has a name or a node, not both", field="cluster.node", hint="delete one of the two")
@@ -37,18 +40,53 @@ def hardware_of(spec: ClusterSpec, document: Document) -> tuple[Node, Fabric, in
             fabric = fabric_from_mapping(fabric, fabric_change, document, ("cluster", "fabric"))
         given_keys = tuple(f"{profile.name}.fabric.{key}" for key in fabric_change) if isinstance(fabric_change, dict) else ()
         unseen = tuple(name for name in remembered_fields(replace(profile, node=node)) if name not in given_keys)
-        return node, fabric, spec.nodes or profile.n_nodes, unseen
+        return Hardware(kinds=((node, spec.nodes or profile.n_nodes),), fabric=fabric, unseen=unseen)
     if spec.node is None:
         raise ScenarioError("'node' is missing", field="cluster.node", hint="name a shipped node or cluster; see clustersim show nodes")
     if spec.nodes is None:
         raise ScenarioError("'nodes' is missing", field="cluster.nodes", hint="write how many nodes there are, such as 'nodes: 1'")
-    if isinstance(spec.node, str):
-        named(load_node, spec.node, document, ("cluster", "node"))
-        node = node_from_mapping(spec.node, changes, document, ("cluster",))
-    else:
-        inline = given.get("node") if isinstance(given, dict) else None
-        node = node_from_mapping(None, merged(inline if isinstance(inline, dict) else {}, changes), document, ("cluster", "node"))
-    return node, node.fabric, spec.nodes, remembered_fields(node)
+    node = _node(spec.node, given, changes, document, ("cluster",))
+    return Hardware(kinds=((node, spec.nodes),), fabric=node.fabric, unseen=remembered_fields(node))
+
+
+def _mixed(spec: ClusterSpec, groups: list[NodeGroupSpec], changes: dict[str, Data], document: Document) -> Hardware:
+    """Return the hardware of groups of nodes; the fabric starts from that of the first."""
+    for key in ("name", "node"):
+        if getattr(spec, key) is not None:
+            hint = "delete it, or write a number of nodes"
+            raise ScenarioError(f"{key} and groups of nodes both say what the cluster consists of", field=f"cluster.{key}", hint=hint)
+    fabric_change = changes.pop("fabric", None)
+    for key in changes:
+        hint = "write it into the groups that it is for"
+        raise ScenarioError(f"{key} stands beside groups of nodes", field=f"cluster.{key}", hint=hint)
+    nodes = [_of_group(group, index, document) for index, group in enumerate(groups)]
+    check_alike(nodes)
+    fabric = nodes[0].fabric
+    if isinstance(fabric_change, dict):
+        fabric = fabric_from_mapping(fabric, fabric_change, document, ("cluster", "fabric"))
+    unseen = dict.fromkeys(name for index, node in enumerate(nodes) for name in remembered_fields(node, fabric=index == 0))
+    kinds = tuple((node, group.count) for node, group in zip(nodes, groups, strict=True))
+    return Hardware(kinds=kinds, fabric=fabric, unseen=tuple(unseen))
+
+
+def _of_group(group: NodeGroupSpec, index: int, document: Document) -> Node:
+    path = ("cluster", "nodes", index)
+    if group.fabric is not None:
+        hint = "write it beside nodes, once for the whole cluster"
+        raise ScenarioError("a group of nodes has no fabric of its own", field=f"cluster.nodes.{index}.fabric", hint=hint)
+    cluster = document.data.get("cluster")
+    groups = cluster.get("nodes") if isinstance(cluster, dict) else None
+    given = groups[index] if isinstance(groups, list) else None
+    changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
+    return _node(group.node, given, changes, document, path)
+
+
+def _node(asked: str | NodeChange, given: Data, changes: dict[str, Data], document: Document, path: tuple[str | int, ...]) -> Node:
+    if isinstance(asked, str):
+        named(load_node, asked, document, (*path, "node"))
+        return node_from_mapping(asked, changes, document, path)
+    inline = given.get("node") if isinstance(given, dict) else None
+    return node_from_mapping(None, merged(inline if isinstance(inline, dict) else {}, changes), document, (*path, "node"))
 
 
 def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:

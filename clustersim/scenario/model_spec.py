@@ -1,4 +1,7 @@
-"""Find and read a model: a shipped name, a file, a Hugging Face configuration, or a mapping in the scenario itself."""
+"""Find and read a model: a shipped name, a file, a Hugging Face configuration, or a mapping in the scenario itself.
+
+A description with ``layers`` is a list of them; any other is a transformer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import choices_hint, did_you_mean, validate_document
+from clustersim.documents.check import choices_hint, did_you_mean, validate_document, validate_part
 from clustersim.documents.data import data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
@@ -15,7 +18,9 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.hf_config import config_fields, read_config
 from clustersim.scenario.model_families import FAMILIES, REFUSED
 from clustersim.scenario.model_fields import ModelSpec, agrees_with_published, build_model, is_gated, published_text, traits_assumed
+from clustersim.scenario.model_lists import LayeredSpec
 from clustersim.scenario.model_reading import DENSE_ONLY, Flags, Origin, Reading, own_fields, refuse_sparse, require
+from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import parameters_as_published
 from clustersim.workload.transformer import Transformer
 
@@ -28,10 +33,10 @@ _YAML: Final = (".yaml", ".yml")
 class LoadedModel:
     """A model, and what was assumed about it."""
 
-    model: Transformer
+    model: Transformer | Layered
     flags: Flags
     """Pairs of code and message."""
-    spec: ModelSpec
+    spec: ModelSpec | LayeredSpec
 
 
 def model_names() -> tuple[str, ...]:
@@ -105,6 +110,8 @@ def _nearby(path: Path) -> str:
 
 
 def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) -> LoadedModel:
+    if "layers" in data:
+        return _from_list(data, origin, default_name)
     refuse_sparse(data, origin)
     reading = own_fields(data, origin, tuple(ModelSpec.model_fields))
     kind = reading.fields.get("model_type")
@@ -118,6 +125,18 @@ def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) ->
     assumed = traits_assumed(fields)
     flags = (("model_assumed", f"no model_type is given: taken as Llama-like, with {', '.join(assumed)}"),) if assumed else ()
     return _finish(Reading(fields=fields, written=reading.written, flags=flags), origin, default_name)
+
+
+def _from_list(data: Mapping[str, Data], origin: Origin, default_name: str) -> LoadedModel:
+    try:
+        spec = validate_part(LayeredSpec, data, origin.document, origin.at)
+        model = spec.build(spec.name or default_name)
+    except ScenarioError as error:
+        raise error if error.place else origin.located(error, {}) from error
+    count, published = model.n_parameters, spec.published_parameters
+    if published in (None, count):
+        return LoadedModel(model=model, flags=(), spec=spec)
+    return LoadedModel(model=model, flags=(_miscounted(count, f"{published:,}"),), spec=spec)
 
 
 def _defaults(kind: Data, origin: Origin) -> Mapping[str, Data]:
@@ -155,6 +174,9 @@ def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
     if spec.parallel_residual:
         flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
     if not agrees_with_published(spec, model):
-        text = f"{parameters_as_published(model):,} parameters are counted, but {published_text(spec)} are published"
-        flags.append(("parameter_count", text))
+        flags.append(_miscounted(parameters_as_published(model), published_text(spec)))
     return tuple(flags)
+
+
+def _miscounted(count: int, published: str | None) -> tuple[str, str]:
+    return "parameter_count", f"{count:,} parameters are counted, but {published} are published"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
 
 from clustersim.engine.jobs import OtherJob
+from clustersim.engine.pace import Drawn
+from clustersim.engine.policies import Policy, Synchronous
 from clustersim.engine.simulate import Machine, replay
+from clustersim.engine.steps import replay_steps
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator
 from clustersim.kernels.model import KernelModel
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
@@ -18,10 +23,15 @@ from clustersim.program.program import Program
 from clustersim.report.metrics import JobReport
 from clustersim.scenario.constraints import MAX_PASSES
 from clustersim.scenario.jobs import Job
+from clustersim.scenario.unevenness import Uneven, division_of, jitter_of, paces_of, policy_of
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.single_process import root_and_others
 from clustersim.topology.cluster import Cluster
 from clustersim.trace.timeline import Timeline
+
+MAX_TASKS: Final = 2_000_000
+"""Tasks of all steps that a replay takes on: about a minute of computing."""
 
 ATTENTION_PRECISION: Final = {"fp8": "bf16"}
 """Fused attention stays in 16 bits when the matrix products run in fp8."""
@@ -50,19 +60,103 @@ class Replayed:
     jobs: tuple[JobReport, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """How a plan is replayed: how often, and what is unlike between its ranks."""
+
+    uneven: Uneven | None = None
+    """None where every rank is like every other."""
+    n_steps: int = 1
+    seed: int = 0
+    """Of what varies from step to step."""
+
+
 def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
-    """Return a cluster on which a plan computes in its own precision."""
+    """Return a cluster on which a plan computes in its own precision, all ranks alike."""
+    kernels = kernels_of(plan, cluster.node.accelerator, calibration)
+    return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
+
+
+def kernels_of(plan: Plan, accelerator: Accelerator, calibration: Calibration) -> KernelModel:
+    """Return how long the work of a plan takes on an accelerator."""
     precision = plan.training.precision
-    kernels = KernelModel(
-        accelerator=cluster.node.accelerator,
+    return KernelModel(
+        accelerator=accelerator,
         calibration=calibration,
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
     )
-    return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
 
 
-def replay_plan(plan: Plan, cluster: Cluster, calibration: Calibration, neighbours: Neighbours | None = None) -> Replayed:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A plan's program on its machine, and how it is to be run."""
+
+    program: Program
+    machine: Machine
+    jitter: Drawn | None
+    policy: Policy
+    n_steps: int
+
+    def replay(self, background: Sequence[Background] = (), others: Sequence[OtherJob] = ()) -> tuple[Timeline, tuple[str, ...]]:
+        """Return the timeline of the step, or of several, and the groups that lie unevenly."""
+        if self.n_steps == 1 and not self.machine.paces:
+            return replay(self.program, self.machine, background, others=others)
+        return replay_steps(
+            self.program,
+            self.machine,
+            n_steps=self.n_steps,
+            jitter=self.jitter,
+            policy=self.policy,
+            background=background,
+            others=others,
+        )
+
+
+def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
+    uneven = conditions.uneven
+    machine = machine_of(plan, cluster, calibration)
+    if uneven is None:
+        parts = root_and_others(plan.strategy.dp) if plan.strategy.data_parallel.single_process else None
+        program = lower(plan, parts)
+        _check_tasks(program, conditions.n_steps)
+        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps)
+    division = division_of(plan, uneven)
+    known: dict[str, KernelModel] = {}
+
+    def kernels(accelerator: Accelerator) -> KernelModel:
+        if accelerator.name not in known:
+            known[accelerator.name] = kernels_of(plan, accelerator, calibration_for(accelerator))
+        return known[accelerator.name]
+
+    program = lower(plan, division.parts)
+    _check_tasks(program, conditions.n_steps)
+    return _Prepared(
+        program=program,
+        machine=replace(machine, paces=paces_of(division, uneven, kernels)),
+        jitter=jitter_of(division, uneven, conditions.seed),
+        policy=policy_of(plan, division),
+        n_steps=conditions.n_steps,
+    )
+
+
+def _check_tasks(program: Program, n_steps: int) -> None:
+    """Refuse more steps than can be replayed; one of them always can."""
+    if n_steps > 1 and len(program.tasks) * n_steps > MAX_TASKS:
+        raise ScenarioError(
+            f"{n_steps:,} steps of {len(program.tasks):,} tasks are more than the {MAX_TASKS:,} tasks that are simulated",
+            field="steps",
+            hint=f"use at most {max(1, MAX_TASKS // len(program.tasks)):,}",
+        )
+
+
+def replay_plan(
+    plan: Plan,
+    cluster: Cluster,
+    calibration: Calibration,
+    neighbours: Neighbours | None = None,
+    conditions: Conditions | None = None,
+) -> Replayed:
     """Return the timeline of a plan, alone or beside others.
 
     Raises
@@ -70,12 +164,17 @@ def replay_plan(plan: Plan, cluster: Cluster, calibration: Calibration, neighbou
     ScenarioError
         When so much goes on beside one step that it would take too long to simulate.
     """
-    program, machine = lower(plan), machine_of(plan, cluster, calibration)
+    prepared = _prepared(plan, cluster, calibration, conditions or Conditions())
     if neighbours is None or not (neighbours.jobs or neighbours.background):
-        timeline, uneven = replay(program, machine)
+        timeline, uneven = prepared.replay()
         return Replayed(timeline=timeline, uneven=uneven)
-    program = on_nodes(program, neighbours.nodes, cluster)
-    alone_s = replay(program, machine)[0].step_time_s
+    prepared = replace(prepared, program=on_nodes(prepared.program, neighbours.nodes, cluster))
+    return _beside_others(prepared, cluster, calibration, neighbours)
+
+
+def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibration, neighbours: Neighbours) -> Replayed:
+    """Return the timeline of a plan on nodes of its own, while others use the rest of the cluster."""
+    alone_s = prepared.replay()[0].step_time_s
     _check_bursts(neighbours.background, alone_s)
     others: list[OtherJob] = []
     others_alone_s: list[float] = []
@@ -86,7 +185,7 @@ def replay_plan(plan: Plan, cluster: Cluster, calibration: Calibration, neighbou
         others_alone_s.append(replay(step, theirs)[0].step_time_s)
         _check_steps(len(step.tasks), alone_s / others_alone_s[-1], f"jobs.{index}")
     background = [load for loads in neighbours.background for load in loads]
-    timeline, uneven = replay(program, machine, background, others=others)
+    timeline, uneven = prepared.replay(background, others)
     return Replayed(
         timeline=timeline,
         uneven=uneven,

@@ -8,14 +8,15 @@ from typing import Final
 
 from clustersim import __version__
 from clustersim.documents.spots import Data
-from clustersim.hardware.models import Fabric, Node
-from clustersim.hardware.overrides import INLINE_NAME
+from clustersim.hardware.models import Node
 from clustersim.scenario.build import Built
 from clustersim.scenario.jobs import Job
 from clustersim.scenario.model_spec import LoadedModel
+from clustersim.scenario.resolved_hardware import resolved_hardware
 from clustersim.scenario.schema import ClusterSpec
-from clustersim.strategy.plan import DataParallel, Plan, Strategy
+from clustersim.strategy.plan import DataParallel, Offload, Plan, Strategy
 from clustersim.units.quantity import exact_quantity
+from clustersim.workload.layered import Layered
 
 HASH_DIGITS: Final = 8
 
@@ -30,7 +31,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "version": spec.version,
         "name": built.name,
         "model": _model(built.loaded, built.plan),
-        "cluster": _cluster(built.cluster.node, built.cluster.fabric, built.cluster.n_nodes) | _links(spec.cluster),
+        "cluster": resolved_hardware(built.cluster.kinds, built.cluster.fabric) | _unlike(spec.cluster),
         "training": _training(built.plan, built.cluster.node) | _tokens(built),
         "strategy": _strategy(built.plan.strategy, len(built.nodes)),
     }
@@ -77,86 +78,38 @@ def _model(loaded: LoadedModel, plan: Plan) -> dict[str, Data]:
     return {"name": plan.model.name, **spec}
 
 
-def _cluster(node: Node, fabric: Fabric, n_nodes: int) -> dict[str, Data]:
-    figures = _node(node)
-    wires = _fabric(fabric)
-    if node.name == INLINE_NAME:
-        return {"node": {**figures, "fabric": wires}, "nodes": n_nodes}
-    return {"node": node.name, "nodes": n_nodes, **figures, "fabric": wires}
-
-
-def _node(node: Node) -> dict[str, Data]:
-    nics: dict[str, Data] = {} if node.nic.name == INLINE_NAME else {"model": node.nic.name}
-    nics |= {
-        "count": node.n_nics,
-        "bandwidth": exact_quantity(node.nic.bandwidth_bytes_per_s, "B/s"),
-        "latency": exact_quantity(node.nic.latency_s, "s"),
-    }
-    scale_up: dict[str, Data] = {"kind": node.scale_up.kind, "nodes_per_domain": node.scale_up.nodes_per_domain}
-    # An accelerator without links of its own has no bandwidth to state.
-    if node.accelerator.scale_up_bandwidth_bytes_per_s > 0:
-        scale_up["bandwidth"] = exact_quantity(node.accelerator.scale_up_bandwidth_bytes_per_s, "B/s")
-    scale_up |= {
-        "latency": exact_quantity(node.scale_up.latency_s, "s"),
-        "in_network_reduction": node.scale_up.in_network_reduction,
-    }
-    figures: dict[str, Data] = {
-        "accelerator": node.accelerator.name,
-        "accelerators_per_node": node.n_accelerators,
-        "nics": nics,
-        "scale_up": scale_up,
-        "host": node.host.name,
-        "accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
-    }
-    if node.power_w is not None:
-        figures["power"] = exact_quantity(node.power_w, "W")
-    return figures
-
-
-def _fabric(fabric: Fabric) -> dict[str, Data]:
-    resolved: dict[str, Data] = {
-        "topology": fabric.topology,
-        "leaf": fabric.leaf.name,
-        "spine": fabric.spine.name,
-        "nodes_per_leaf": fabric.nodes_per_leaf,
-        "leaves_per_pod": fabric.leaves_per_pod,
-        "oversubscription": fabric.oversubscription,
-        "core_oversubscription": fabric.core_oversubscription,
-        "routing": fabric.routing,
-        "cable_latency": exact_quantity(fabric.cable_latency_s, "s"),
-        "in_network_reduction": fabric.in_network_reduction,
-    }
-    if fabric.routing == "ecmp":
-        resolved["seed"] = fabric.seed
-    if fabric.topology == "torus":
-        resolved["dimensions"] = list(fabric.dimensions)
-    if fabric.topology == "dragonfly":
-        resolved |= {"leaves_per_group": fabric.leaves_per_group, "global_links": fabric.global_links}
-    if fabric.link_bandwidth_bytes_per_s is not None:
-        resolved["link_bandwidth"] = exact_quantity(fabric.link_bandwidth_bytes_per_s, "B/s")
-    return resolved
-
-
-def _links(spec: ClusterSpec) -> dict[str, Data]:
+def _unlike(spec: ClusterSpec) -> dict[str, Data]:
+    """Return what is not as built, or not always the same; nothing where all is."""
     links: list[Data] = [link.model_dump(mode="json", exclude_defaults=True) for link in spec.links]
-    return {"links": links} if links else {}
+    slow: list[Data] = [each.model_dump(mode="json", exclude_none=True) for each in spec.stragglers]
+    jitter = None if spec.jitter is None else spec.jitter.model_dump(mode="json", exclude_none=True)
+    unlike: dict[str, Data] = {"links": links, "stragglers": slow, "jitter": jitter}
+    return {key: part for key, part in unlike.items() if part}
 
 
 def _training(plan: Plan, node: Node) -> dict[str, Data]:
     training = plan.training
     rate = training.loader_samples_per_s
     loader: dict[str, Data] = {} if rate is None else {"data_loader": {"rate": exact_quantity(rate * node.n_accelerators, "samples/s")}}
-    return loader | {
+    # A list of layers says itself how large a sample is, and what attention there is; a transformer has no images.
+    foreign = ("seq_length", "attention") if isinstance(plan.model, Layered) else ("channels_last",)
+    resolved: dict[str, Data] = loader | {
         "global_batch_size": training.global_batch_size,
         "micro_batch_size": training.micro_batch_size,
         "seq_length": training.seq_length,
         "precision": training.precision,
         "optimizer": training.optimizer,
+        "optimizer_kernels": training.optimizer_kernels,
         "attention": training.attention,
         "gradient_precision": training.gradient_precision,
         "fused_gradient_accumulation": training.fused_gradient_accumulation,
         "kernels": training.kernels,
+        "fused_loss": training.fused_loss,
+        **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
+        "loss_metrics": training.loss_metrics,
+        "channels_last": training.channels_last,
     }
+    return {key: value for key, value in resolved.items() if key not in foreign}
 
 
 def _tokens(built: Built) -> dict[str, Data]:
@@ -175,16 +128,26 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "virtual_stages": strategy.virtual_stages,
         "zero_stage": strategy.zero_stage,
         "recompute": strategy.recompute,
+        **({"recompute_layers": strategy.recompute_layers} if strategy.recompute_layers is not None else {}),
+        "recompute_stops_early": strategy.recompute_stops_early,
         "data_parallel": _data_parallel(strategy.data_parallel, n_nodes),
         "overlap_p2p": strategy.overlap_p2p,
         "overlap_tp": strategy.overlap_tp,
         "shard_degree": strategy.shard_degree or "auto",
+        "gather": strategy.gather,
         "prefetch": strategy.prefetch,
         "reshard_after_forward": strategy.reshard_after_forward,
-        "offload": [],
+        "keep_ends": strategy.keep_ends,
+        "offload": _offload(strategy.offload),
         "expert_load": "balanced",
         "placement": list(strategy.placement),
     }
+
+
+def _offload(offload: Offload) -> list[Data]:
+    places = {part: getattr(offload, part) for part in ("optimizer", "gradients", "parameters", "activations")}
+    away: list[Data] = [part for part, place in places.items() if place != "accelerator"]
+    return [*away, {"to": "nvme"}] if "nvme" in places.values() else away
 
 
 def _data_parallel(gradients: DataParallel, n_nodes: int) -> dict[str, Data]:

@@ -10,7 +10,7 @@ from clustersim.report.metrics import Metrics
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.checks import evaluate_checks, metric_values
 from clustersim.scenario.load import load_scenario
-from clustersim.scenario.replaying import Neighbours
+from clustersim.scenario.replaying import Conditions, Neighbours
 from clustersim.scenario.resolve import resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
 from clustersim.scenario.simulate import simulate
@@ -26,7 +26,7 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
     set
         Changes such as ``"strategy.tp=4"``, as on the command line.
     seed
-        Seed of everything random. In this version nothing is.
+        Seed of everything random: how computation varies from step to step.
 
     Returns
     -------
@@ -49,8 +49,11 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
 def run_built(built: Built, *, seed: int = 0) -> Result:
     """Simulate one training step of a scenario that has been built."""
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed)
     try:
-        metrics, spans = simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours)
+        metrics, spans = simulate(
+            built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions
+        )
     except ScenarioError as error:
         raise built.scenario.located(error) from error
     time_to_train_s = _time_to_train_s(built, metrics)

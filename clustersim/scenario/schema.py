@@ -13,9 +13,22 @@ from pydantic_core import PydanticCustomError
 
 from clustersim.documents.check import choices_hint
 from clustersim.hardware.schema import NodeChange
+from clustersim.scenario.jitter import JitterField
 from clustersim.scenario.load_amount import LoadAmount
+from clustersim.scenario.node_groups import NodeGroups
 from clustersim.scenario.number_list import Numbers
-from clustersim.strategy.plan import Assignment, Dimension, Optimizer, Precision, Priority, Recompute, WirePrecision
+from clustersim.scenario.stragglers import StragglerSpec
+from clustersim.strategy.plan import (
+    Assignment,
+    Dimension,
+    GatherUnit,
+    Optimizer,
+    OptimizerKernels,
+    Precision,
+    Priority,
+    Recompute,
+    WirePrecision,
+)
 from clustersim.units.fields import (
     Bytes,
     BytesPerSecond,
@@ -97,6 +110,10 @@ class TrainingSpec(Part):
     seq_length: PositiveInt | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
     precision: Precision | None = Field(default=None, description="Default: bf16 where the accelerator has it, else fp16, else fp32.")
     optimizer: Optimizer = "adam"
+    optimizer_kernels: OptimizerKernels | None = Field(
+        default=None,
+        description="Update in one kernel a pass, one an operation, or tensor by tensor; default: fused or foreach, as kernels.",
+    )
     attention: AttentionKind = Field(
         default="flash", description="FlashAttention, the best of the accelerator or of a generation; or scores that are written to memory."
     )
@@ -108,6 +125,16 @@ class TrainingSpec(Part):
         default=True, description="The weight-gradient product adds into the gradient buffer itself."
     )
     kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
+    scored_tokens: PositiveInt | None = Field(
+        default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
+    )
+    loss_metrics: NonNegativeInt = Field(
+        default=0, description="Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
+    )
+    fused_loss: StrictBool = Field(default=False, description="One kernel each way computes the cross entropy from the logits as they are.")
+    channels_last: StrictBool | None = Field(
+        default=None, description="Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits."
+    )
     data_loader: DataLoaderSpec | None = Field(default=None, description="Default: it never holds a step up.")
 
 
@@ -155,6 +182,12 @@ class StrategySpec(Part):
     virtual_stages: PositiveInt = Field(default=1, description="Model chunks per stage; at least 2 for interleaved_1f1b.")
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(_refuse_boolean)] = 0
     recompute: Recompute = "none"
+    recompute_layers: PositiveInt | None = Field(
+        default=None, description="Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
+    )
+    recompute_stops_early: StrictBool = Field(
+        default=False, description="Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
+    )
     data_parallel: DataParallelSpec = DataParallelSpec()
     overlap_p2p: StrictBool | None = Field(
         default=None, description="Sends and receives run beside computation; default: true for interleaved_1f1b."
@@ -163,9 +196,15 @@ class StrategySpec(Part):
         default=True, description="The backward collective of a column-split layer runs beside its weight gradient."
     )
     shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
+    gather: GatherUnit = Field(
+        default="layer", description="zero_stage 3: one gather call for each layer (flat units), or for each tensor."
+    )
     prefetch: NonNegativeInt = Field(default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for.")
     reshard_after_forward: StrictBool = Field(
         default=True, description="zero_stage 3: free parameters after the forward pass and gather them again; false keeps them."
+    )
+    keep_ends: StrictBool = Field(
+        default=False, description="zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit."
     )
     preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
@@ -214,9 +253,12 @@ class ClusterSpec(NodeChange):
 
     name: str | None = Field(default=None, description="A shipped cluster; see `clustersim show clusters`.")
     node: str | NodeChange | None = Field(default=None, description="A shipped node, or one described in full.")
-    nodes: PositiveInt | None = Field(default=None, description="Servers; a shipped cluster brings its own number.")
+    nodes: PositiveInt | NodeGroups | None = Field(
+        default=None, description="Servers; a shipped cluster brings its own number. Or groups: [{node: ..., count: ...}, ...]."
+    )
     links: list[LinkSpec] = Field(default=[], description="Links that are not as built.")
-    stragglers: list[dict[str, JsonValue]] = Field(default=[])
+    stragglers: list[StragglerSpec] = Field(default=[], description="Ranks that compute slower than they should.")
+    jitter: JitterField | None = Field(default=None, description="How much computation varies from step to step, such as '3 %'.")
 
 
 class JobSpec(Part):

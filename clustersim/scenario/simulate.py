@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import fsum
 
 import numpy as np
 
 from clustersim.collectives.protocols import MEASURED
 from clustersim.engine.collection import collection_paused
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
 from clustersim.report.measure import breakdown, busiest_links, tier_use
+from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
-from clustersim.scenario.replaying import Neighbours, replay_plan
+from clustersim.report.steps import StepsReport, in_whole_steps, steps_report
+from clustersim.scenario.replaying import Conditions, Neighbours, replay_plan
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.memory import stage_memory
+from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
+from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import Timeline
 
 SCHEMA_VERSION = 1
@@ -27,9 +32,15 @@ N_NAMED = 3
 
 
 def simulate(
-    plan: Plan, cluster: Cluster, *, name: str, flags: Sequence[Flag], neighbours: Neighbours | None = None
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    name: str,
+    flags: Sequence[Flag],
+    neighbours: Neighbours | None = None,
+    conditions: Conditions | None = None,
 ) -> tuple[Metrics, Timeline]:
-    """Return the metrics and the timeline of one training step.
+    """Return the metrics and the timeline of one training step, or of several.
 
     Parameters
     ----------
@@ -41,19 +52,25 @@ def simulate(
         What has been assumed so far; what the simulation assumes is added to it.
     neighbours
         What else there is on the cluster.
+    conditions
+        How often, and what is unlike between ranks; one step of like ranks when left out.
     """
-    calibration = calibration_for(cluster.node.accelerator)
+    calibration = calibration_of([node for node, _ in cluster.kinds])
     with collection_paused():
-        replayed = replay_plan(plan, cluster, calibration, neighbours)
-        timeline = replayed.timeline
+        replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
+        each_alone = plan.strategy.data_parallel.mode == "async"
+        timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
         parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*calibration_flags(calibration), *_model_flags(plan))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
     all_flags = [*flags, *assumed, *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
     step_s, n_ranks, strategy = timeline.step_time_s, plan.n_ranks, plan.strategy
-    peak_flops_per_s = cluster.node.accelerator.peak_flops_per_s[plan.training.precision] * n_ranks
-    model, hardware = model_flops(plan), hardware_flops(plan)
-    tokens_per_s = plan.training.global_batch_size * plan.training.seq_length / step_s
+    peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
+    # What comes too late for an update is no part of the batch.
+    used = 1.0 - strategy.data_parallel.backup_workers / len(timeline.rank_classes)
+    model, hardware = used * model_flops(plan), used * hardware_flops(plan)
+    samples_per_s = used * plan.training.global_batch_size / step_s
+    tokens_per_s = samples_per_s * plan.training.seq_length
     metrics = Metrics(
         schema_version=SCHEMA_VERSION,
         scenario=name,
@@ -61,7 +78,7 @@ def simulate(
         gpus=n_ranks,
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
         step_time_s=step_s,
-        samples_per_s=plan.training.global_batch_size / step_s,
+        samples_per_s=samples_per_s,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / n_ranks,
         model_flops_per_step=model,
@@ -72,27 +89,57 @@ def simulate(
         breakdown_s=parts,
         overlapped_communication_s=hidden,
         bubble_fraction=parts.bubble / step_s,
-        memory=memory_report(plan, cluster),
+        memory=memory_report(plan, cluster, timeline),
         links=tier_use(timeline, _links_per_tier(cluster)),
         busiest_links=busiest_links(timeline),
         collectives=timeline.collectives,
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
+        steps=_steps(plan, timeline),
         engine=timeline.engine,
         flags=tuple(all_flags),
     )
     return metrics, timeline
 
 
-def memory_report(plan: Plan, cluster: Cluster) -> Memory:
-    """Return the peak memory of every stage, and whether the largest fits."""
-    stages = tuple(_stage(plan, stage) for stage in range(plan.strategy.pp))
-    capacity_bytes = cluster.node.accelerator.memory_bytes
+def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | None) -> float:
+    """Return what all accelerators of the plan could do together."""
+    precision = plan.training.precision
+    if conditions is None or conditions.uneven is None:
+        return cluster.node.accelerator.peak_flops_per_s[precision] * plan.n_ranks
+    return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
+
+
+def _steps(plan: Plan, timeline: Timeline) -> StepsReport | None:
+    if timeline.steps is None:
+        return None
+    per_stage = plan.n_ranks / plan.strategy.pp
+    samples = [plan.training.global_batch_size * rank_class.n_ranks / per_stage for rank_class in timeline.rank_classes]
+    return steps_report(timeline.steps, timeline, samples)
+
+
+def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:
+    """Return the timeline with what a rank of each class holds over its time."""
+    return replace(timeline, memory=memory_curves(timeline, [holdings(plan, stage) for stage in range(plan.strategy.pp)]))
+
+
+def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None) -> Memory:
+    """Return the peak memory of every stage, and whether the largest fits.
+
+    Parameters
+    ----------
+    timeline
+        With memory over time, for the moment of each peak; of a plan that was not replayed it is not known.
+    """
+    classes = timeline.rank_classes if timeline else ()
+    curves = {classes[curve.rank_class].stage: curve for curve in reversed(timeline.memory if timeline else ())}
+    stages = tuple(_stage(plan, stage, curves.get(stage)) for stage in range(plan.strategy.pp))
+    capacity_bytes = min(node.accelerator.memory_bytes for node, _ in cluster.kinds)
     peak_bytes = max(stage.peak_bytes for stage in stages)
     return Memory(fits=peak_bytes <= capacity_bytes, capacity_bytes=capacity_bytes, peak_bytes=peak_bytes, by_stage=stages)
 
 
-def _stage(plan: Plan, stage: int) -> StageMemory:
+def _stage(plan: Plan, stage: int, curve: MemoryCurve | None) -> StageMemory:
     holds = stage_memory(plan, stage)
     return StageMemory(
         stage=stage,
@@ -102,6 +149,8 @@ def _stage(plan: Plan, stage: int) -> StageMemory:
         activations_bytes=holds.activations_bytes,
         buffers_bytes=holds.buffers_bytes,
         peak_bytes=holds.peak_bytes,
+        peak_at_s=curve.peak_at_s if curve else None,
+        peak_during=curve.peak_during if curve else None,
     )
 
 
@@ -124,9 +173,11 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     strategy = plan.strategy
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
-        flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products; casts and scaling factors cost nothing here"))
-    if (strategy.data_parallel.overlap and strategy.dp > 1) or (strategy.overlap_tp and strategy.tp > 1):
-        flags.append(Flag(code="no_interference", message="computation is not slowed by communication that runs beside it"))
+        flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
+    served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
+    if served or (strategy.overlap_tp and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
+        message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
+        flags.append(Flag(code="no_interference", message=message))
     return tuple(flags)
 
 

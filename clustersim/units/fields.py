@@ -45,6 +45,7 @@ Watts = Annotated[float, BeforeValidator(_reader("W")), PlainSerializer(_writer(
 UsdPerHour = Annotated[float, BeforeValidator(_reader("USD/h")), PlainSerializer(_writer("USD/h")), _schema("USD/h")]
 UsdPerKilowattHour = Annotated[float, BeforeValidator(_reader("USD/kWh")), PlainSerializer(_writer("USD/kWh")), _schema("USD/kWh")]
 SamplesPerSecond = Annotated[float, BeforeValidator(_reader("samples/s")), PlainSerializer(_writer("samples/s")), _schema("samples/s")]
+TokensPerSecond = Annotated[float, BeforeValidator(_reader("tokens/s")), PlainSerializer(_writer("tokens/s")), _schema("tokens/s")]
 Count = Annotated[
     float,
     BeforeValidator(_reader("count")),

@@ -88,6 +88,9 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             factors=dict.fromkeys(("samples/s", "sample/s", "images/s", "sequences/s"), 1.0),
             label="samples/s",
         ),
+        "tokens/s": _Unit(
+            what="a rate of tokens", example="4550 tokens/s", prefixes="Mk", factors={"tokens/s": 1.0, "token/s": 1.0}, label="tokens/s"
+        ),
         "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label=""),
     }
 )
@@ -108,7 +111,7 @@ def parse_quantity(text: object, unit: str) -> float:
     text
         Such as ``400 Gbit/s``. Only a ``count`` may be a bare number.
     unit
-        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``samples/s``, ``count``.
+        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``samples/s``, ``tokens/s``, ``count``.
 
     Raises
     ------

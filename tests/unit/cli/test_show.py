@@ -63,7 +63,7 @@ def test_an_example_is_shown_as_its_file(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples\n"),
+        (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples, presets\n"),
         (["nodse"], "error: cannot show 'nodse'; did you mean 'nodes'?\n"),
         (["nodes", "dgx-h10"], "error: unknown node 'dgx-h10'; did you mean 'dgx-h100'?\n"),
         (["models", "../models/llama3-8b"], None),
@@ -74,3 +74,23 @@ def test_what_is_not_there_is_an_input_error(cli: Cli, arguments: list[str], mes
 
     assert (outcome.code, outcome.out) == (2, "")
     assert message is None or outcome.err == message
+
+
+def test_a_list_of_layers_is_shown_layer_by_layer(cli: Cli) -> None:
+    document = json.loads(cli("show", "models", "resnet-50", "--json").out)
+
+    assert document["parameters"] == sum(layer["parameters"] for layer in document["layers"]) == 25557032
+    assert document["forward_flops"] == sum(layer["forward_flops"] for layer in document["layers"])
+    assert document["layers"][0] == {
+        "does": "convolution, batch_norm",
+        "output": "64 x 112 x 112",
+        "parameters": 9536,
+        "forward_flops": 2 * 118013952,
+    }
+
+
+def test_the_table_says_what_a_sample_of_a_list_of_layers_takes(cli: Cli) -> None:
+    lines = {line.split()[0]: line.split() for line in cli("show", "models").out.splitlines()}
+
+    assert lines["resnet-50"][1:5] == ["25.6M", "8.178", "G", "22"]
+    assert lines["llama3-8b"][2] == "-"

@@ -10,6 +10,8 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.model_spec import LoadedModel
+from clustersim.workload.transformer import Transformer
 
 MODEL: Mapping[str, Data] = {
     "model_type": "llama",
@@ -64,6 +66,12 @@ def small(**sections: Data) -> dict[str, Data]:
 def built(*overrides: str, **sections: Data) -> Built:
     """Return the small scenario, changed and built."""
     return build(load_scenario(small(**sections), overrides))
+
+
+def transformer_of(loaded: LoadedModel) -> Transformer:
+    """Return the model that was loaded, which is no list of layers."""
+    assert isinstance(loaded.model, Transformer)
+    return loaded.model
 
 
 def refusal(*overrides: str, **sections: Data) -> ScenarioError:

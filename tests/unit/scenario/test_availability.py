@@ -17,14 +17,8 @@ LATER = [
     ("strategy.schedule=zb_h1", "'zb_h1' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
     ("strategy.schedule=dualpipe", "'dualpipe' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
     ("strategy.schedule=mine.csv", "'mine.csv' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
-    ("strategy.offload=[optimizer]", "what is asked for is not available in this version", "use an empty list, or leave the key out"),
     ("strategy.expert_load=zipf", "'zipf' is not available in this version", "use 'balanced', or leave the key out"),
     ("strategy.placement=auto", "'auto' is not available in this version", "name the order, fastest-varying first: [tp, cp, ep, dp, pp]"),
-    (
-        "cluster.stragglers=[{ranks: 3, slowdown: 1.3}]",
-        "what is asked for is not available in this version",
-        "use an empty list, or leave the key out",
-    ),
 ]
 
 

@@ -71,6 +71,7 @@ def test_the_defaults_are_those_of_the_promise() -> None:
         seq_length=256,
         precision="bf16",
         optimizer="adam",
+        optimizer_kernels="fused",
         attention="flash",
         gradient_precision="fp32",
         fused_gradient_accumulation=True,

@@ -8,6 +8,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.constraints import check_size, check_tensor_parallelism
+from clustersim.strategy.shard import transformer
 from tests.unit.scenario.samples import MODEL, built, refusal
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
@@ -76,7 +77,7 @@ def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: in
         "model.head_dim=64",
         "model.intermediate_size=13440",
     ]
-    model = built(*shape, "strategy.tp=1").plan.model
+    model = transformer(built(*shape, "strategy.tp=1").plan)
     taken: list[int] = []
     offered = ""
     for degree in range(1, heads + 2):
@@ -90,7 +91,7 @@ def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: in
 
 
 def test_key_and_value_heads_may_be_repeated() -> None:
-    assert built("strategy.tp=8").plan.model.n_kv_heads == 4
+    assert transformer(built("strategy.tp=8").plan).n_kv_heads == 4
 
 
 def test_key_and_value_heads_that_cannot_be_repeated_evenly_are_refused() -> None:
@@ -204,4 +205,49 @@ def test_a_step_of_too_many_passes_is_refused() -> None:
 
 def test_the_small_scenario_itself_is_taken() -> None:
     assert built().plan.n_ranks == 16
-    assert built().plan.model.n_heads == MODEL["num_attention_heads"]
+    assert transformer(built().plan).n_heads == MODEL["num_attention_heads"]
+
+
+@pytest.mark.parametrize(
+    ("node", "attention", "known"),
+    [
+        ("dgx-a100-80g", "flash_3", "flash, flash_2, flash_1"),
+        ("dgx-h100", "flash_4", "flash, flash_3, flash_2, flash_1"),
+        ("dgx1-v100-32g", "flash_2", "flash, flash_1"),
+    ],
+)
+def test_attention_of_another_generation_of_accelerators_is_refused(node: str, attention: str, known: str) -> None:
+    message = full(f"cluster.node={node}", "training.precision=fp16", f"training.attention={attention}")
+
+    assert message.startswith(f"training.attention: nothing is known of {attention} on ")
+    assert message.endswith(f"; use {known} or unfused")
+
+
+def test_older_attention_and_none_at_all_are_taken() -> None:
+    for attention in ("flash", "flash_1", "flash_2", "unfused"):
+        assert built(f"training.attention={attention}").plan.training.attention == attention
+
+
+@pytest.mark.parametrize(("key", "value"), [("recompute_layers", "1"), ("recompute_stops_early", "true")])
+def test_details_of_full_recomputation_need_it(key: str, value: str) -> None:
+    message = full("strategy.recompute=selective", f"strategy.{key}={value}")
+
+    assert message.startswith(f"strategy.{key}: a detail of full recomputation, and recompute is selective")
+
+
+def test_no_more_layers_are_recomputed_than_a_chunk_has() -> None:
+    plan = built().plan
+    most = plan.model.n_layers // plan.strategy.pp
+
+    assert built("strategy.recompute=full", f"strategy.recompute_layers={most}").plan.strategy.recompute_layers == most
+    message = full("strategy.recompute=full", f"strategy.recompute_layers={most + 1}")
+    assert message == f"strategy.recompute_layers: {most + 1} layers of a model chunk that has {most}; use {most} or fewer"
+
+
+def test_no_more_tokens_are_scored_than_there_are() -> None:
+    plan = built("training.scored_tokens=20").plan
+
+    assert plan.training.scored_tokens == 20
+    most = plan.training.seq_length
+    message = full(f"training.scored_tokens={most + 1}")
+    assert message == f"training.scored_tokens: {most + 1} tokens are scored of a sequence of {most}; use {most} or fewer"

@@ -179,7 +179,7 @@ def test_a_pace_that_cannot_be_is_refused(keys: dict[str, Data], expected: tuple
     ],
 )
 def test_one_process_drives_whole_copies_on_one_node(overrides: list[str], field: str, message: str) -> None:
-    error = refusal("cluster.nodes=1", f"{KEY}.single_process=true", *overrides)
+    error = refusal("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", f"{KEY}.single_process=true", *overrides)
 
     assert (error.field, error.message) == (field, message)
 

@@ -14,6 +14,7 @@ from clustersim.scenario.model_families import FAMILIES
 from clustersim.scenario.model_reading import Origin
 from clustersim.scenario.model_spec import LoadedModel, load_model
 from clustersim.workload.parameters import total_parameters
+from tests.unit.scenario.samples import transformer_of
 
 # Two small configurations of each type, and how many parameters Hugging Face transformers 4.57.6 gives the model that it builds from
 # them: the class with the output head, shared tables counted once. One is as the library saves it, one has only the sizes.
@@ -85,7 +86,7 @@ def codes(loaded: LoadedModel) -> list[str]:
 def test_an_imported_model_has_the_parameters_that_the_library_gives_it(tmp_path: Path, case: dict[str, dict[str, Data]]) -> None:
     loaded = imported(tmp_path, case["config"])
 
-    assert total_parameters(loaded.model) == case["parameters"]
+    assert total_parameters(transformer_of(loaded)) == case["parameters"]
     assert "model_type_unknown" not in codes(loaded)
 
 
@@ -95,7 +96,7 @@ def test_a_type_with_code_of_its_own_has_its_published_parameters(tmp_path: Path
 
     loaded = imported(tmp_path, {"model_type": model_type, "hidden_size": 4096, "tie_word_embeddings": False, **sizes})
 
-    assert total_parameters(loaded.model) == parameters
+    assert total_parameters(transformer_of(loaded)) == parameters
 
 
 def test_every_known_type_is_counted_here() -> None:
@@ -107,7 +108,7 @@ def test_every_known_type_is_counted_here() -> None:
 def test_a_directory_means_the_config_in_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
 
-    assert load_model(f"hf:{tmp_path}").model.hidden_size == 64
+    assert transformer_of(load_model(f"hf:{tmp_path}")).hidden_size == 64
 
 
 def test_an_imported_model_is_named_after_the_repository_or_its_directory(tmp_path: Path) -> None:
@@ -125,8 +126,8 @@ def test_an_unknown_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> None:
     loaded = imported(tmp_path, {**LLAMA, "model_type": "brand_new", "attention_bias": True})
 
     assert codes(loaded) == ["model_type_unknown"]
-    assert loaded.model.gated_mlp
-    assert loaded.model.qkv_bias
+    assert transformer_of(loaded).gated_mlp
+    assert transformer_of(loaded).qkv_bias
 
 
 def test_a_file_without_a_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_file_without_a_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("rate", "on"), [(0.1, True), (0.0, False)])
 def test_dropout_is_on_where_a_rate_is_above_zero(tmp_path: Path, rate: float, on: bool) -> None:
-    assert imported(tmp_path, {**GPT2, "resid_pdrop": rate}).model.dropout is on
+    assert transformer_of(imported(tmp_path, {**GPT2, "resid_pdrop": rate})).dropout is on
 
 
 def test_a_window_is_flagged_unless_it_is_switched_off(tmp_path: Path) -> None:
@@ -156,15 +157,15 @@ def test_a_narrow_embedding_is_flagged(tmp_path: Path) -> None:
 def test_falcon_s_first_models_share_one_key_and_value_head(tmp_path: Path) -> None:
     falcon: dict[str, Data] = {**LLAMA, "model_type": "falcon", "num_kv_heads": 2}
 
-    assert imported(tmp_path, falcon).model.n_kv_heads == 1
-    assert imported(tmp_path, {**falcon, "multi_query": False}).model.n_kv_heads == 4
-    assert imported(tmp_path, {**falcon, "new_decoder_architecture": True}).model.n_kv_heads == 2
+    assert transformer_of(imported(tmp_path, falcon)).n_kv_heads == 1
+    assert transformer_of(imported(tmp_path, {**falcon, "multi_query": False})).n_kv_heads == 4
+    assert transformer_of(imported(tmp_path, {**falcon, "new_decoder_architecture": True})).n_kv_heads == 2
 
 
 def test_roberta_s_two_spare_rows_are_no_positions(tmp_path: Path) -> None:
     config: dict[str, Data] = {**LLAMA, "model_type": "roberta", "max_position_embeddings": 514}
 
-    model = imported(tmp_path, config).model
+    model = transformer_of(imported(tmp_path, config))
 
     assert (model.max_positions, model.unused_positions) == (512, 2)
 
@@ -173,7 +174,7 @@ def test_roberta_s_two_spare_rows_are_no_positions(tmp_path: Path) -> None:
 def test_bert_has_a_pooler_where_its_class_has_one(tmp_path: Path, architecture: str, pooler: bool) -> None:
     config: dict[str, Data] = {**LLAMA, "model_type": "bert", "max_position_embeddings": 16, "architectures": [architecture]}
 
-    assert imported(tmp_path, config).model.pooler is pooler
+    assert transformer_of(imported(tmp_path, config)).pooler is pooler
 
 
 def test_an_mpt_says_its_width_as_a_ratio(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_an_mpt_says_its_width_as_a_ratio(tmp_path: Path) -> None:
         "expansion_ratio": 3,
     }
 
-    assert imported(tmp_path, config).model.intermediate_size == 192
+    assert transformer_of(imported(tmp_path, config)).intermediate_size == 192
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size"])

@@ -8,6 +8,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_fields import ModelSpec, published_text
 from clustersim.scenario.model_spec import LoadedModel, load_model
+from tests.unit.scenario.samples import transformer_of
 
 SMALL: dict[str, Data] = {
     "model_type": "llama",
@@ -37,7 +38,7 @@ def test_heads_must_divide_the_hidden_size_unless_their_width_is_given() -> None
     error = refused(without(num_attention_heads=6))
 
     assert error.hint == "give head_dim, or use 1, 2, 4, 8, 16 or 32"
-    assert inline(without(num_attention_heads=6, head_dim=16)).model.n_heads == 6
+    assert transformer_of(inline(without(num_attention_heads=6, head_dim=16))).n_heads == 6
 
 
 @pytest.mark.parametrize("kv_heads", [3, 8])
@@ -46,7 +47,7 @@ def test_key_and_value_heads_must_divide_the_heads(kv_heads: int) -> None:
 
 
 def test_without_a_gate_the_mlp_is_four_times_as_wide_as_the_hidden_state() -> None:
-    assert inline(without("intermediate_size", gated_mlp=False)).model.intermediate_size == 256
+    assert transformer_of(inline(without("intermediate_size", gated_mlp=False))).intermediate_size == 256
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_without_a_gate_the_mlp_is_four_times_as_wide_as_the_hidden_state() -> N
 def test_torchtitan_s_rounding_gives_the_width_of_llama(dim: int, multiple_of: int, multiplier: float | None, width: int) -> None:
     sizes: dict[str, Data] = {"n_layers": 1, "dim": dim, "n_heads": 32, "vocab_size": 100, "multiple_of": multiple_of}
 
-    model = inline({"model_type": "llama", **sizes, "ffn_dim_multiplier": multiplier}).model
+    model = transformer_of(inline({"model_type": "llama", **sizes, "ffn_dim_multiplier": multiplier}))
 
     assert model.intermediate_size == width
 
@@ -94,4 +95,7 @@ def test_the_description_has_a_schema() -> None:
     ],
 )
 def test_a_published_count_is_shown_as_it_was_printed(count: dict[str, Data], text: str | None) -> None:
-    assert published_text(inline({**SMALL, **count}).spec) == text
+    spec = inline({**SMALL, **count}).spec
+
+    assert isinstance(spec, ModelSpec)
+    assert published_text(spec) == text

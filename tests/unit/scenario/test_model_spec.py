@@ -12,6 +12,7 @@ from clustersim.documents.text import Document, parse_document
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
 from clustersim.workload.transformer import Transformer
+from tests.unit.scenario.samples import transformer_of
 
 SMALL: dict[str, Data] = {
     "model_type": "llama",
@@ -127,7 +128,7 @@ def test_each_key_sets_its_trait(keys: dict[str, Data], field: str, value: Data)
 
 
 def test_a_field_of_its_own_goes_before_a_key_that_sets_several() -> None:
-    model = inline(without(attention_bias=True, qkv_bias=False)).model
+    model = transformer_of(inline(without(attention_bias=True, qkv_bias=False)))
 
     assert not model.qkv_bias
     assert model.linear_bias
@@ -241,14 +242,16 @@ def test_a_type_of_experts_is_told_apart_from_an_unknown_one() -> None:
 
 
 def test_a_model_type_brings_its_traits() -> None:
-    model = inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16)).model
+    model = transformer_of(inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16)))
 
     assert (model.position, model.normalization, model.tied_embeddings, model.qkv_bias) == ("learned", "layernorm", True, True)
     assert model.intermediate_size == 256
 
 
 def test_a_written_trait_goes_before_that_of_the_type() -> None:
-    assert not inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16, dropout=False)).model.dropout
+    loaded = inline(without("intermediate_size", model_type="gpt2", max_position_embeddings=16, dropout=False))
+
+    assert not transformer_of(loaded).dropout
 
 
 def test_what_is_assumed_without_a_type_is_flagged() -> None:
@@ -274,7 +277,7 @@ def test_nothing_is_assumed_where_everything_is_said() -> None:
 
 @pytest.mark.parametrize(("activation", "gated"), [("silu", True), ("SwiGLU", True), ("gelu", False), ("relu", False)])
 def test_an_activation_tells_whether_there_is_a_gate(activation: str, gated: bool) -> None:
-    assert inline(without("model_type", hidden_act=activation)).model.gated_mlp is gated
+    assert transformer_of(inline(without("model_type", hidden_act=activation))).gated_mlp is gated
 
 
 def test_a_shipped_model_is_found_by_its_name() -> None:
@@ -303,14 +306,14 @@ def test_a_file_is_found_beside_the_scenario(tmp_path: Path) -> None:
 
     loaded = load_model("tiny.yaml", document=document)
 
-    assert (loaded.model.name, loaded.model.hidden_size) == ("tiny", 64)
+    assert (loaded.model.name, transformer_of(loaded).hidden_size) == ("tiny", 64)
 
 
 def test_a_file_is_found_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SMALL), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
-    assert load_model("hf:config.json").model.hidden_size == 64
+    assert transformer_of(load_model("hf:config.json")).hidden_size == 64
 
 
 def test_a_file_may_name_its_model(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -52,6 +53,13 @@ def digits(source: dict[str, Data] | str, *overrides: str, seed: int = 0) -> str
     return scenario_hash(resolved_scenario(build(load_scenario(source, overrides))), seed)
 
 
+def part(document: Mapping[str, Data], key: str) -> dict[str, Data]:
+    """Return a part of a document that is a mapping itself."""
+    found = document[key]
+    assert isinstance(found, dict)
+    return found
+
+
 @pytest.mark.parametrize("source", [*SOURCES, *example_names()])
 def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: dict[str, Data] | str) -> None:
     first = build(load_scenario(source))
@@ -75,9 +83,7 @@ EVEN: dict[str, Data] = {"no_sync": True, "single_process": False, "gather_preci
 def test_every_default_is_written_out() -> None:
     resolved = resolved_scenario(built())
 
-    strategy, training = resolved["strategy"], resolved["training"]
-    assert isinstance(strategy, dict)
-    assert isinstance(training, dict)
+    strategy, training = part(resolved, "strategy"), part(resolved, "training")
     assert (strategy["dp"], strategy["schedule"], strategy["data_parallel"]) == (
         4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", **EVEN}
     )  # fmt: skip
@@ -85,10 +91,9 @@ def test_every_default_is_written_out() -> None:
 
 
 def test_parameter_servers_are_written_out() -> None:
-    resolved = resolved_scenario(built(strategy={"tp": 2, "data_parallel": {"algorithm": "parameter_server"}}))["strategy"]
+    resolved = resolved_scenario(built(strategy={"tp": 2, "data_parallel": {"algorithm": "parameter_server"}}))
 
-    assert isinstance(resolved, dict)
-    assert resolved["data_parallel"] == {
+    assert part(resolved, "strategy")["data_parallel"] == {
         **EVEN, "mode": "sync", "algorithm": "parameter_server", "overlap": True, "bucket": "25 MB", "servers": 2,
         "placement": "colocated", "assignment": "key_ranges", "priority": "layers", "reduce_in_node": True,
     }  # fmt: skip
@@ -101,21 +106,19 @@ def test_workers_at_their_own_pace_and_sharding_are_written_out() -> None:
         training={"global_batch_size": 32, "data_loader": {"rate": "2 ksamples/s"}}, strategy={"zero_stage": 1, "shard_degree": 4}
     )
 
-    strategies = [resolved_scenario(made)["strategy"] for made in (slack, spare, loaded)]
-    training = resolved_scenario(loaded)["training"]
-    assert all(isinstance(part, dict) for part in (*strategies, training))
-    assert [part["data_parallel"].get("staleness") for part in strategies] == [2, None, None]
-    assert [part["data_parallel"].get("backup_workers") for part in strategies] == [None, 1, None]
-    assert [part["data_parallel"].get("first_bucket") for part in strategies] == [None, "1048.576 kB", None]
-    assert [part["shard_degree"] for part in strategies] == ["auto", "auto", 4]
-    assert training["data_loader"] == {"rate": "2 ksamples/s"}
+    strategies = [part(resolved_scenario(made), "strategy") for made in (slack, spare, loaded)]
+    gradients = [part(strategy, "data_parallel") for strategy in strategies]
+    assert [each.get("staleness") for each in gradients] == [2, None, None]
+    assert [each.get("backup_workers") for each in gradients] == [None, 1, None]
+    assert [each.get("first_bucket") for each in gradients] == [None, "1.048576 MB", None]
+    assert [strategy["shard_degree"] for strategy in strategies] == ["auto", "auto", 4]
+    assert part(resolved_scenario(loaded), "training")["data_loader"] == {"rate": "2 ksamples/s"}
 
 
 def test_quantities_are_text_with_units() -> None:
-    cluster = resolved_scenario(built("cluster.nics={bandwidth: 200 Gbit/s, latency: 1300 ns}"))["cluster"]
+    resolved = resolved_scenario(built("cluster.nics={bandwidth: 200 Gbit/s, latency: 1300 ns}"))
 
-    assert isinstance(cluster, dict)
-    assert cluster["nics"] == {"model": "cx6-hdr", "count": 8, "bandwidth": "25 GB/s", "latency": "1.3 us"}
+    assert part(resolved, "cluster")["nics"] == {"model": "cx6-hdr", "count": 8, "bandwidth": "25 GB/s", "latency": "1.3 us"}
 
 
 def test_the_hash_is_eight_hexadecimal_digits() -> None:

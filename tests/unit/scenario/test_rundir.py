@@ -19,7 +19,8 @@ from clustersim.scenario.rundir import results_document, write_run_directory
 from tests.unit.scenario.samples import TEXT, small
 
 FILES = [
-    "breakdown.csv", "links.csv", "manifest.json", "memory.csv", "plots/breakdown.png", "plots/memory.png", "plots/pipeline.png",
+    "breakdown.csv", "links.csv", "manifest.json", "memory.csv", "memory_over_time.csv",
+    "plots/breakdown.png", "plots/memory.png", "plots/memory_over_time.png", "plots/pipeline.png",
     "resolved.yaml", "results.json", "scenario.yaml", "summary.md", "trace.json.gz",
 ]  # fmt: skip
 

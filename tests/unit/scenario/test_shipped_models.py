@@ -6,8 +6,17 @@ from decimal import Decimal
 
 import pytest
 
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.model_spec import load_model, model_names
+from clustersim.workload.kinds.call import Call
+from clustersim.workload.kinds.joining import Auxiliary
+from clustersim.workload.layered import Layered
+from clustersim.workload.operators import Operator
 from clustersim.workload.parameters import parameters_as_published
+from clustersim.workload.transformer import Transformer
+from tests.unit.workload.kinds.factories import NUMERICS
 
 # Counts once more, apart from the files: from the makers' papers and model cards, so that a slip in a file cannot agree with itself.
 EXACT = {
@@ -43,6 +52,16 @@ EXACT = {
     "qwen3-8b": 8_190_735_360,
     "smollm3-3b": 3_075_098_624,
 }
+LISTS = {
+    "alexnet": (61_100_840, 0.714),
+    "gnmt": (160_671_297, None),
+    "inception-v3": (27_161_264, 5.713),
+    "resnet-101": (44_549_160, 7.801),
+    "resnet-152": (60_192_808, 11.514),
+    "resnet-50": (25_557_032, 4.089),
+    "vgg-16": (138_357_544, 15.47),
+}
+"""Lists of layers: parameters and, in 1e9, multiply-adds of one image; torchvision's table of weights (GFLOPS there)."""
 BILLIONS = {
     "gpt-1.7b": "1.7",
     "gpt-145b": "145.6",
@@ -63,14 +82,92 @@ TRAINED_WITH_DROPOUT = ("bert-", "gpt-1", "gpt-2", "gpt-3", "gpt-5", "gpt-7", "g
 
 
 def test_every_shipped_model_is_checked_here() -> None:
-    assert sorted({**EXACT, **BILLIONS}) == list(model_names())
+    assert sorted({**EXACT, **BILLIONS, **LISTS}) == list(model_names())
+
+
+@pytest.mark.parametrize(("name", "parameters"), [(name, count) for name, (count, _) in LISTS.items()])
+def test_a_list_of_layers_has_exactly_its_published_parameters(name: str, parameters: int) -> None:
+    model = listed(name)
+
+    assert model.n_parameters == parameters == model.published_parameters
+
+
+@pytest.mark.parametrize(("name", "billions"), [(name, macs) for name, (_, macs) in LISTS.items() if macs])
+def test_an_image_takes_its_published_multiply_adds(name: str, billions: float) -> None:
+    # torchvision counts inference, in which Inception's classifier aside is left out.
+    aside = sum(operator.forward_flops for operator in aside_of(name))
+
+    assert round((listed(name).forward_flops - aside) / 2e9, 3) == billions
+
+
+def test_inception_without_its_classifier_aside_has_the_parameters_of_inference() -> None:
+    aside = sum(operator.parameters for operator in aside_of("inception-v3"))
+
+    assert listed("inception-v3").n_parameters - aside == 23_834_568
+
+
+# The tables of the studies were counted by hand. Their ResNets are of the first version, whose stages halve the image one convolution
+# earlier: three convolutions of 25,690,112 multiply-adds each have a quarter of the places there. (Their AlexNet is another one.)
+STRIDE = 3 * 3 * 25_690_112
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "more"),
+    [
+        ("vgg-16", "vgg16", 0),
+        ("inception-v3", "inception-v3", 0),
+        ("resnet-50", "resnet-50", STRIDE),
+        ("resnet-101", "resnet-101", STRIDE),
+        ("resnet-152", "resnet-152", STRIDE),
+    ],
+)
+def test_a_list_of_layers_agrees_with_the_table_of_the_studies(name: str, table: str, more: int) -> None:
+    rows = read_document(data_path("scenarios") / "studies" / "models" / f"{table}.yaml").data["layers"]
+    assert isinstance(rows, dict)
+    counted = [row for row in rows.values() if isinstance(row, list)]
+    parameters = sum(row[0] for row in counted if isinstance(row[0], int))
+    multiply_adds = sum(row[1] for row in counted if isinstance(row[1], int))
+    main, aside = listed(name), aside_of(name)
+
+    assert parameters == main.n_parameters - sum(operator.parameters for operator in aside)
+    assert multiply_adds + more == (main.forward_flops - sum(operator.forward_flops for operator in aside)) / 2
+
+
+def test_gnmt_is_the_tensors_of_nvidia_s_training() -> None:
+    """The matrices of the encoder, the attention and the decoder, as NVIDIA's tests of its optimizers list them."""
+    lstm_1024, lstm_2048 = 4096 * 2048 + 2 * 4096, 4096 * 3072 + 2 * 4096
+    encoder = 2 * lstm_1024 + lstm_2048 + 2 * lstm_1024
+    attention = 2 * 1024 * 1024 + 1024 + 1 + 1024
+    decoder = lstm_1024 + attention + 3 * lstm_2048
+
+    assert listed("gnmt").n_parameters == 32320 * 1024 + encoder + decoder + 32320 * 1024 + 32320
+
+
+def listed(name: str) -> Layered:
+    """Return a shipped list of layers."""
+    model = load_model(name).model
+    assert isinstance(model, Layered)
+    return model
+
+
+def aside_of(name: str) -> list[Operator]:
+    """Return what a shipped list of layers does for one sample in classifiers aside."""
+    call = Call(samples=1, numerics=NUMERICS)
+    return [operator for layer in listed(name).layers if isinstance(layer, Auxiliary) for operator in layer.operators(call)]
+
+
+def transformer(name: str) -> Transformer:
+    """Return a shipped transformer."""
+    model = load_model(name).model
+    assert isinstance(model, Transformer)
+    return model
 
 
 @pytest.mark.parametrize(("name", "parameters"), EXACT.items())
 def test_a_model_has_exactly_its_published_parameters(name: str, parameters: int) -> None:
     loaded = load_model(name)
 
-    assert parameters_as_published(loaded.model) == parameters
+    assert parameters_as_published(transformer(name)) == parameters
     assert loaded.model.published_parameters == parameters
 
 
@@ -78,9 +175,10 @@ def test_a_model_has_exactly_its_published_parameters(name: str, parameters: int
 def test_a_model_has_its_published_parameters_to_the_printed_digits(name: str, billions: str) -> None:
     loaded = load_model(name)
 
-    count = Decimal(parameters_as_published(loaded.model)) / 10**9
+    count = Decimal(parameters_as_published(transformer(name))) / 10**9
 
     assert count.quantize(Decimal(billions)) == Decimal(billions)
+    assert isinstance(loaded.spec, ModelSpec)
     assert loaded.spec.published_parameters_rounded == f"{billions}B"
 
 
@@ -103,16 +201,18 @@ def test_nothing_is_assumed_about_a_shipped_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_a_shipped_model_says_its_context_and_is_named_after_its_file(name: str) -> None:
-    model = load_model(name).model
-
-    assert model.name == name
-    assert model.max_positions >= 512
+def test_a_shipped_model_is_named_after_its_file(name: str) -> None:
+    assert load_model(name).model.name == name
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", [*EXACT, *BILLIONS])
+def test_a_shipped_transformer_says_its_context(name: str) -> None:
+    assert transformer(name).max_positions >= 512
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BILLIONS])
 def test_dropout_is_on_in_models_that_were_trained_with_it(name: str) -> None:
-    assert load_model(name).model.dropout == name.startswith(TRAINED_WITH_DROPOUT)
+    assert transformer(name).dropout == name.startswith(TRAINED_WITH_DROPOUT)
 
 
 def test_windows_and_parallel_blocks_are_flagged() -> None:

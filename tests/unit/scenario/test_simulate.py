@@ -124,7 +124,7 @@ def test_equal_runs_are_equal_but_for_their_wall_time(plan: Plan) -> None:
 def test_every_tier_that_the_cluster_has_is_reported_and_none_is_overbooked() -> None:
     metrics = metrics_of(PLAN)
 
-    assert [use.tier for use in metrics.links] == ["nvlink", "pcie", "socket", "nic", "leaf", "memory"]
+    assert [use.tier for use in metrics.links] == ["nvlink", "pcie", "socket", "nic", "leaf", "memory", "storage"]
     for use in metrics.links:
         assert 0.0 <= use.mean_utilisation <= use.peak_utilisation <= 1.0
 
@@ -142,9 +142,9 @@ def test_the_links_of_a_node_carry_what_the_collectives_move() -> None:
 
     carried = {use.tier: use.bytes for use in metrics.links}["nvlink"]
 
-    # Each of 8 ranks sends 2 (n - 1) / n S over its way up, and as much comes down; of 128 bytes 8 are a flag.
-    assert {(choice.algorithm, choice.protocol) for choice in metrics.collectives} == {("ring", "ll128")}
-    assert carried == pytest.approx(8 * 2 * (2 * 7 / 8 * gradients_bytes) * 128 / 120, rel=1e-9)
+    # Each of 8 ranks sends 2 (n - 1) / n S over its way up, and as much comes down.
+    assert {(choice.algorithm, choice.protocol) for choice in metrics.collectives} == {("ring", "simple")}
+    assert carried == pytest.approx(8 * 2 * (2 * 7 / 8 * gradients_bytes), rel=1e-9)
 
 
 def test_sends_that_overlap_do_not_count_as_exposed() -> None:
@@ -227,13 +227,14 @@ def test_fp8_says_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("changes", "flagged"),
     [
-        ({"dp": 8}, True),
-        ({"dp": 8, "overlap": False}, False),
+        ({"dp": 8}, False),
         ({"tp": 8}, True),
         ({"tp": 8, "overlap_tp": False}, False),
+        ({"pp": 8, "overlap_p2p": True}, True),
+        ({"pp": 8}, False),
     ],
 )
-def test_communication_beside_computation_says_that_nobody_is_slowed(changes: dict[str, object], flagged: bool) -> None:
+def test_communication_that_slows_nobody_is_named(changes: dict[str, object], flagged: bool) -> None:
     assert ("no_interference" in codes(metrics_of(make_plan(**changes)))) is flagged
 
 
@@ -286,8 +287,8 @@ def test_fp8_is_faster_than_bf16() -> None:
     wide = replace(LLAMA, hidden_size=4096, head_dim=512, intermediate_size=14336)
 
     assert (
-        metrics_of(make_plan(wide, dp=8, precision="fp8"), "dgx-h100").step_time_s
-        < metrics_of(make_plan(wide, dp=8), "dgx-h100").step_time_s
+        metrics_of(make_plan(wide, dp=8, micro_batch_size=16, global_batch_size=128, precision="fp8"), "dgx-h100").step_time_s
+        < metrics_of(make_plan(wide, dp=8, micro_batch_size=16, global_batch_size=128), "dgx-h100").step_time_s
     )
 
 

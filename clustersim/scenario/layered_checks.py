@@ -1,0 +1,48 @@
+"""What a model that is a list of layers can be trained with: data parallelism of every kind, and nothing that divides a layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clustersim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from clustersim.scenario.schema import ScenarioSpec, StrategySpec, TrainingSpec
+    from clustersim.workload.layered import Layered
+
+_REPLICAS_ONLY = "a list of layers is trained by replicas alone: dp, with any zero_stage, or parameter servers"
+
+
+def check_layered(spec: ScenarioSpec, model: Layered) -> None:
+    """Refuse what only a transformer has.
+
+    Raises
+    ------
+    ScenarioError
+        At the first such value.
+    """
+    _check_strategy(spec.strategy, model)
+    _check_training(spec.training, model)
+
+
+def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
+    for name, degree in (("tp", strategy.tp), ("pp", strategy.pp), ("cp", strategy.cp), ("ep", strategy.ep)):
+        if degree > 1:
+            raise ScenarioError(
+                f"{degree} parts of {model.name}, which is not a transformer", field=f"strategy.{name}", hint=_REPLICAS_ONLY
+            )
+    if strategy.sequence_parallel:
+        raise ScenarioError(f"{model.name} is not a transformer", field="strategy.sequence_parallel", hint="leave it out, or false")
+    if strategy.recompute == "selective":
+        message = f"selective recomputation drops attention scores, and {model.name} is not a transformer"
+        raise ScenarioError(message, field="strategy.recompute", hint="use none or full")
+
+
+def _check_training(training: TrainingSpec, model: Layered) -> None:
+    if training.seq_length is not None:
+        message = f"the layers of {model.name} say how large a sample is"
+        hint = f"leave it out: a sample counts as tokens_per_sample = {model.tokens_per_sample} of the model"
+        raise ScenarioError(message, field="training.seq_length", hint=hint)
+    if "attention" in training.model_fields_set:
+        message = f"the layers of {model.name} say what attention there is"
+        raise ScenarioError(message, field="training.attention", hint="leave it out")

@@ -1,0 +1,78 @@
+"""Groups of nodes of one kind each, as ``cluster.nodes`` lists them, and the hardware that they amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Fabric, Node
+from clustersim.hardware.schema import NodeChange
+from clustersim.units.fields import PositiveInt
+
+
+class NodeGroupSpec(NodeChange):
+    """So many nodes of one kind: a shipped one, with any of its parts changed in place, or one described in full."""
+
+    node: str | NodeChange = Field(description="A shipped node, or one described in full.")
+    count: PositiveInt = Field(description="How many there are of it.")
+
+
+def _check_some(groups: list[NodeGroupSpec]) -> list[NodeGroupSpec]:
+    if not groups:
+        message = {"message": "no node is named", "hint": "write such as [{node: dgx-h100, count: 4}, {node: dgx-a100-80g, count: 4}]"}
+        raise PydanticCustomError("groups", "{message}", message)
+    return groups
+
+
+NodeGroups = Annotated[list[NodeGroupSpec], AfterValidator(_check_some)]
+"""A field that holds groups of nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a cluster consists of, before it is wired."""
+
+    kinds: tuple[tuple[Node, int], ...]
+    """Each kind of node and how many there are; nodes and ranks count in this order."""
+    fabric: Fabric
+    unseen: tuple[str, ...]
+    """Figures that nobody has seen in a source."""
+
+    @property
+    def node(self) -> Node:
+        """The node, or that of the first kind."""
+        return self.kinds[0][0]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What stands at each place, in order."""
+        return tuple(node for node, count in self.kinds for _ in range(count))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return sum(count for _, count in self.kinds)
+
+
+def check_alike(nodes: Sequence[Node]) -> None:
+    """Refuse kinds of nodes among which the ranks of a plan cannot be laid evenly.
+
+    Raises
+    ------
+    ScenarioError
+        Naming two kinds that have different numbers of accelerators.
+    """
+    first = nodes[0]
+    for index, node in enumerate(nodes):
+        if node.n_accelerators != first.n_accelerators:
+            both = f"{node.name} has {node.n_accelerators} accelerators, and {first.name} has {first.n_accelerators}"
+            raise ScenarioError(
+                both,
+                field=f"cluster.nodes.{index}.accelerators_per_node",
+                hint=f"nodes of one cluster have equally many: choose another kind, or write accelerators_per_node: {first.n_accelerators}",
+            )

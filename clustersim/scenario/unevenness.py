@@ -1,0 +1,127 @@
+"""What makes ranks of a plan unlike each other, into which parts its replicas fall, and how these keep together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clustersim.engine.pace import Drawn, Exponential, Lognormal, Pace
+from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous, Synchronous
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator, Node
+from clustersim.kernels.model import KernelModel
+from clustersim.scenario.jitter import Jitter
+from clustersim.strategy.division import Division, Part, divided
+from clustersim.strategy.mesh import Mesh, place
+from clustersim.strategy.parameter_server import served_updates
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.single_process import root_and_others
+
+KernelsOf = Callable[[Accelerator], KernelModel]
+"""Gives the kernel model of an accelerator, the same one each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uneven:
+    """What is unlike between the ranks of a plan."""
+
+    slowdowns: Mapping[int, float]
+    """By rank of the plan; ranks that are not named compute as they should."""
+    nodes: tuple[Node, ...]
+    """Of the plan, in the order of its ranks."""
+    jitter: Jitter | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """True where every rank is like every other, at all times."""
+        return not self.slowdowns and self.jitter is None and len({node.accelerator.name for node in self.nodes}) == 1
+
+
+def division_of(plan: Plan, uneven: Uneven) -> Division:
+    """Return the classes of the ranks of a plan.
+
+    Replicas whose ranks are alike, stage by stage, are one part. Each is a part of its own where computation varies from
+    step to step. With parameter servers what pushes and pulls by itself is never divided: the replicas of a node, where
+    these add up their gradients first. Workers that go at their own pace are a part each.
+    """
+    mesh = place(plan.strategy)
+    gradients = plan.strategy.data_parallel
+    if gradients.single_process:
+        return divided(mesh, root_and_others(plan.strategy.dp))
+    units = _units(plan, mesh, len(uneven.nodes))
+    if own_pace(plan) or uneven.jitter is not None:
+        return divided(mesh, units)
+    if uneven.is_even:
+        return divided(mesh)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for unit in units:
+        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1).tolist()) for stage in range(plan.strategy.pp))
+        alike.setdefault(signature, []).extend(unit)
+    return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
+
+
+def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple[Pace, ...]:
+    """Return how fast each class computes: as its slowest rank, for which the others wait in every layer."""
+    return tuple(
+        _pace(uneven, division.ranks(stage, part).tolist(), kernels_of) for stage in division.stages for part in range(division.n_parts)
+    )
+
+
+def jitter_of(division: Division, uneven: Uneven, seed: int) -> Drawn | None:
+    """Return what makes computation longer or shorter from step to step: a draw for each rank, of which a class has the largest."""
+    if uneven.jitter is None:
+        return None
+    n_coupled = [int(division.ranks(stage, part).size) for stage in division.stages for part in range(division.n_parts)]
+    distribution = Exponential() if uneven.jitter.distribution == "exponential" else Lognormal(sigma=uneven.jitter.sigma)
+    return Drawn(distribution, n_coupled, seed=seed)
+
+
+def policy_of(plan: Plan, division: Division) -> Policy:
+    """Return how workers keep together."""
+    gradients = plan.strategy.data_parallel
+    if gradients.backup_workers:
+        assert gradients.service is not None  # checked where the scenario is built
+        update = served_updates(plan, division, gradients.service)
+        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=update)
+    match gradients.mode:
+        case "sync":
+            return Synchronous()
+        case "async":
+            return Asynchronous()
+        case "ssp":
+            return StaleSynchronous(staleness=gradients.staleness)
+
+
+def own_pace(plan: Plan) -> bool:
+    """Return whether workers need not wait for all others in every step."""
+    gradients = plan.strategy.data_parallel
+    return gradients.mode != "sync" or gradients.backup_workers > 0
+
+
+def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
+    """Return replicas that cannot be told apart by whom they talk to: single ones, or with parameter servers those of a node."""
+    service = plan.strategy.data_parallel.service
+    if service is None or not service.reduce_in_node:
+        return tuple((replica,) for replica in range(plan.strategy.dp))
+    per_node = plan.n_ranks // n_nodes
+    first_node = mesh.ranks.min(axis=(0, 2, 3)) // per_node
+    return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))
+
+
+def _signature(uneven: Uneven, ranks: Sequence[int]) -> tuple[str, float]:
+    slowest = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
+    return _slowest_accelerator(uneven, ranks).name, slowest
+
+
+def _pace(uneven: Uneven, ranks: Sequence[int], kernels_of: KernelsOf) -> Pace:
+    accelerator = _slowest_accelerator(uneven, ranks)
+    slowdown = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
+    return Pace(kernels=kernels_of(accelerator), slowdown=slowdown, step_host_s=calibration_for(accelerator).launch.step_s)
+
+
+def _slowest_accelerator(uneven: Uneven, ranks: Sequence[int]) -> Accelerator:
+    per_node = uneven.nodes[0].n_accelerators
+    found = {uneven.nodes[rank // per_node].accelerator.name: uneven.nodes[rank // per_node].accelerator for rank in ranks}
+    return min(found.values(), key=lambda accelerator: (max(accelerator.peak_flops_per_s.values()), accelerator.name))
