@@ -48,16 +48,17 @@ def cycle_arcs(cluster: Cluster, blocks: IntArray) -> tuple[Arcs, ...]:
     equal links is used by all of its cycles equally, which loads every link alike. Where direct links form no cycle, the one
     in the order of the ranks goes by whatever route there is.
     """
-    n_blocks, size = blocks.shape
+    size = blocks.shape[1]
     if size == 1:
         return ()
-    everywhere = np.arange(n_blocks, dtype=np.int64)
-    if cluster.node.scale_up.kind not in MESHES:
-        return (_in_order(everywhere, size),)
-    counts, which = np.unique(_direct_links(cluster, blocks), axis=0, return_inverse=True)
-    found: list[Arcs] = []
+    meshed = np.array([node.scale_up.kind in MESHES for node, _ in cluster.kinds])[cluster.kind_of(cluster.node_of(blocks[:, 0]))]
+    found = [_in_order(rows, size) for rows in (np.flatnonzero(~meshed),) if len(rows)]
+    meshes = np.flatnonzero(meshed)
+    if not len(meshes):
+        return tuple(found)
+    counts, which = np.unique(_direct_links(cluster, blocks[meshes]), axis=0, return_inverse=True)
     for number, lanes in enumerate(counts):
-        rows = np.flatnonzero(which.reshape(-1) == number)
+        rows = meshes[which.reshape(-1) == number]
         weights = _weights(tuple(tuple(int(lane) for lane in row) for row in lanes))
         if weights is None:
             found.append(_in_order(rows, size))

@@ -19,6 +19,7 @@ from clustersim.collectives.transfers import lay_transfers
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import CollectiveOp, Medium, Servers
+from clustersim.hardware.mixed import oldest_generation, slowest
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 
 IDLE: Final = Operation(algorithm="none", protocol="none", phases=())
@@ -50,9 +51,16 @@ SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Patte
 
 
 def usable_bandwidth(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
-    """Return what each link really carries: its data-sheet bandwidth times the calibrated share of its tier."""
-    share = np.array([calibration.efficiency[tier] for tier in TIERS])
-    return cluster.bandwidth_bytes_per_s * share[cluster.tier_index]
+    """Return what each link really carries: its data-sheet bandwidth times the calibrated share of its tier.
+
+    Drives have no such share: the bandwidth in their profile is one that they were seen to reach. Links inside nodes have the share of
+    their kind of node, those of the fabric the least of all.
+    """
+    networks = calibration.of_kinds or (calibration,)
+    rows = [[1.0 if tier == "storage" else network.efficiency[tier] for tier in TIERS] for network in (*networks, calibration)]
+    kinds = cluster.kind_of_link() if calibration.of_kinds else np.zeros_like(cluster.tier_index)
+    # Kind -1, the fabric, finds the last row.
+    return cluster.bandwidth_bytes_per_s * np.array(rows)[kinds, cluster.tier_index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,8 @@ class Library:
     """By call, of no size."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
+    _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
+    """By the kinds of nodes that a group spans."""
 
     def __post_init__(self) -> None:
         self.bandwidth_bytes_per_s = usable_bandwidth(self.cluster, self.calibration)
@@ -122,7 +132,8 @@ class Library:
             spreads=groups.size > 2 and call.op in SPREADING,
             pair=groups.size == 2 and chosen == "ring",
         )
-        return timed(candidate, way, self.cluster, self.calibration, size_bytes=call.size_bytes, pieces=call.pieces)
+        calibration = self._calibration_of(groups.members)
+        return timed(candidate, way, self.cluster, calibration, size_bytes=call.size_bytes, pieces=call.pieces)
 
     def transfer(self, name: str, pairs: Sequence[tuple[int, int]], *, size_bytes: float) -> Operation:
         """Return what sends of so many bytes over each pair put on the links.
@@ -141,19 +152,19 @@ class Library:
             candidate = self._transfers[name] = self._weighed("direct", all_pairs, one_pair)
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
         medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
-        generation = self.cluster.node.accelerator.generation
+        calibration = self._calibration_of(np.array(pairs, dtype=np.int64))
         facts = Facts(
             op="send_recv",
             n_ranks=2,
             n_domains=2 if leaves else 1,
-            generation=generation,
+            generation=self._generation_of(np.array(pairs, dtype=np.int64)),
             n_channels=LEAST_CHANNELS,
             medium=medium,
-            protocols=self.calibration.protocols,
+            protocols=calibration.protocols,
         )
         _, protocol = choose([candidate], facts, size_bytes)
         way = Way(algorithm="direct", protocol=protocol, family="exchange", medium=facts.medium)
-        return timed(candidate, way, self.cluster, self.calibration, size_bytes=size_bytes)
+        return timed(candidate, way, self.cluster, calibration, size_bytes=size_bytes)
 
     def _weighed(self, algorithm: str, pattern: Pattern, lone: Pattern) -> Candidate:
         rate = idle_rate_bytes_per_s(lone, self.bandwidth_bytes_per_s)
@@ -199,19 +210,37 @@ class Library:
     def _facts_of(self, call: Call, groups: Grouping) -> Facts:
         key = (call.group, call.op)
         if key not in self._facts:
-            node = self.cluster.node
-            per_domain = min(groups.per_domain or groups.size, node.n_nics * node.scale_up.nodes_per_domain)
+            nodes = [self.cluster.kinds[kind][0] for kind in self._kinds_of(groups.members)]
+            per_domain = min(groups.per_domain or groups.size, *(node.n_nics * node.scale_up.nodes_per_domain for node in nodes))
             self._facts[key] = Facts(
                 op=call.op,
                 n_ranks=groups.size,
                 n_domains=groups.n_domains,
-                generation=node.accelerator.generation,
+                generation=self._generation_of(groups.members),
                 n_channels=max(LEAST_CHANNELS, per_domain),
                 medium=self._medium(groups),
-                protocols=self.calibration.protocols,
-                relays=node.scale_up.kind == "nvswitch" and self.cluster.fabric.topology == "rail_optimized",
+                protocols=self._calibration_of(groups.members).protocols,
+                relays=all(node.scale_up.kind == "nvswitch" for node in nodes) and self.cluster.fabric.topology == "rail_optimized",
             )
         return self._facts[key]
+
+    def _kinds_of(self, ranks: IntArray) -> tuple[int, ...]:
+        """Return the kinds of nodes that some ranks are on."""
+        if len(self.cluster.kinds) == 1:
+            return (0,)
+        return tuple(np.unique(self.cluster.kind_of(self.cluster.node_of(ranks.reshape(-1)))).tolist())
+
+    def _generation_of(self, ranks: IntArray) -> str:
+        return oldest_generation([self.cluster.kinds[kind][0].accelerator.generation for kind in self._kinds_of(ranks)])
+
+    def _calibration_of(self, ranks: IntArray) -> NetworkCalibration:
+        """Return the constants that some ranks go by: the slowest of the kinds of nodes that they are on."""
+        if not self.calibration.of_kinds:
+            return self.calibration
+        kinds = self._kinds_of(ranks)
+        if kinds not in self._calibrations:
+            self._calibrations[kinds] = slowest([self.calibration.of_kinds[kind] for kind in kinds])
+        return self._calibrations[kinds]
 
     def _medium(self, groups: Grouping) -> Medium:
         """Return whether neighbours inside a domain have anything but PCIe between them."""

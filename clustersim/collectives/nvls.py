@@ -14,6 +14,7 @@ from clustersim.collectives.layout import Layout
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Node
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.load import Footprint
 
@@ -35,7 +36,7 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     .. [1] NVIDIA, *PTX ISA*, ``multimem.ld_reduce`` and ``multimem.st``: a multicast address stands for the memory of all devices
        that are bound to it, that of the caller included.
     """
-    check_adding_switch(cluster, "nvls")
+    check_adding_switch(cluster, group, "nvls")
     if group.n_domains > 1:
         raise ScenarioError(
             f"nvls works inside one NVSwitch domain, and a group spans {group.n_domains}",
@@ -62,11 +63,18 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((switched,),), uniform=True)
 
 
-def check_adding_switch(cluster: Cluster, algorithm: str) -> None:
+def without_adding_switch(cluster: Cluster, group: Grouping) -> tuple[Node, ...]:
+    """Return the kinds of nodes that some groups are on and whose switch cannot add, or that have none."""
+    kinds = np.unique(cluster.kind_of(cluster.node_of(group.members.reshape(-1))))
+    nodes = [cluster.kinds[int(kind)][0] for kind in kinds]
+    return tuple(node for node in nodes if not node.scale_up.in_network_reduction)
+
+
+def check_adding_switch(cluster: Cluster, group: Grouping, algorithm: str) -> None:
     """Raise a ScenarioError where the switch of a domain cannot add, or there is none."""
-    if not cluster.node.scale_up.in_network_reduction:
+    for node in without_adding_switch(cluster, group):
         raise ScenarioError(
-            f"{algorithm} needs a switch that adds: {cluster.node.name} has none (scale_up.in_network_reduction)",
+            f"{algorithm} needs a switch that adds: {node.name} has none (scale_up.in_network_reduction)",
             field="algorithm",
             hint="use ring or tree",
         )

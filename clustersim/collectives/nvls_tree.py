@@ -26,7 +26,7 @@ def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
     ScenarioError
         The switches cannot add, there are none, or the group lies in one domain.
     """
-    check_adding_switch(cluster, "nvls_tree")
+    check_adding_switch(cluster, group, "nvls_tree")
     if group.size == 1:
         return NOTHING
     if group.n_domains == 1:

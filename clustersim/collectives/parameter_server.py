@@ -245,7 +245,6 @@ def _rings_inside(cluster: Cluster, group: Grouping) -> list[Wave]:
 
 def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool) -> Iterator[Batch]:
     """Give the flows of each worker to or from each host."""
-    per_domain = cluster.node.scale_up.nodes_per_domain
     domains = cluster.domain_of(workers)
     per_batch = max(1, BATCH // len(workers))
     for first in range(0, len(hosts), per_batch):
@@ -255,7 +254,7 @@ def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool) 
         yield Batch(
             sources=ranks if up else memories,
             destinations=memories if up else ranks,
-            leaves=(there >= cluster.n_nodes) | (there // per_domain != np.tile(domains, len(some))),
+            leaves=cluster.domain_of_host(there) != np.tile(domains, len(some)),
             beside=cluster.memory_link(there),
             beside_weight=ADDED_MEMORY_BYTES if up else SENT_MEMORY_BYTES,
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.collectives.flows import NO_FLOWS, Flows, added, joined, wave
 from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
-from clustersim.collectives.nvls import in_switches, way_through_switch_s
+from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, footprint
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
@@ -36,7 +36,7 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
     _check(cluster, group)
     found = layouts(group)
     n_rails = most_rails(found)
-    adds = cluster.node.scale_up.in_network_reduction
+    adds = not without_adding_switch(cluster, group)
     inside: list[Flows] = []
     beside: list[Footprint] = []
     longest_s = 0.0

@@ -16,7 +16,8 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.metrics import Flag, Parallelism
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
-from clustersim.studies.sources import QUALITIES, PublishedSource, Quality, RowSpec, read_source, source_names, value_at
+from clustersim.strategy.plan import Plan
+from clustersim.studies.sources import QUALITIES, MeasuredSpec, PublishedSource, Quality, RowSpec, read_source, source_names, value_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,9 @@ class RowResult:
     """Whether the run, which did fit, is predicted to."""
     peak_bytes: float
     capacity_bytes: float
+    measured_peak_bytes: float | None
+    memory_error_fraction: float | None
+    """Predicted over measured peak, less one; None where the source prints none."""
     assumed: tuple[str, ...]
     """What the source does not say about the run."""
     flags: tuple[Flag, ...]
@@ -68,6 +72,11 @@ class Summary:
     worst_error_fraction: float
     false_out_of_memory: tuple[str, ...]
     """Rows that ran and are predicted not to fit."""
+    n_memory_rows: int
+    """Rows with a printed peak of memory."""
+    mean_absolute_memory_error_fraction: float | None
+    """Of those; None without any."""
+    worst_memory_error_fraction: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +181,22 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
     return _row_result(source, row, result), _fitted(source, row, result)
 
 
+def step_time_of(measured: MeasuredSpec, plan: Plan) -> tuple[float, str | None]:
+    """Return the measured time of a step in seconds, and from which printed rate it follows; None where it was printed itself."""
+    if measured.samples_per_s is not None:
+        return plan.training.global_batch_size / measured.samples_per_s, "the printed samples per second"
+    if measured.tokens_per_s_per_gpu is not None:
+        tokens = plan.training.global_batch_size * plan.training.seq_length
+        return tokens / (measured.tokens_per_s_per_gpu * plan.n_ranks), "the printed tokens per second and GPU"
+    assert measured.step_time is not None  # a row says one of the three
+    return measured.step_time, None
+
+
 def summarise(rows: Sequence[RowResult]) -> Summary:
     """Return how wrong the predictions of at least one row are."""
     errors = [abs(row.error_fraction) for row in rows]
     worst = max(rows, key=lambda row: abs(row.error_fraction))
+    memory = [row.memory_error_fraction for row in rows if row.memory_error_fraction is not None]
     return Summary(
         n_rows=len(rows),
         mean_absolute_error_fraction=fmean(errors),
@@ -184,11 +205,15 @@ def summarise(rows: Sequence[RowResult]) -> Summary:
         worst_row=worst.id,
         worst_error_fraction=worst.error_fraction,
         false_out_of_memory=tuple(row.id for row in rows if not row.fits),
+        n_memory_rows=len(memory),
+        mean_absolute_memory_error_fraction=fmean(map(abs, memory)) if memory else None,
+        worst_memory_error_fraction=max(memory, key=abs) if memory else None,
     )
 
 
 def _row_result(source: PublishedSource, row: RowSpec, result: Result) -> RowResult:
-    metrics, strategy = result.metrics, result.built.plan.strategy
+    metrics, strategy, measured = result.metrics, result.built.plan.strategy, row.measured
+    measured_s, method = step_time_of(measured, result.built.plan)
     return RowResult(
         id=row.id,
         source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
@@ -197,13 +222,15 @@ def _row_result(source: PublishedSource, row: RowSpec, result: Result) -> RowRes
         gpus=metrics.gpus,
         parallelism=metrics.parallelism,
         virtual_stages=strategy.virtual_stages,
-        measured_s=row.measured.step_time,
-        derived_from=row.derived_from,
+        measured_s=measured_s,
+        derived_from=row.derived_from or method,
         predicted_s=metrics.step_time_s,
-        error_fraction=metrics.step_time_s / row.measured.step_time - 1.0,
+        error_fraction=metrics.step_time_s / measured_s - 1.0,
         fits=metrics.memory.fits,
         peak_bytes=metrics.memory.peak_bytes,
         capacity_bytes=metrics.memory.capacity_bytes,
+        measured_peak_bytes=measured.memory,
+        memory_error_fraction=None if measured.memory is None else metrics.memory.peak_bytes / measured.memory - 1.0,
         assumed=tuple(row.assumed),
         flags=metrics.flags,
     )

@@ -15,11 +15,14 @@ from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.schema import Checked
 from clustersim.scenario.schema import NAME_PATTERN
-from clustersim.units.fields import FlopsPerSecond, PositiveRatio, Seconds
+from clustersim.units.fields import Bytes, FlopsPerSecond, PositiveRatio, SamplesPerSecond, Seconds, TokensPerSecond
 
 Quality = Literal["A", "B"]
 QUALITIES: Final[tuple[Quality, ...]] = ("A", "B")
 """A: the source says all that matters; B: one or two things had to be assumed."""
+
+SPEEDS: Final = ("step_time", "samples_per_s", "tokens_per_s_per_gpu")
+"""What a source may print of a step; one of them."""
 
 Sentence = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
@@ -38,12 +41,27 @@ class PlaceSpec(Checked):
 
 
 class MeasuredSpec(Checked):
-    """What was measured; the step time is what predictions are compared with."""
+    """What was measured, as it was printed; the step time is what predictions are compared with, and may follow from a rate."""
 
-    step_time: Annotated[Seconds, Field(gt=0)]
+    step_time: Annotated[Seconds, Field(gt=0)] | None = None
+    samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] | None = None
+    """Of the whole job."""
+    tokens_per_s_per_gpu: Annotated[TokensPerSecond, Field(gt=0)] | None = None
+    memory: Annotated[Bytes, Field(gt=0)] | None = None
+    """The most that one accelerator held."""
     hardware_rate: Annotated[FlopsPerSecond, Field(gt=0)] | None = None
     """FLOPs that one GPU did in a second, those of recomputation included."""
     mfu: Share | None = None
+
+    @model_validator(mode="after")
+    def _check_speed(self) -> MeasuredSpec:
+        given = [name for name in SPEEDS if name in self.model_fields_set]
+        if not given:
+            raise ScenarioError("nothing says how long a step took", field="step_time", hint=f"give one of {', '.join(SPEEDS)}")
+        if len(given) > 1:
+            message = f"{' and '.join(given)} say the same twice"
+            raise ScenarioError(message, field=given[-1], hint="keep what the source measured")
+        return self
 
 
 class RowSpec(Checked):

@@ -60,8 +60,13 @@ def summary_text(summary: Summary) -> str:
 
 
 def memory_text(summary: Summary) -> str:
-    """Return whether any row is wrongly predicted not to fit in memory."""
-    return f"wrongly predicted not to fit: {_misfits(summary)}"
+    """Return how wrong predicted peaks of memory are, where they were printed, and whether any row is wrongly predicted not to fit."""
+    misfits = f"wrongly predicted not to fit: {_misfits(summary)}"
+    mean, worst = summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction
+    if mean is None or worst is None:
+        return misfits
+    rows = "1 row" if summary.n_memory_rows == 1 else f"{summary.n_memory_rows} rows"
+    return f"memory of {rows}: mean absolute error {share_text(mean)}, worst {error_text(worst)}; {misfits}"
 
 
 def fitted_text(source: SourceResult) -> str:

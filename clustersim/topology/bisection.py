@@ -10,6 +10,7 @@ import numpy as np
 
 from clustersim.topology.bundles import BundledTree
 from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.layout import Layout
 from clustersim.topology.max_flow import max_flow
 from clustersim.topology.pcie import n_pcie_switches, socket_of_switch
 from clustersim.topology.scale_out import ScaleOut
@@ -39,19 +40,30 @@ def bisection_bandwidth_bytes_per_s(cluster: WiredCluster) -> float:
 
 
 def _across_domains(cluster: WiredCluster) -> float:
-    wiring, scale_out = cluster.wiring, cluster.scale_out
+    layout, scale_out = cluster.layout, cluster.scale_out
     assert scale_out is not None  # several domains imply a fabric
-    half = cluster.n_domains // 2 * cluster.node.scale_up.nodes_per_domain
-    node, adapter = np.divmod(np.arange(cluster.n_nodes * wiring.n_adapters, dtype=np.int64), wiring.n_adapters)
-    transmit = np.array([wiring.number_of(f"nic{index}/tx") for index in range(wiring.n_adapters)], dtype=np.int64)
-    receive = np.array([wiring.number_of(f"nic{index}/rx") for index in range(wiring.n_adapters)], dtype=np.int64)
-    base = node * len(wiring.wires)
-    supply = np.where(node < half, cluster.bandwidth_bytes_per_s[base + transmit[adapter]], 0.0)
-    demand = np.where(node < half, 0.0, cluster.bandwidth_bytes_per_s[base + receive[adapter]])
-    met, supply, demand = _matched(supply, demand, scale_out.leaf_of(node, adapter), scale_out.n_leaves)
+    node, transmit, receive, leaf = _adapters(layout, scale_out)
+    first_half = layout.numbering.domain_of[node] < cluster.n_domains // 2
+    supply = np.where(first_half, cluster.bandwidth_bytes_per_s[transmit], 0.0)
+    demand = np.where(first_half, 0.0, cluster.bandwidth_bytes_per_s[receive])
+    met, supply, demand = _matched(supply, demand, leaf, scale_out.n_leaves)
     if isinstance(scale_out, BundledTree):
         return met + _through_tree(cluster, scale_out, supply, demand)
     return met + _through_links(cluster, scale_out, supply, demand)
+
+
+def _adapters(layout: Layout, scale_out: ScaleOut) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return, for each adapter of each node, the node, the links out of it and into it, and its leaf."""
+    found: list[tuple[IntArray, IntArray, IntArray, IntArray]] = []
+    for group, first_place in zip(layout.node_groups, layout.numbering.first_place, strict=False):
+        wiring = group.wiring
+        numbers = [[wiring.number_of(f"nic{index}/{way}") for index in range(wiring.n_adapters)] for way in ("tx", "rx")]
+        node, adapter = np.divmod(np.arange(group.n_places * wiring.n_adapters, dtype=np.int64), wiring.n_adapters)
+        node += first_place
+        transmit, receive = (layout.first_wire(node) + np.array(ways, dtype=np.int64)[adapter] for ways in numbers)
+        found.append((node, transmit, receive, scale_out.leaf_of(node, layout.rails_of(node, adapter))))
+    node, transmit, receive, leaf = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return node, transmit, receive, leaf
 
 
 def _through_tree(cluster: WiredCluster, tree: BundledTree, supply: FloatArray, demand: FloatArray) -> float:

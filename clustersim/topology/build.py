@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from clustersim.topology.changes import Changed, LinkChange, change_links
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.detours import detoured
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.layout import Layout
+from clustersim.topology.layout import Layout, PlaceGroup, numbered
 from clustersim.topology.names import names_a_spine
 from clustersim.topology.node_wiring import (
     adapter_bandwidth_bytes_per_s,
@@ -38,12 +38,26 @@ def build_cluster(
     servers: ServerHosts | None = None,
     seed: int = 0,
 ) -> WiredCluster:
-    """Return so many nodes of one kind, wired and ready to be asked for routes.
+    """Return so many nodes of one kind, wired and ready to be asked for routes; see :func:`build_mixed_cluster`."""
+    return build_mixed_cluster(((node, n_nodes),), fabric, changes=changes, servers=servers, seed=seed)
+
+
+def build_mixed_cluster(
+    kinds: Sequence[tuple[Node, int]],
+    fabric: Fabric | None = None,
+    *,
+    changes: Sequence[LinkChange] = (),
+    servers: ServerHosts | None = None,
+    seed: int = 0,
+) -> WiredCluster:
+    """Return nodes of one or several kinds on one fabric, wired and ready to be asked for routes.
 
     Parameters
     ----------
+    kinds
+        Each kind of node and how many there are; nodes and ranks count in this order. No scale-up domain holds nodes of two kinds.
     fabric
-        The network between the nodes; the node's reference fabric when left out.
+        The network between the nodes; the reference fabric of the first kind when left out.
     changes
         Links that are not as built: slower, down, or half-duplex.
     servers
@@ -56,9 +70,11 @@ def build_cluster(
     ScenarioError
         The node or the fabric cannot be wired as described, or links that are down cut off some ranks.
     """
-    fabric = node.fabric if fabric is None else fabric
-    _check(node, n_nodes, fabric, servers)
-    layout = _laid(node, n_nodes, fabric, changes, servers)
+    if not kinds:
+        raise ScenarioError("a cluster without nodes", field="cluster.nodes", hint="use 1 or more")
+    fabric = kinds[0][0].fabric if fabric is None else fabric
+    _check(kinds, fabric, servers)
+    layout = _laid(kinds, fabric, changes, servers)
     bandwidth_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
     _check_bandwidth(layout, bandwidth_bytes_per_s)
     policy = Policy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
@@ -85,35 +101,52 @@ def build_cluster(
     )
 
 
-def _laid(node: Node, n_nodes: int, fabric: Fabric, changes: Sequence[LinkChange], servers: ServerHosts | None) -> Layout:
+def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[LinkChange], servers: ServerHosts | None) -> Layout:
     """Return the shape of a cluster as built.
 
     Where one domain holds all nodes, the fabric is laid for servers, and as a way around links of the domain that are down.
     """
-    n_servers = servers.n_hosts if servers else 0
-    goes_around = n_nodes > 1 and node.n_nics > 0 and any(change.down for change in changes)
+    n_nodes = sum(count for _, count in kinds)
+    goes_around = n_nodes > 1 and kinds[0][0].n_nics > 0 and any(change.down for change in changes)
     scale_out: ScaleOut | None = None
-    if n_nodes > node.scale_up.nodes_per_domain or servers is not None or goes_around:
-        below = Below(
-            n_places=n_nodes + n_servers,
-            n_adapters=n_adapters(node),
-            adapter_bandwidth_bytes_per_s=adapter_bandwidth_bytes_per_s(node),
-            one_by_one=any(names_a_spine(name) for change in changes for name in change.between),
-        )
-        scale_out = FABRICS[fabric.topology](fabric, below)
-    wiring = wire_node(node, fabric if scale_out else None)
-    server_wiring = wire_server(servers, fabric) if servers else None
-    kinds = [(wiring, wiring.paths)] + ([(server_wiring, server_wiring.paths)] if server_wiring else [])
+    if _n_domains(kinds) > 1 or servers is not None or goes_around:
+        one_by_one = any(names_a_spine(name) for change in changes for name in change.between)
+        scale_out = FABRICS[fabric.topology](fabric, _below(kinds, servers, one_by_one=one_by_one))
+    laid = fabric if scale_out else None
+    groups = [PlaceGroup(node=node, host=node.host, wiring=wire_node(node, laid), n_places=count) for node, count in kinds]
+    if servers is not None:
+        groups.append(PlaceGroup(node=None, host=servers.host, wiring=wire_server(servers, fabric), n_places=servers.n_hosts))
+    numbering = numbered(groups)
     return Layout(
-        node=node,
-        n_nodes=n_nodes,
+        groups=tuple(groups),
+        numbering=numbering,
+        n_rails=max(n_adapters(node) for node, _ in kinds),
         servers=servers,
-        wiring=wiring,
-        server_wiring=server_wiring,
         scale_out=scale_out,
-        tables=tables(kinds, n_endpoints=node.n_accelerators + 1),
-        kind_of_place=np.repeat(np.array([0, 1], dtype=np.int64), [n_nodes, n_servers]),
+        tables=tables([(group.wiring, group.wiring.paths) for group in groups], n_endpoints=_n_endpoints(groups)),
+        kind_of_place=numbering.group_of,
     )
+
+
+def _below(kinds: Sequence[tuple[Node, int]], servers: ServerHosts | None, *, one_by_one: bool) -> Below:
+    n_rails = max(n_adapters(node) for node, _ in kinds)
+    widths = [adapter_bandwidth_bytes_per_s(node) * (n_adapters(node) / n_rails) for node, _ in kinds]
+    counts = [count for _, count in kinds]
+    counts[-1] += servers.n_hosts if servers else 0
+    return Below(
+        n_places=sum(counts),
+        n_adapters=n_rails,
+        adapter_bandwidth_bytes_per_s=np.repeat(np.array(widths, dtype=np.float64), counts),
+        one_by_one=one_by_one,
+    )
+
+
+def _n_endpoints(groups: Sequence[PlaceGroup]) -> int:
+    return max(group.n_accelerators for group in groups) + 1
+
+
+def _n_domains(kinds: Sequence[tuple[Node, int]]) -> int:
+    return sum(-(-count // node.scale_up.nodes_per_domain) for node, count in kinds)
 
 
 def _worn(layout: Layout, policy: Policy, as_built_bytes_per_s: FloatArray, changed: Changed) -> tuple[Layout, Policy]:
@@ -122,25 +155,18 @@ def _worn(layout: Layout, policy: Policy, as_built_bytes_per_s: FloatArray, chan
     left_fraction = np.where(changed.works[begin:end], changed.bandwidth_bytes_per_s[begin:end] / as_built_bytes_per_s[begin:end], 0.0)
     if np.any(left_fraction != 1.0):
         policy = replace(policy, left_fraction=left_fraction)
-    kinds = [(layout.wiring, layout.wiring.paths)]
-    if layout.server_wiring is not None:
-        kinds.append((layout.server_wiring, layout.server_wiring.paths))
+    kinds = [(group.wiring, group.wiring.paths) for group in layout.groups]
     kind_of_place = layout.kind_of_place.copy()
-    n_node_wires = layout.n_nodes * len(layout.wiring.wires)
-    for wiring, first_link, n_links, first_place in (
-        (layout.wiring, 0, n_node_wires, 0),
-        (layout.server_wiring, n_node_wires, begin - n_node_wires, layout.n_nodes),
-    ):
-        if wiring is None:
-            continue
-        broken = ~changed.works[first_link : first_link + n_links].reshape(-1, len(wiring.wires))
+    first_places = np.array(layout.numbering.first_place, dtype=np.int64)
+    for group, first_place in zip(layout.groups, first_places[:-1], strict=True):
+        first_link, n_wires = int(layout.numbering.first_wire[first_place]), len(group.wiring.wires)
+        broken = ~changed.works[first_link : first_link + group.n_places * n_wires].reshape(-1, n_wires)
         places = np.flatnonzero(np.any(broken, axis=1))
         patterns, inverse = np.unique(broken[places], axis=0, return_inverse=True)
         kind_of_place[first_place + places] = len(kinds) + inverse.reshape(-1)
-        kinds.extend((wiring, detoured(wiring, [int(number) for number in np.flatnonzero(pattern)])) for pattern in patterns)
-    if len(kinds) > int(layout.kind_of_place.max()) + 1:
-        found = tables(kinds, n_endpoints=layout.node.n_accelerators + 1)
-        layout = replace(layout, tables=found, kind_of_place=kind_of_place)
+        kinds.extend((group.wiring, detoured(group.wiring, [int(number) for number in np.flatnonzero(pattern)])) for pattern in patterns)
+    if len(kinds) > len(layout.groups):
+        layout = replace(layout, tables=tables(kinds, n_endpoints=_n_endpoints(layout.groups)), kind_of_place=kind_of_place)
     return layout, policy
 
 
@@ -154,46 +180,73 @@ def _check_bandwidth(layout: Layout, bandwidth_bytes_per_s: FloatArray) -> None:
         raise ScenarioError(f"link {layout.link_name(int(dead[0]))} has no bandwidth", field="cluster", hint="give it one above zero")
 
 
-def _check(node: Node, n_nodes: int, fabric: Fabric, servers: ServerHosts | None) -> None:
-    counts = {
-        "cluster.nodes": n_nodes,
-        "cluster.accelerators_per_node": node.n_accelerators,
-        "cluster.node.accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
-        "cluster.node.host.n_sockets": node.host.n_sockets,
-        "cluster.node.scale_up.nodes_per_domain": node.scale_up.nodes_per_domain,
-        "cluster.fabric.nodes_per_leaf": fabric.nodes_per_leaf,
-    }
+def _check(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHosts | None) -> None:
+    for index, (node, count) in enumerate(kinds):
+        _check_counts(_counts(node, count, f"cluster.nodes.{index}" if len(kinds) > 1 else None))
+    _check_counts({"cluster.fabric.nodes_per_leaf": fabric.nodes_per_leaf})
     if servers is not None:
-        counts |= {"servers": servers.n_hosts, "servers.nics": servers.n_nics, "servers.host.n_sockets": servers.host.n_sockets}
-    for field, count in counts.items():
-        if count < 1:
-            raise ScenarioError(f"{count} is too few", field=field, hint="use 1 or more")
+        _check_counts({"servers": servers.n_hosts, "servers.nics": servers.n_nics, "servers.host.n_sockets": servers.host.n_sockets})
     if fabric.leaves_per_pod < 0:
         raise ScenarioError(f"{fabric.leaves_per_pod} leaves in a pod", field="cluster.fabric.leaves_per_pod", hint="use 0 for two tiers")
     for field, ratio in (("oversubscription", fabric.oversubscription), ("core_oversubscription", fabric.core_oversubscription)):
         if not 0 < ratio < float("inf"):
             raise ScenarioError(f"{ratio} is not a ratio of bandwidths", field=f"cluster.fabric.{field}", hint="use a number above zero")
-    if node.scale_up.nodes_per_domain > 1 and node.scale_up.kind != "nvswitch":
-        raise ScenarioError(
-            f"a domain of kind {node.scale_up.kind} cannot span {node.scale_up.nodes_per_domain} nodes",
-            field="cluster.node.scale_up.nodes_per_domain",
-            hint="use 1, or kind nvswitch",
-        )
-    if node.n_nics < 1 and (n_nodes > node.scale_up.nodes_per_domain or servers is not None):
+    for node, _ in kinds:
+        if node.scale_up.nodes_per_domain > 1 and node.scale_up.kind != "nvswitch":
+            raise ScenarioError(
+                f"a domain of kind {node.scale_up.kind} cannot span {node.scale_up.nodes_per_domain} nodes",
+                field="cluster.node.scale_up.nodes_per_domain",
+                hint="use 1, or kind nvswitch",
+            )
+    _check_adapters(kinds, fabric, servers)
+
+
+def _counts(node: Node, n_nodes: int, group: str | None) -> dict[str, int]:
+    """Return what there must be one or more of, by the name of its field."""
+    inside = group or "cluster.node"
+    return {
+        f"{group}.count" if group else "cluster.nodes": n_nodes,
+        f"{group or 'cluster'}.accelerators_per_node": node.n_accelerators,
+        f"{inside}.accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
+        f"{inside}.host.n_sockets": node.host.n_sockets,
+        f"{inside}.scale_up.nodes_per_domain": node.scale_up.nodes_per_domain,
+    }
+
+
+def _check_counts(counts: Mapping[str, int]) -> None:
+    for field, count in counts.items():
+        if count < 1:
+            raise ScenarioError(f"{count} is too few", field=field, hint="use 1 or more")
+
+
+def _check_adapters(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHosts | None) -> None:
+    """Refuse nodes that nothing joins to the others, and kinds that rails do not fit."""
+    first, n_nodes = kinds[0][0], sum(count for _, count in kinds)
+    bare = next((node for node, _ in kinds if node.n_nics < 1), None)
+    if bare is not None and len(kinds) > 1:
+        raise ScenarioError(f"{bare.name} has no network adapters to reach the other nodes", field="cluster.nodes", hint="give it nics")
+    if bare is not None and (_n_domains(kinds) > 1 or servers is not None):
         raise ScenarioError(
             f"{n_nodes} nodes have no network adapters between them" if servers is None else "nodes without adapters cannot reach servers",
             field="cluster.nics",
-            hint=f"give each one or more, or use {node.scale_up.nodes_per_domain} node(s) and no servers",
+            hint=f"give each one or more, or use {bare.scale_up.nodes_per_domain} node(s) and no servers",
+        )
+    other = next((node for node, _ in kinds if n_adapters(node) != n_adapters(first)), None)
+    if other is not None and fabric.topology == "rail_optimized":
+        raise ScenarioError(
+            f"a node of kind {first.name} is on {n_adapters(first)} rails, and one of kind {other.name} on {n_adapters(other)}",
+            field="cluster.fabric.topology",
+            hint=f"give both {n_adapters(first)} adapters, or use topology leaf_spine",
         )
 
 
 def _link_arrays(layout: Layout) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return bandwidth, latency and tier of the wires of each place, of the fabric's links, and of the hosts' memories."""
+    """Return bandwidth, latency and tier of the wires of each place, of the fabric's links, and of the hosts' memories and drives."""
     bandwidths: list[FloatArray] = []
     latencies: list[FloatArray] = []
     tiers: list[IntArray] = []
-    for wiring, count in ((layout.wiring, layout.n_nodes), (layout.server_wiring, layout.n_servers)):
-        wires = wiring.wires if wiring else ()
+    for group in layout.groups:
+        wires, count = group.wiring.wires, group.n_places
         bandwidths.append(np.tile(np.array([wire.bandwidth_bytes_per_s for wire in wires], dtype=np.float64), count))
         latencies.append(np.tile(np.array([wire.latency_s for wire in wires], dtype=np.float64), count))
         tiers.append(np.tile(np.array([TIERS.index(wire.tier) for wire in wires], dtype=np.int64), count))
@@ -201,8 +254,14 @@ def _link_arrays(layout: Layout) -> tuple[FloatArray, FloatArray, IntArray]:
         bandwidths.append(layout.scale_out.bandwidth_bytes_per_s)
         latencies.append(layout.scale_out.latency_s)
         tiers.append(layout.scale_out.tier_index)
-    for host, count in ((layout.node.host, layout.n_nodes), (layout.servers.host if layout.servers else None, layout.n_servers)):
-        bandwidths.append(np.full(count, host.memory_bandwidth_bytes_per_s if host else 0.0))
-        latencies.append(np.zeros(count))
-        tiers.append(np.full(count, TIERS.index("memory"), dtype=np.int64))
+    for group in layout.groups:
+        bandwidths.append(np.full(group.n_places, group.host.memory_bandwidth_bytes_per_s))
+        latencies.append(np.zeros(group.n_places))
+        tiers.append(np.full(group.n_places, TIERS.index("memory"), dtype=np.int64))
+    for group in layout.groups:
+        reads, writes = group.host.storage_bandwidth_bytes_per_s, group.host.storage_write_bandwidth_bytes_per_s
+        if reads and writes:
+            bandwidths.append(np.tile(np.array([reads, writes]), group.n_places))
+            latencies.append(np.zeros(2 * group.n_places))
+            tiers.append(np.full(2 * group.n_places, TIERS.index("storage"), dtype=np.int64))
     return np.concatenate(bandwidths), np.concatenate(latencies), np.concatenate(tiers)

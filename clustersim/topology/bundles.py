@@ -92,12 +92,18 @@ class BundledTree:
         return Ways(link_ids=link_ids, weights=None, reached=reached)
 
 
-def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: float) -> BundledTree:
-    """Return the bundles of a tree; the core is made of the same switches as the spines."""
+def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> BundledTree:
+    """Return the bundles of a tree; the core is made of the same switches as the spines.
+
+    Parameters
+    ----------
+    adapter_bandwidth_bytes_per_s
+        Of the adapters at each leaf, in the mean.
+    """
     counts = [2 * leaves.n_leaves if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods if leaves.n_pods > 1 else 0]
     bandwidths_bytes_per_s = [
-        leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s),
-        leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s),
+        np.repeat(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), 2)[: counts[0]],
+        np.repeat(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), 2)[: counts[1]],
     ]
     latencies_s = [
         hop_latency_s(fabric.leaf, fabric.spine, fabric.cable_latency_s),
@@ -106,7 +112,7 @@ def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: 
     tiers = np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64)
     return BundledTree(
         leaves=leaves,
-        bandwidth_bytes_per_s=np.repeat(bandwidths_bytes_per_s, counts),
+        bandwidth_bytes_per_s=np.concatenate(bandwidths_bytes_per_s),
         latency_s=np.repeat(latencies_s, counts),
         tier_index=np.repeat(tiers, counts),
     )

@@ -14,8 +14,9 @@ from clustersim.hardware.models import Fabric, Node
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory")
-"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory."""
+TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory", "storage")
+"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory;
+drives of a host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,12 @@ class Cluster(Protocol):
 
     @property
     def node(self) -> Node:
-        """The node that the cluster is made of."""
+        """The node that the cluster is made of; of several kinds the first."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[tuple[Node, int], ...]:
+        """Each kind of node and how many there are of it; nodes count in this order."""
         ...
 
     @property
@@ -102,8 +108,32 @@ class Cluster(Protocol):
         """Return the node of each rank."""
         ...
 
+    def kind_of(self, nodes: IntArray) -> IntArray:
+        """Return the place in ``kinds`` of each node."""
+        ...
+
+    def node_at(self, place: int) -> Node:
+        """Return what kind of node stands at a place."""
+        ...
+
+    def nodes_of_kind(self, kind: int) -> IntArray:
+        """Return the nodes of a kind, by its place in ``kinds``."""
+        ...
+
+    def ranks_on(self, nodes: IntArray) -> IntArray:
+        """Return the ranks of some nodes, node by node."""
+        ...
+
+    def kind_of_link(self) -> IntArray:
+        """Return the kind of node that each link belongs to, adapters included; -1 for those of the fabric and of servers."""
+        ...
+
     def domain_of(self, ranks: IntArray) -> IntArray:
         """Return the scale-up domain of each rank."""
+        ...
+
+    def domain_of_host(self, hosts: IntArray) -> IntArray:
+        """Return the scale-up domain of each host; a dedicated server is one of its own."""
         ...
 
     def nic_of(self, ranks: IntArray) -> IntArray:
@@ -116,6 +146,10 @@ class Cluster(Protocol):
 
     def memory_link(self, hosts: IntArray) -> IntArray:
         """Return the link whose capacity is the memory bandwidth of each host; no route contains it."""
+        ...
+
+    def storage_links(self, hosts: IntArray) -> IntArray:
+        """Return the links over which each host reads from its NVMe and writes to it: shape (n, 2); no route contains them."""
         ...
 
     def switch_ports(self, ranks: IntArray) -> IntArray:

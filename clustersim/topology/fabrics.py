@@ -23,8 +23,8 @@ def leaf_spine(fabric: Fabric, below: Below) -> ScaleOut:
 def rail_optimized(fabric: Fabric, below: Below) -> ScaleOut:
     """Return a fabric in which a unit of ``nodes_per_leaf`` nodes has a leaf for each rail.
 
-    Adapter j of every node is on rail j. Traffic from rail to rail goes over the spines; to move it over NVLink to an
-    accelerator of the right rail first is the choice of a collective, not of a route.
+    Adapter j of every node is on rail j, so that all nodes have the same number of them. Traffic from rail to rail goes over the
+    spines; to move it over NVLink to an accelerator of the right rail first is the choice of a collective, not of a route.
     """
     return _tree(
         fabric,
@@ -64,4 +64,4 @@ def _tree(fabric: Fabric, below: Below, *, nodes_per_unit: int, leaves_per_unit:
         n_adapters=below.n_adapters,
     )
     one_by_one = below.one_by_one or fabric.routing == "ecmp"
-    return (spine_tree if one_by_one else bundled_tree)(leaves, fabric, below.adapter_bandwidth_bytes_per_s)
+    return (spine_tree if one_by_one else bundled_tree)(leaves, fabric, leaves.adapter_bandwidth_bytes_per_s(below))

@@ -106,10 +106,7 @@ def _places(layout: Layout, name: _Name) -> list[int] | None:
 
 def _wires(layout: Layout, places: list[int]) -> Iterable[int]:
     for place in places:
-        wiring = layout.wiring if place < layout.n_nodes else layout.server_wiring
-        assert wiring is not None  # places beyond the nodes are servers, which have wires
-        first = int(layout.first_wire(np.array([place], dtype=np.int64))[0])
-        yield from range(first, first + len(wiring.wires))
+        yield from range(int(layout.numbering.first_wire[place]), int(layout.numbering.first_wire[place + 1]))
 
 
 def _aliases(layout: Layout, link_id: int, end: str) -> tuple[str, ...]:
@@ -157,9 +154,9 @@ def _names_between_places(layout: Layout) -> dict[str, None]:
         for link_id in range(layout.first_fabric_link, layout.first_memory_link):
             for end in layout.ends(link_id):
                 names.update(dict.fromkeys(_aliases(layout, link_id, end)))
-    if layout.wiring.ports:
-        n_domains = -(-layout.n_nodes // layout.node.scale_up.nodes_per_domain)
-        names.update(dict.fromkeys(f"domain{domain}/nvswitch" for domain in range(n_domains)))
+    domains = layout.numbering.domain_of
+    switched = np.array([bool(group.wiring.ports) for group in layout.groups])
+    names.update(dict.fromkeys(f"domain{domain}/nvswitch" for domain in np.unique(domains[switched[layout.numbering.group_of]])))
     return names
 
 

@@ -155,7 +155,7 @@ def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Ta
     Parameters
     ----------
     kinds
-        The wires that the paths of each kind name, and the paths. A kind with fewer endpoints fills the last ones.
+        The wires that the paths of each kind name, and the paths. The host of each is the last endpoint, whatever accelerators there are.
     n_endpoints
         Of the kind with most.
     """
@@ -163,21 +163,25 @@ def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Ta
     all_paths = [paths for _, paths in kinds]
     n_adapters = max(wiring.n_adapters for wiring, _ in kinds)
 
+    def number_of(paths: Paths, endpoint: int) -> int:
+        return n_endpoints - 1 if endpoint == paths.n_endpoints - 1 else endpoint
+
     def table(columns: int, pick: Sequence[Mapping[tuple[int, int], Path]], *, square: bool = False) -> IntArray:
         width = max(1, max((len(path) for paths in pick for path in paths.values()), default=0))
         rows = np.full((len(kinds), n_endpoints, columns, width), -1, dtype=np.int64)
         rows[..., 0] = NO_WAY
         for kind, paths in enumerate(pick):
-            first = n_endpoints - all_paths[kind].n_endpoints
+            whole = all_paths[kind]
             for (endpoint, column), path in paths.items():
-                row = rows[kind, first + endpoint, column + (first if square else 0)]
+                row = rows[kind, number_of(whole, endpoint), number_of(whole, column) if square else column]
                 row[0] = -1
                 row[: len(path)] = [numbers[kind][name] for name in path]
         return rows
 
     adapter_of = np.full((len(kinds), n_endpoints), BY_PEER, dtype=np.int64)
     for kind, paths in enumerate(all_paths):
-        adapter_of[kind, n_endpoints - paths.n_endpoints :] = paths.adapter_of
+        for endpoint, adapter in enumerate(paths.adapter_of):
+            adapter_of[kind, number_of(paths, endpoint)] = adapter
     return Tables(
         inside=table(n_endpoints, [paths.inside for paths in all_paths], square=True),
         outward=table(n_adapters, [paths.outward for paths in all_paths]),

@@ -52,7 +52,7 @@ def check_reach(layout: Layout, policy: Policy, works: BoolArray, changes: Seque
 def _samples(layout: Layout, works: BoolArray) -> list[tuple[IntArray, IntArray]]:
     """Return for each class of places all its members, and those that are tried."""
     places = np.arange(layout.n_hosts, dtype=np.int64)
-    domains = np.where(places < layout.n_nodes, places // layout.node.scale_up.nodes_per_domain, places)
+    domains = layout.numbering.domain_of
     leaves = _leaves(layout, places)
     columns = [layout.kind_of_place, _domain_classes(layout, domains)]
     if layout.scale_out is not None:
@@ -76,32 +76,31 @@ def _leaves(layout: Layout, places: IntArray) -> IntArray:
     """Return the leaves of each place, as of a node; no columns without a fabric."""
     if layout.scale_out is None:
         return np.zeros((len(places), 0), dtype=np.int64)
-    adapters = np.arange(layout.wiring.n_adapters, dtype=np.int64)
-    return layout.scale_out.leaf_of(places[:, None], adapters[None, :]) + np.zeros((len(places), len(adapters)), dtype=np.int64)
+    rails = np.arange(layout.n_rails, dtype=np.int64)
+    return layout.scale_out.leaf_of(places[:, None], rails[None, :]) + np.zeros((len(places), len(rails)), dtype=np.int64)
 
 
 def _domain_classes(layout: Layout, domains: IntArray) -> IntArray:
     """Return a number for each place; domains in which the same places are broken alike have the same."""
-    per_domain = layout.node.scale_up.nodes_per_domain
-    n_domains = -(-layout.n_nodes // per_domain)
-    kinds = np.zeros((int(domains.max()) + 1, per_domain), dtype=np.int64)
-    nodes = np.arange(layout.n_nodes, dtype=np.int64)
-    kinds[nodes // per_domain, nodes % per_domain] = 1 + layout.kind_of_place[: layout.n_nodes]
-    kinds[n_domains:] = 0
-    # How full a domain is makes no difference.
-    kinds[:n_domains][kinds[:n_domains] == 0] = 1
+    places = np.arange(layout.n_hosts, dtype=np.int64)
+    _, first_of_domain = np.unique(domains, return_index=True)
+    # How full a domain is makes no difference: what it lacks is taken to be as built.
+    as_built = layout.numbering.group_of[first_of_domain]
+    kinds = np.repeat(as_built[:, None], max(group.places_per_domain for group in layout.groups), axis=1)
+    kinds[domains, places - first_of_domain[domains]] = layout.kind_of_place
     return np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1)[domains]
 
 
 def _endpoints(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
     """Return the endpoints that are tried, and a number for each class of them: its class of places, and its number there."""
-    n = layout.node.n_accelerators
+    n, numbering = layout.host_number, layout.numbering
     endpoints: list[int] = []
     classes: list[int] = []
     for number, (_, tried) in enumerate(samples):
         for place in tried:
             is_node = bool(place < layout.n_nodes)
-            ids = range(int(place) * n, (int(place) + 1) * n) if is_node else (layout.n_ranks + int(place),)
+            ranks = range(int(numbering.first_rank[place]), int(numbering.first_rank[place + 1]))
+            ids = ranks if is_node else (layout.n_ranks + int(place),)
             endpoints.extend(ids)
             classes.extend(number * n + index for index in range(len(ids)))
     return np.array(endpoints, dtype=np.int64), np.array(classes, dtype=np.int64)
@@ -110,7 +109,7 @@ def _endpoints(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]]) -> 
 def _error(
     layout: Layout, policy: Policy, cut: BoolArray, samples: Sequence[tuple[IntArray, IntArray]], changes: Sequence[LinkChange]
 ) -> ScenarioError:
-    n = layout.node.n_accelerators
+    n = layout.host_number
     sizes = np.array([len(samples[number // n][0]) if number < len(samples) * n else 0 for number in range(len(cut))])
     loneliest = int(np.lexsort((np.arange(len(cut)), cut @ sizes))[-1])
     alike = np.flatnonzero(np.all(cut == cut[loneliest], axis=1))
@@ -132,11 +131,12 @@ def _error(
 
 
 def _members(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]], classes: IntArray) -> IntArray:
-    n = layout.node.n_accelerators
+    n = layout.host_number
     found: list[IntArray] = []
     for number in classes:
         places = samples[int(number) // n][0]
-        found.append(np.where(places < layout.n_nodes, places * n + number % n, layout.n_ranks + places))
+        ranks = layout.numbering.first_rank[places] + number % n
+        found.append(np.where(places < layout.n_nodes, ranks, layout.n_ranks + places))
     return np.unique(np.concatenate(found))
 
 

@@ -67,11 +67,7 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
     """
     here, there = _spots(layout, sources), _spots(layout, destinations)
     near = here.places == there.places
-    per_domain = layout.node.scale_up.nodes_per_domain
-    over = np.zeros_like(near)
-    if per_domain > 1:
-        in_domains = (here.places < layout.n_nodes) & (there.places < layout.n_nodes)
-        over = ~near & in_domains & (here.places // per_domain == there.places // per_domain)
+    over = ~near & (layout.numbering.domain_of[here.places] == layout.numbering.domain_of[there.places])
     far = ~(near | over)
     parts: list[tuple[IntArray, Rows]] = []
     for chosen, route in ((near, _inside), (over, _over_switch)):
@@ -90,7 +86,8 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
 def own_leaf(layout: Layout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
     """Return the leaf that the adapter of each rank hangs at."""
     spots = _spots(layout, ranks)
-    return scale_out.leaf_of(spots.places, layout.tables.adapter_of[spots.kinds, spots.endpoints])
+    adapters = layout.tables.adapter_of[spots.kinds, spots.endpoints]
+    return scale_out.leaf_of(spots.places, layout.rails_of(spots.places, adapters))
 
 
 def up_to_leaf(layout: Layout, ranks: IntArray) -> Rows:
@@ -119,13 +116,13 @@ def compressed(rows: Rows, link_latency_s: FloatArray) -> Routes:
 
 
 def _spots(layout: Layout, endpoints: IntArray) -> Spots:
-    n = layout.node.n_accelerators
     hosts = endpoints >= layout.n_ranks
-    places = np.where(hosts, endpoints - layout.n_ranks, endpoints // n)
+    ranks = np.minimum(endpoints, layout.n_ranks - 1)
+    places = np.where(hosts, endpoints - layout.n_ranks, layout.numbering.place_of_rank[ranks])
     return Spots(
         ids=endpoints,
         places=places,
-        endpoints=np.where(hosts, n, endpoints % n),
+        endpoints=np.where(hosts, layout.host_number, endpoints - layout.numbering.first_rank[places]),
         kinds=layout.kind_of_place[places],
         first_wire=layout.first_wire(places),
     )
@@ -140,10 +137,10 @@ def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
 
     A host goes by the accelerator with the number of its peer, so that a host that talks to many uses all ports.
     """
-    n = layout.node.n_accelerators
-    turn = (here.places + there.places) % n
-    ports = np.where(here.endpoints < n, here.endpoints, np.where(there.endpoints < n, there.endpoints, turn))
-    peer_ports = np.where(there.endpoints < n, there.endpoints, ports)
+    host = layout.host_number
+    turn = (here.places + there.places) % layout.numbering.n_accelerators[here.places]
+    ports = np.where(here.endpoints < host, here.endpoints, np.where(there.endpoints < host, there.endpoints, turn))
+    peer_ports = np.where(there.endpoints < host, there.endpoints, ports)
     up = _looked_up(layout.tables.to_switch, here, ports)
     down = _looked_up(layout.tables.from_switch, there, peer_ports)
     return _rows(np.concatenate((up, down), axis=1))
@@ -157,11 +154,11 @@ def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> R
     """
     tables = layout.tables
     own, peer = (tables.adapter_of[spots.kinds, spots.endpoints] for spots in (here, there))
-    turn = (here.places + there.places) % layout.wiring.n_adapters
-    rails = np.where(own >= 0, own, np.where(peer >= 0, peer, turn))
-    peer_rails = np.where(peer >= 0, peer, rails)
-    adapters = _adapters_on(layout, here.places, rails, there.places)
-    peer_adapters = _adapters_on(layout, there.places, peer_rails, here.places)
+    turn = (here.places + there.places) % layout.n_rails
+    own_rails, peer_rails = layout.rails_of(here.places, own), layout.rails_of(there.places, peer)
+    rails = np.where(own >= 0, own_rails, np.where(peer >= 0, peer_rails, turn))
+    adapters = np.where(own >= 0, own, layout.adapters_on(here.places, rails, there.places))
+    peer_adapters = np.where(peer >= 0, peer, layout.adapters_on(there.places, rails, here.places))
     rows = _by_adapters(layout, policy, (here, there), (adapters, peer_adapters))
     lost = np.flatnonzero(~rows.reached)
     if not len(lost):
@@ -178,7 +175,7 @@ def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adap
     up = _looked_up(layout.tables.outward, here, adapters[0])
     down = _looked_up(layout.tables.inward, there, adapters[1])
     leaves, peer_leaves = (
-        scale_out.leaf_of(spots.places, _rails_of(layout, spots.places, chosen)) for spots, chosen in zip(ends, adapters, strict=True)
+        scale_out.leaf_of(spots.places, layout.rails_of(spots.places, chosen)) for spots, chosen in zip(ends, adapters, strict=True)
     )
     keys = None if policy.seed is None else pair_keys(policy.seed, here.ids, there.ids)
     ways = _ways(scale_out, leaves, peer_leaves, Condition(keys=keys, left_fraction=policy.left_fraction))
@@ -221,24 +218,6 @@ def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots
         parts.append((left, rows))
         left = left[~rows.reached]
     return _merged(parts, n_pairs)
-
-
-def _adapters_on(layout: Layout, places: IntArray, rails: IntArray, peers: IntArray) -> IntArray:
-    """Return the adapter of each place on a rail; of several of a server's on one rail each peer takes another."""
-    if layout.servers is None:
-        return rails
-    n_rails, n_nics = layout.wiring.n_adapters, layout.servers.n_nics
-    first = -(-rails * n_nics // n_rails)
-    count = -(-(rails + 1) * n_nics // n_rails) - first
-    nics = np.where(count > 0, first + peers % np.maximum(count, 1), rails * n_nics // n_rails)
-    return np.where(places >= layout.n_nodes, nics, rails)
-
-
-def _rails_of(layout: Layout, places: IntArray, adapters: IntArray) -> IntArray:
-    """Return the rail of each adapter: those of a server are spread over the rails evenly and in order."""
-    if layout.servers is None:
-        return adapters
-    return np.where(places >= layout.n_nodes, adapters * layout.wiring.n_adapters // layout.servers.n_nics, adapters)
 
 
 def _steps(table: IntArray) -> IntArray:

@@ -18,8 +18,9 @@ class Below:
 
     n_places: int
     n_adapters: int
-    """In one node."""
-    adapter_bandwidth_bytes_per_s: float
+    """In one node; of several kinds, in those that have most."""
+    adapter_bandwidth_bytes_per_s: FloatArray
+    """For each place, that of its adapters together over ``n_adapters``. A server counts as a node of the last kind."""
     one_by_one: bool = False
     """Whether each spine has links of its own, also where one bundle could stand for all."""
 

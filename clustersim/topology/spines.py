@@ -195,8 +195,14 @@ class SpineTree:
         return f"spine{spine}" if self.leaves.n_pods == 1 else f"pod{pod}/spine{spine}"
 
 
-def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: float) -> SpineTree:
-    """Return a tree with its uplinks one by one; with routing that spreads, parallel cables are laid as one."""
+def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> SpineTree:
+    """Return a tree with its uplinks one by one; with routing that spreads, parallel cables are laid as one.
+
+    Parameters
+    ----------
+    adapter_bandwidth_bytes_per_s
+        Of the adapters at each leaf, in the mean. All leaves have as many cables as the widest needs.
+    """
     cabling = cables_of(leaves, fabric, adapter_bandwidth_bytes_per_s)
     if fabric.routing == "adaptive":
         cabling = Cabling(n_spines=cabling.n_spines, to_spine=1, n_cores=1, to_core=1)
@@ -204,8 +210,8 @@ def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: fl
     per_pod = cabling.n_spines * cabling.n_cores * cabling.to_core
     counts = [2 * leaves.n_leaves * per_leaf if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods * per_pod if leaves.n_pods > 1 else 0]
     bandwidths_bytes_per_s = [
-        leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_leaf,
-        leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_pod,
+        np.repeat(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_leaf, 2 * per_leaf)[: counts[0]],
+        np.repeat(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_pod, 2 * per_pod)[: counts[1]],
     ]
     latencies_s = [
         hop_latency_s(fabric.leaf, fabric.spine, fabric.cable_latency_s),
@@ -214,26 +220,28 @@ def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: fl
     return SpineTree(
         leaves=leaves,
         cabling=cabling,
-        bandwidth_bytes_per_s=np.repeat(bandwidths_bytes_per_s, counts),
+        bandwidth_bytes_per_s=np.concatenate(bandwidths_bytes_per_s),
         latency_s=np.repeat(latencies_s, counts),
         tier_index=np.repeat(np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64), counts),
     )
 
 
-def cables_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: float) -> Cabling:
+def cables_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> Cabling:
     """Return how many switches and cables carry what climbs, with as few switches as their ports allow.
 
-    A cable is as wide as the narrower port at its ends, and a leaf or spine has as many upwards as its bandwidth upwards
-    takes. They are shared evenly among the switches above, so that the number of these divides that of the cables; it is
+    A cable is as wide as the narrower port at its ends, and a leaf or spine has as many upwards as the bandwidth upwards of the
+    widest takes. They are shared evenly among the switches above, so that the number of these divides that of the cables; it is
     the least for which their ports suffice. A spine below a core has ports down and up in the ratio of the core
     oversubscription. Where even one cable to each does not suffice, the switches above are taken to be large enough.
     """
-    uplinks = _cables(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), fabric, of_leaf=True)
+    leaf_bytes_per_s = leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s)
+    pod_bytes_per_s = leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s)
+    uplinks = _cables(float(leaf_bytes_per_s.max()), fabric, of_leaf=True)
     ports_down = float(fabric.spine.n_ports)
     if leaves.n_pods > 1:
         ports_down *= fabric.core_oversubscription / (1.0 + fabric.core_oversubscription)
     n_spines = _fewest(uplinks, leaves.leaves_per_pod * uplinks / ports_down)
-    above = _cables(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / n_spines, fabric, of_leaf=False)
+    above = _cables(float(pod_bytes_per_s.max()) / n_spines, fabric, of_leaf=False)
     n_cores = _fewest(above, leaves.n_pods * above / fabric.spine.n_ports)
     return Cabling(n_spines=n_spines, to_spine=uplinks // n_spines, n_cores=n_cores, to_core=above // n_cores)
 

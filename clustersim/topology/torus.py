@@ -106,8 +106,8 @@ class Torus:
 def torus(fabric: Fabric, below: Below) -> ScaleOut:
     """Return a torus of one router for each node.
 
-    Each router has one link each way along each dimension. Together they are as wide as the adapters of a node, unless the
-    fabric says how wide one is.
+    Each router has one link each way along each dimension. Together they are as wide as the adapters of its node, unless the
+    fabric says how wide one is; between nodes of two kinds a link is as wide as the narrower.
 
     Raises
     ------
@@ -133,14 +133,15 @@ def torus(fabric: Fabric, below: Below) -> ScaleOut:
     kept = [index for index, size in enumerate(sizes) if size > 1]
     long, strides = tuple(sizes[index] for index in kept), tuple(prod(sizes[:index]) for index in kept)
     tails, heads = _wires(below.n_places, long, strides)
-    whole_bytes_per_s = below.n_adapters * below.adapter_bandwidth_bytes_per_s
-    link_bytes_per_s = fabric.link_bandwidth_bytes_per_s or whole_bytes_per_s / max(1, 2 * len(long))
+    shares_bytes_per_s = below.n_adapters * below.adapter_bandwidth_bytes_per_s / max(1, 2 * len(long))
+    as_built_bytes_per_s = np.minimum(shares_bytes_per_s[tails], shares_bytes_per_s[heads])
+    width_bytes_per_s = fabric.link_bandwidth_bytes_per_s
     return Torus(
         sizes=long,
         strides=strides,
         axes=tuple(_AXES[index] for index in kept),
         graph=RouterGraph(n_routers=below.n_places, tails=tails, heads=heads),
-        bandwidth_bytes_per_s=np.full(len(tails), link_bytes_per_s),
+        bandwidth_bytes_per_s=as_built_bytes_per_s if width_bytes_per_s is None else np.full(len(tails), width_bytes_per_s),
         latency_s=np.full(len(tails), hop_latency_s(fabric.leaf, fabric.leaf, fabric.cable_latency_s)),
         tier_index=np.full(len(tails), TIERS.index("leaf"), dtype=np.int64),
     )

@@ -35,9 +35,14 @@ class WiredCluster:
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
 
     @property
+    def kinds(self) -> tuple[tuple[Node, int], ...]:
+        """Each kind of node and how many there are of it; nodes count in this order. A kind may stand there more than once."""
+        return tuple((group.node, group.n_places) for group in self.layout.node_groups if group.node is not None)
+
+    @property
     def node(self) -> Node:
-        """The node that the cluster is made of."""
-        return self.layout.node
+        """The node that the cluster is made of; of several kinds the first."""
+        return self.kinds[0][0]
 
     @property
     def n_nodes(self) -> int:
@@ -46,8 +51,8 @@ class WiredCluster:
 
     @property
     def wiring(self) -> NodeWiring:
-        """The wires of one node."""
-        return self.layout.wiring
+        """The wires of one node, of the first kind."""
+        return self.layout.groups[0].wiring
 
     @property
     def scale_out(self) -> ScaleOut | None:
@@ -66,8 +71,8 @@ class WiredCluster:
 
     @property
     def n_domains(self) -> int:
-        """Number of scale-up domains; the last may hold fewer nodes than the others."""
-        return -(-self.n_nodes // self.node.scale_up.nodes_per_domain)
+        """Number of scale-up domains; the last of a kind may hold fewer nodes than the others."""
+        return self.layout.n_domains
 
     @property
     def n_leaves(self) -> int:
@@ -81,15 +86,76 @@ class WiredCluster:
 
     def node_of(self, ranks: IntArray) -> IntArray:
         """Return the node of each rank."""
-        return self._checked(ranks) // self.node.n_accelerators
+        return self.layout.numbering.place_of_rank[self._checked(ranks)]
 
     def local_index_of(self, ranks: IntArray) -> IntArray:
         """Return the place of each rank in its node."""
-        return self._checked(ranks) % self.node.n_accelerators
+        return ranks - self.layout.numbering.first_rank[self.node_of(ranks)]
+
+    def node_at(self, place: int) -> Node:
+        """Return what kind of node stands at a place.
+
+        Raises
+        ------
+        ScenarioError
+            There is no such node.
+        """
+        return self.kinds[int(self.kind_of(np.array([place], dtype=np.int64))[0])][0]
+
+    def kind_of(self, nodes: IntArray) -> IntArray:
+        """Return the place in ``kinds`` of each node.
+
+        Raises
+        ------
+        ScenarioError
+            A node is outside the cluster.
+        """
+        outside = (nodes < 0) | (nodes >= self.n_nodes)
+        if np.any(outside):
+            raise ScenarioError(f"node {int(nodes[outside][0])} is outside the cluster", hint=f"its nodes are 0 to {self.n_nodes - 1}")
+        return self.layout.numbering.group_of[nodes]
+
+    def nodes_of_kind(self, kind: int) -> IntArray:
+        """Return the nodes of a kind, by its place in ``kinds``."""
+        first = self.layout.numbering.first_place
+        return np.arange(first[kind], first[kind + 1], dtype=np.int64)
+
+    def ranks_on(self, nodes: IntArray) -> IntArray:
+        """Return the ranks of some nodes, node by node.
+
+        Raises
+        ------
+        ScenarioError
+            A node is outside the cluster.
+        """
+        self.kind_of(nodes)
+        numbering = self.layout.numbering
+        counts = numbering.n_accelerators[nodes]
+        before = np.cumsum(counts) - counts
+        return np.repeat(numbering.first_rank[nodes] - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+
+    def kind_of_link(self) -> IntArray:
+        """Return the kind of node that each link belongs to, adapters included; -1 for those of the fabric and of servers."""
+        layout, numbering = self.layout, self.layout.numbering
+        kinds = np.full(layout.n_links, -1, dtype=np.int64)
+        groups = numbering.group_of[: self.n_nodes]
+        one_each = np.arange(self.n_nodes + 1, dtype=np.int64)
+        for first_link, begins in (
+            (0, numbering.first_wire),
+            (layout.first_memory_link, one_each),
+            (layout.first_storage_link, numbering.first_storage),
+        ):
+            here = slice(first_link, first_link + int(begins[self.n_nodes]))
+            kinds[here] = np.repeat(groups, np.diff(begins[: self.n_nodes + 1]))
+        return kinds
 
     def domain_of(self, ranks: IntArray) -> IntArray:
         """Return the scale-up domain of each rank."""
-        return self.node_of(ranks) // self.node.scale_up.nodes_per_domain
+        return self.domain_of_host(self.node_of(ranks))
+
+    def domain_of_host(self, hosts: IntArray) -> IntArray:
+        """Return the scale-up domain of each host; a dedicated server is one of its own."""
+        return self.layout.numbering.domain_of[self._checked_hosts(hosts)]
 
     def nic_of(self, ranks: IntArray) -> IntArray:
         """Return the adapter of each rank; adapters count through the cluster, node by node.
@@ -99,10 +165,13 @@ class WiredCluster:
         ScenarioError
             A rank is outside the cluster, or its nodes have no adapters.
         """
-        if self.wiring.n_adapters == 0:
-            raise ScenarioError(f"{self.node.name} has no network adapters", field="cluster.nics", hint="give it one or more")
         nodes = self.node_of(ranks)
-        return nodes * self.wiring.n_adapters + self.layout.tables.adapter_of[self.layout.kind_of_place[nodes], self.local_index_of(ranks)]
+        bare = np.flatnonzero(self.layout.numbering.n_adapters[nodes] == 0)
+        if len(bare):
+            name = self.node_at(int(nodes[bare[0]])).name
+            raise ScenarioError(f"{name} has no network adapters", field="cluster.nics", hint="give it one or more")
+        own = self.layout.tables.adapter_of[self.layout.kind_of_place[nodes], self.local_index_of(ranks)]
+        return self.layout.numbering.first_adapter[nodes] + own
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:
         """Return the endpoint that stands for the memory of each host.
@@ -112,10 +181,7 @@ class WiredCluster:
         ScenarioError
             A host is outside the cluster.
         """
-        outside = (hosts < 0) | (hosts >= self.n_hosts)
-        if np.any(outside):
-            raise ScenarioError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
-        return self.n_ranks + hosts
+        return self.n_ranks + self._checked_hosts(hosts)
 
     def memory_link(self, hosts: IntArray) -> IntArray:
         """Return the link whose capacity is the memory bandwidth of each host, reads and writes together; no route contains it.
@@ -127,6 +193,23 @@ class WiredCluster:
         """
         return self.layout.first_memory_link + self.host_endpoint(hosts) - self.n_ranks
 
+    def storage_links(self, hosts: IntArray) -> IntArray:
+        """Return the links over which each host reads from its NVMe and writes to it: shape (n, 2); no route contains them.
+
+        Raises
+        ------
+        ScenarioError
+            A host is outside the cluster, or has no NVMe.
+        """
+        places = self.host_endpoint(hosts) - self.n_ranks
+        first = self.layout.numbering.first_storage
+        bare = places[first[places + 1] == first[places]]
+        if len(bare):
+            raise ScenarioError(
+                f"{self.endpoint_name(self.n_ranks + int(bare[0]))} has no NVMe", field="strategy.offload", hint="offload to host"
+            )
+        return self.layout.first_storage_link + first[places][:, None] + np.arange(2, dtype=np.int64)
+
     def switch_ports(self, ranks: IntArray) -> IntArray:
         """Return the links of each rank to and from the switch of its scale-up domain: shape (n, 2).
 
@@ -135,14 +218,20 @@ class WiredCluster:
         ScenarioError
             The accelerators are joined without a switch, a link to or from it is down, or a rank is outside the cluster.
         """
-        if not self.wiring.ports:
-            raise ScenarioError(
-                f"{self.node.name} joins its accelerators without a switch ({self.node.scale_up.kind})",
-                field="cluster.node",
-                hint="choose a node of scale_up kind nvswitch",
-            )
-        ports = np.array(self.wiring.ports, dtype=np.int64)
-        link_ids = ports[self.local_index_of(ranks)] + self.layout.first_wire(self.node_of(ranks))[:, None]
+        nodes, local = self.node_of(ranks), self.local_index_of(ranks)
+        kinds = self.kind_of(nodes)
+        link_ids = np.zeros((len(ranks), 2), dtype=np.int64)
+        for kind, (node, _) in enumerate(self.kinds):
+            own, wiring = np.flatnonzero(kinds == kind), self.layout.groups[kind].wiring
+            if not len(own):
+                continue
+            if not wiring.ports:
+                raise ScenarioError(
+                    f"{node.name} joins its accelerators without a switch ({node.scale_up.kind})",
+                    field="cluster.node",
+                    hint="choose a node of scale_up kind nvswitch",
+                )
+            link_ids[own] = np.array(wiring.ports, dtype=np.int64)[local[own]] + self.layout.first_wire(nodes[own])[:, None]
         if self.works is not None and not self.works[link_ids].all():
             name = self.link_name(int(np.setdiff1d(link_ids, np.flatnonzero(self.works))[0]))
             raise ScenarioError(f"{name} is down", field="cluster.links", hint="choose an algorithm without the switch")
@@ -234,6 +323,12 @@ class WiredCluster:
             rank = int(ranks[outside][0])
             raise ScenarioError(f"rank {rank} is outside the cluster", hint=f"its ranks are 0 to {self.n_ranks - 1}")
         return ranks
+
+    def _checked_hosts(self, hosts: IntArray) -> IntArray:
+        outside = (hosts < 0) | (hosts >= self.n_hosts)
+        if np.any(outside):
+            raise ScenarioError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
+        return hosts
 
     def _compressed(self, rows: Rows, sources: IntArray | None, destinations: IntArray | None) -> Routes:
         lost = np.flatnonzero(~rows.reached)

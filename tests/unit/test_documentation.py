@@ -38,8 +38,8 @@ def scenario_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Yield the dotted names of all keys that hold no further mapping."""
     for name, field in model.model_fields.items():
         parts = [part for part in parts_of(field.annotation) if isinstance(part, type) and not isinstance(part, types.GenericAlias)]
-        # A node that is described whole repeats the keys of the cluster.
-        inner = None if name == "node" else next((part for part in parts if issubclass(part, BaseModel)), None)
+        # A node that is described whole, and a group of nodes, repeat the keys of the cluster.
+        inner = None if name in {"node", "nodes"} else next((part for part in parts if issubclass(part, BaseModel)), None)
         if inner is None:
             yield f"{prefix}{name}"
         else:

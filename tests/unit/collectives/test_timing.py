@@ -49,6 +49,7 @@ CALIBRATION = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 0.5),
     families={family: FamilyCalibration(start_s=5e-6 * (1 + row), chunk_s=7e-9 * (1 + row)) for row, family in enumerate(FAMILIES)},
     ceilings=Ceilings(nvls=0.7, exchange=0.6, pair=0.4, peer=0.3),
+    multiprocessors=24,
     latencies=LATENCY_OF,
 )
 """No two constants alike, so that a mistake shows."""
@@ -155,7 +156,9 @@ def test_pieces_pay_all_latency_each_and_move_the_bytes_once() -> None:
 
 
 def test_the_latencies_of_the_library_serve_where_a_calibration_brings_none() -> None:
-    shipped = NetworkCalibration(efficiency=CALIBRATION.efficiency, families=CALIBRATION.families, ceilings=CALIBRATION.ceilings)
+    shipped = NetworkCalibration(
+        efficiency=CALIBRATION.efficiency, families=CALIBRATION.families, ceilings=CALIBRATION.ceilings, multiprocessors=24
+    )
 
     assert shipped.latencies is LATENCIES
     assert shipped.protocols == PROTOCOLS

@@ -67,6 +67,8 @@ ROW: Final = RowResult(
     fits=True,
     peak_bytes=1e9,
     capacity_bytes=2e9,
+    measured_peak_bytes=None,
+    memory_error_fraction=None,
     assumed=(),
     flags=(),
 )

@@ -180,3 +180,41 @@ def test_a_limit_is_a_percentage(text: str, fraction: float) -> None:
 def test_a_limit_without_its_sign_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match="is not a percentage"):
         parse_error_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("printed", "measured_s", "method"),
+    [
+        ("samples_per_s: 320 samples/s", 32 / 320, "the printed samples per second"),
+        ("tokens_per_s_per_gpu: 5120 tokens/s", 32 * 256 / (5120 * 16), "the printed tokens per second and GPU"),
+        ("step_time: 100 ms", 0.1, None),
+    ],
+)
+def test_a_printed_rate_becomes_a_step_time(tmp_path: Path, printed: str, measured_s: float, method: str | None) -> None:
+    file = write(tmp_path, TEXT.replace("step_time: 100 ms", printed))
+
+    row = validate([file]).sources[0].rows[0]
+
+    assert row.measured_s == pytest.approx(measured_s, rel=1e-12)
+    assert row.derived_from == method
+    assert row.error_fraction == pytest.approx(row.predicted_s / measured_s - 1.0, rel=1e-12)
+
+
+def test_a_printed_peak_of_memory_is_compared_with_the_predicted_one(tmp_path: Path) -> None:
+    file = write(tmp_path, TEXT.replace("{step_time: 100 ms}", "{step_time: 100 ms, memory: 4 GB}"))
+
+    validation = validate([file])
+    first, second = validation.sources[0].rows
+
+    assert first.memory_error_fraction == pytest.approx(first.peak_bytes / 4e9 - 1.0, rel=1e-12)
+    assert second.memory_error_fraction is None
+    assert validation.summary.n_memory_rows == 1
+    assert first.memory_error_fraction is not None
+    assert validation.summary.mean_absolute_memory_error_fraction == abs(first.memory_error_fraction)
+    assert validation.summary.worst_memory_error_fraction == first.memory_error_fraction
+
+
+def test_without_printed_memory_nothing_is_said_of_it() -> None:
+    summary = summarise(rows(0.1))
+
+    assert (summary.n_memory_rows, summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction) == (0, None, None)

@@ -192,3 +192,16 @@ def test_no_shipped_row_stands_in_two_sources() -> None:
     ids = [row.id for name in source_names() for row in read_source(name).spec.rows]
 
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("measured", "message", "hint"),
+    [
+        ("{mfu: 0.4}", "nothing says how long a step took", "give one of step_time, samples_per_s, tokens_per_s_per_gpu"),
+        ("{step_time: 1 s, samples_per_s: 3 samples/s}", "step_time and samples_per_s say the same twice", "keep what the source measured"),
+    ],
+)
+def test_a_row_says_once_how_long_a_step_took(tmp_path: Path, measured: str, message: str, hint: str) -> None:
+    error = refusal(tmp_path, TEXT.replace("{step_time: 100 ms}", measured))
+
+    assert (error.message, error.hint) == (message, hint)

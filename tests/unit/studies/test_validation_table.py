@@ -118,3 +118,9 @@ def test_a_row_that_does_not_fit_says_so(tmp_path: Path) -> None:
 
     assert "Rows wrongly predicted not to fit: one." in page
     assert "| no | A |" in page
+
+
+def test_memory_errors_stand_before_what_does_not_fit() -> None:
+    summary = summarise([replace(ROW, measured_peak_bytes=2e9, memory_error_fraction=-0.125)])
+
+    assert memory_text(summary) == "memory of 1 row: mean absolute error 12.5 %, worst -12.5 %; wrongly predicted not to fit: none"

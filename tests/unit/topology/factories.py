@@ -116,6 +116,7 @@ def make_node(
         memory_bandwidth_bytes_per_s=MEMORY_BYTES_PER_S,
         socket_link_bandwidth_bytes_per_s=SOCKET_BYTES_PER_S,
         storage_bandwidth_bytes_per_s=None,
+        storage_write_bandwidth_bytes_per_s=None,
         sources=(),
     )
     return Node(

@@ -34,4 +34,4 @@ def test_a_rank_outside_is_refused(source: int, destination: int, stranger: int)
 
 
 def test_tiers_are_in_the_order_in_which_a_route_climbs() -> None:
-    assert TIERS == ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory")
+    assert TIERS == ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory", "storage")

@@ -6,7 +6,7 @@ import pytest
 from clustersim.hardware.catalog import load_cluster
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import TIERS
+from clustersim.topology.cluster import TIERS, FloatArray
 from clustersim.topology.leaves import Leaves
 from clustersim.topology.spines import SpineTree, cables_of, spine_tree
 from clustersim.topology.wired import WiredCluster
@@ -14,6 +14,11 @@ from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabri
 
 SUPERPOD = load_cluster("superpod-h100").fabric
 NDR_BYTES_PER_S = 50e9
+
+
+def alike(leaves: Leaves, adapter_bytes_per_s: float) -> FloatArray:
+    """Return the bandwidth of the adapters at each leaf where all are of one kind."""
+    return np.full(leaves.n_leaves, adapter_bytes_per_s)
 
 
 def units(n_units: int, *, per_pod: int | None = None) -> Leaves:
@@ -34,7 +39,7 @@ def units(n_units: int, *, per_pod: int | None = None) -> Leaves:
 @pytest.mark.parametrize(("n_units", "n_spines", "n_cables"), [(1, 4, 256), (2, 8, 512), (3, 16, 768), (4, 16, 1024), (8, 32, 2048)])
 def test_a_superpod_has_the_spines_and_cables_of_its_reference_architecture(n_units: int, n_spines: int, n_cables: int) -> None:
     leaves = units(n_units)
-    cabling = cables_of(leaves, SUPERPOD, NDR_BYTES_PER_S)
+    cabling = cables_of(leaves, SUPERPOD, alike(leaves, NDR_BYTES_PER_S))
 
     assert cabling.n_spines == n_spines
     assert leaves.n_leaves * cabling.n_spines * cabling.to_spine == n_cables
@@ -46,7 +51,7 @@ def test_a_superpod_of_three_tiers_has_the_core_of_its_reference_architecture(
     per_pod: int, n_units: int, n_spines: int, n_cores: int, n_cables: int
 ) -> None:
     leaves = units(n_units, per_pod=per_pod)
-    cabling = cables_of(leaves, SUPERPOD, NDR_BYTES_PER_S)
+    cabling = cables_of(leaves, SUPERPOD, alike(leaves, NDR_BYTES_PER_S))
 
     assert (cabling.n_spines * leaves.n_pods, cabling.n_spines * cabling.n_cores) == (n_spines, n_cores)
     assert cabling.n_spines * leaves.n_pods * cabling.n_cores * cabling.to_core == n_cables
@@ -56,21 +61,32 @@ def test_oversubscription_takes_cables_away_and_a_part_of_one_counts_in_full() -
     leaves = Leaves(n_leaves=2, n_pods=1, nodes_per_unit=2, leaves_per_unit=1, leaves_per_pod=2, n_adapters=8)
     fabric = make_fabric("leaf_spine", oversubscription=3.0)
 
-    cabling = cables_of(leaves, fabric, NIC_BYTES_PER_S)
+    cabling = cables_of(leaves, fabric, alike(leaves, NIC_BYTES_PER_S))
 
     assert cabling.n_spines * cabling.to_spine == 6  # 16 / 3 = 5.3
-    assert spine_tree(leaves, fabric, NIC_BYTES_PER_S).bandwidth_bytes_per_s.sum() == pytest.approx(
-        2 * 2 * 16 / 3 * NIC_BYTES_PER_S, rel=1e-12
-    )
+    laid = spine_tree(leaves, fabric, alike(leaves, NIC_BYTES_PER_S))
+    assert laid.bandwidth_bytes_per_s.sum() == pytest.approx(2 * 2 * 16 / 3 * NIC_BYTES_PER_S, rel=1e-12)
 
 
 def test_a_spine_below_a_core_has_fewer_ports_downwards() -> None:
     leaves = Leaves(n_leaves=8, n_pods=2, nodes_per_unit=2, leaves_per_unit=1, leaves_per_pod=4, n_adapters=8)
 
-    even, thin = (cables_of(leaves, make_fabric(core_oversubscription=ratio), NIC_BYTES_PER_S) for ratio in (1.0, 3.0))
+    even, thin = (cables_of(leaves, make_fabric(core_oversubscription=ratio), alike(leaves, NIC_BYTES_PER_S)) for ratio in (1.0, 3.0))
 
     assert (even.n_spines, thin.n_spines) == (2, 2)  # 64 cables into 32, and into 48, ports
     assert (even.n_cores * even.to_core, thin.n_cores * thin.to_core) == (32, 11)
+
+
+def test_a_narrow_leaf_has_as_many_cables_as_the_widest_and_each_carries_its_part() -> None:
+    leaves = Leaves(n_leaves=2, n_pods=1, nodes_per_unit=2, leaves_per_unit=1, leaves_per_pod=2, n_adapters=8)
+    fabric = make_fabric("leaf_spine", routing="ecmp")
+
+    tree = spine_tree(leaves, fabric, np.array([NIC_BYTES_PER_S, NIC_BYTES_PER_S / 4]))
+
+    per_leaf = tree.bandwidth_bytes_per_s.reshape(2, -1)
+    assert per_leaf.shape == (2, 32)
+    assert per_leaf[0].tolist() == [NIC_BYTES_PER_S] * 32
+    assert per_leaf[1].tolist() == [NIC_BYTES_PER_S / 4] * 32
 
 
 def tall(routing: str = "ecmp", *changes: LinkChange) -> WiredCluster:

@@ -1,0 +1,84 @@
+"""Copies between accelerators, the memory of their nodes and its drives, and the work of a node's processors on that memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.flows import added, on_links
+from clustersim.collectives.pattern import footprint
+from clustersim.collectives.timing import Leg, Operation
+from clustersim.errors import ScenarioError
+from clustersim.hardware.communication import Place
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.load import Footprint
+
+COPY_START_S: Final = 6e-6
+"""What issuing one copy to or from an accelerator costs. [1]_ measures 5 to 7 us for a call of cudaMemcpyAsync; NVIDIA's own
+latency of a small copy from pinned memory, as nvbandwidth and older samples show it, is of the same size.
+
+.. [1] Wu et al., "DualPath: breaking the storage bandwidth bottleneck in agentic LLM inference", arXiv 2602.21548, section 5.2.
+"""
+
+DMA_BYTES: Final = 1.0
+"""What a byte that an accelerator or a drive moves costs the memory of the host: it is read or written once, without the processors."""
+
+
+def lay_copy(cluster: Cluster, ranks: Sequence[int], source: Place, destination: Place, *, size_bytes: float) -> Operation:
+    """Return what copies of so many bytes for each rank put on the links, all ranks at the pace of the slowest.
+
+    Between an accelerator and the memory of its node they take the way over PCIe, between memory and drives the link of the drives
+    in that direction, and each time the memory carries them once. Between an accelerator and a drive they pass through the memory:
+    written there and read again.
+
+    Raises
+    ------
+    ScenarioError
+        Source and destination are one, or a node has no NVMe.
+    """
+    if source == destination:
+        raise ScenarioError(f"a copy from {source} to {destination} moves nothing", field="offload", hint="name two places")
+    members = np.array(ranks, dtype=np.int64)
+    hosts = cluster.node_of(members)
+    memories = cluster.host_endpoint(hosts)
+    parts: list[Footprint] = []
+    latency_s, uniform = 0.0, _evenly_spread(hosts)
+    if "accelerator" in (source, destination):
+        ends = (members, memories) if source == "accelerator" else (memories, members)
+        routes = cluster.routes(*ends)
+        parts += [footprint(cluster, routes), on_links(cluster.memory_link(hosts), DMA_BYTES)]
+        latency_s = COPY_START_S + float(routes.latency_s.max(initial=0.0))
+        n_links = np.diff(routes.starts)
+        uniform = uniform and bool((n_links == n_links[0]).all())
+    if "nvme" in (source, destination):
+        reads, writes = cluster.storage_links(hosts).T
+        parts += [on_links(reads if source == "nvme" else writes, 1.0), on_links(cluster.memory_link(hosts), DMA_BYTES)]
+    leg = Leg(footprint=added(parts), bytes_per_flow=size_bytes, latency_s=latency_s)
+    return Operation(algorithm="copy", protocol="dma", phases=((leg,),), uniform=uniform)
+
+
+def lay_update(cluster: Cluster, ranks: Sequence[int], usable_bytes_per_s: FloatArray, *, size_bytes: float) -> Operation:
+    """Return what the processors read and write in memory for each rank, so many bytes.
+
+    All ranks of a node share its memory. One rank alone reaches no more than the memory of one socket gives, because the pages of a
+    process lie where the thread runs that first touched them.
+
+    Parameters
+    ----------
+    usable_bytes_per_s
+        Of each link.
+    """
+    hosts = cluster.node_of(np.array(ranks, dtype=np.int64))
+    links = cluster.memory_link(hosts)
+    n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
+    cap = float((usable_bytes_per_s[links] / n_sockets).min())
+    leg = Leg(footprint=on_links(links, 1.0), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap)
+    return Operation(algorithm="update", protocol="processors", phases=((leg,),), uniform=_evenly_spread(hosts))
+
+
+def _evenly_spread(hosts: IntArray) -> bool:
+    """Return whether every host that serves any rank serves as many as the others."""
+    counts = np.unique(hosts, return_counts=True)[1]
+    return bool((counts == counts[0]).all())
