@@ -67,8 +67,11 @@ class Division:
 
     def named(self, name: str, dimension: str, members: Iterable[Iterable[int]], part: int) -> Group:
         """Return groups of the ranks of one part, under a name of their own: groups that are not the same are never called the same."""
-        of_part = f", part {part}" if self.n_parts > 1 else ""
-        return Group(name=f"{name}{of_part}", dimension=dimension, members=tuple(map(tuple, members)))
+        return Group(name=self.name(name, part), dimension=dimension, members=tuple(map(tuple, members)))
+
+    def name(self, name: str, part: int) -> str:
+        """Return a name that says of which part something is, where there are several."""
+        return f"{name}, part {part}" if self.n_parts > 1 else name
 
     def rank_classes(self) -> tuple[RankClass, ...]:
         """Return the classes in the order of their numbers."""

@@ -76,7 +76,7 @@ class Pipeline:
         if transfer is None:
             ranks = (self.division.ranks(stage, self.part).tolist() for stage in (sender, receiver))
             pairs = zip(*ranks, strict=True)
-            name = f"{'B' if backward else 'F'} {sender}->{receiver}"
+            name = self.division.name(f"{'B' if backward else 'F'} {sender}->{receiver}", self.part)
             transfer = Transfer(name=name, dimension="pp", pairs=tuple(pairs), bytes=self.pair_bytes)
             self._transfers[(sender, backward)] = transfer
         return transfer

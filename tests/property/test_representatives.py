@@ -160,6 +160,31 @@ def test_a_representative_is_exact_for_layouts_at_random(
     assert unfolded_s == pytest.approx(folded_s, rel=1e-9)
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    dp=st.sampled_from([2, 4]),
+    tp=st.sampled_from([1, 2, 4]),
+    pp=st.sampled_from([1, 2]),
+    zero_stage=st.sampled_from([0, 1, 2, 3]),
+    degree=st.sampled_from([None, 1, 2]),
+    no_sync=st.booleans(),
+    overlap=st.booleans(),
+)
+def test_replicas_in_parts_of_their_own_take_as_long_as_all_in_one(
+    *, dp: int, tp: int, pp: int, zero_stage: int, degree: int | None, no_sync: bool, overlap: bool
+) -> None:
+    assume(dp * tp * pp >= 8 and (zero_stage < 2 or pp == 1) and (zero_stage > 0 or degree is None))
+    plan = make_plan(
+        dp=dp, tp=tp, pp=pp, zero_stage=zero_stage, shard_degree=degree, no_sync=no_sync, overlap=overlap, global_batch_size=dp * 2
+    )
+    machine = make_machine(make_node(n_accelerators=8, n_nics=8), dp * tp * pp // 8, network=RAMPED_NETWORK)
+
+    together, apart = (replay(lower(plan, parts), machine)[0] for parts in (None, [(replica,) for replica in range(dp)]))
+
+    assert len(apart.rank_classes) == dp * len(together.rank_classes)
+    assert apart.step_time_s == pytest.approx(together.step_time_s, rel=1e-9)
+
+
 def test_unfolding_multiplies_passes_and_keeps_reductions() -> None:
     plan = make_plan(dp=2, tp=2, pp=2, global_batch_size=8)
     folded = lower(plan)

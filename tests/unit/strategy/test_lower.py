@@ -350,10 +350,12 @@ def test_parts_of_a_pipeline_send_to_themselves_alone() -> None:
     assert pairs == {((0, 2),), ((1, 3),), ((2, 0),), ((3, 1),)}
 
 
-def test_groups_of_different_parts_never_have_the_same_name() -> None:
+def test_groups_and_transfers_of_different_parts_never_have_the_same_name() -> None:
     program = parted((0, 2), (1,), dp=3, tp=2, pp=2, global_batch_size=3)
     members: dict[str, set[tuple[tuple[int, ...], ...]]] = {}
     for task in program.tasks:
+        if isinstance(task.action, Transfer):
+            members.setdefault(task.action.name, set()).add(task.action.pairs)
         found = [task.action.collective] if isinstance(task.action, Communicate) else []
         if isinstance(task.action, Compute):
             found += [each for block in task.action.blocks for each in collectives_of(block.body)]
