@@ -53,7 +53,7 @@ LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
         "ps": LossRule(name="parameter-server communication", remedy="More parameter servers"),
         "offload": LossRule(name="the way to the host and the optimizer there", remedy="More samples per step, or ranks on more nodes,"),
         "bubble": LossRule(name="the pipeline bubble", remedy="More micro-batches per step, or virtual stages,"),
-        "stall": LossRule(name="waiting for slower ranks or links", remedy="Repairing or leaving out the straggler"),
+        "stall": LossRule(name="waiting for slower ranks, links or data", remedy="A faster data loader, or whatever else is late,"),
         "optimizer": LossRule(name="the optimizer", remedy="More samples per step, or sharding its state over dp (zero_stage: 1),"),
         "host": LossRule(name="the host", remedy="Larger micro-batches, so that it launches fewer kernels,"),
     }
@@ -94,6 +94,10 @@ def find_bottleneck(metrics: Metrics) -> Bottleneck:
 
 
 def _remedy(metrics: Metrics, loss: Share | None) -> str:
+    if loss is not None and loss.key == "stall" and metrics.steps is not None:
+        waited_for = metrics.steps.waited_for
+        if waited_for:
+            return f"Repairing or leaving out {waited_for[0].name}"
     if loss is not None:
         return LOSS_RULES[loss.key].remedy
     return next(rule.remedy(metrics) for rule in COMPUTE_RULES if rule.holds(metrics))

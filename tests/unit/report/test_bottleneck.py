@@ -9,6 +9,7 @@ import pytest
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
 from clustersim.report.metrics import Breakdown, ByDimension, Metrics
 from clustersim.report.shares import PART_LABELS
+from clustersim.report.steps import StepsReport, WaitedFor
 from tests.golden.reference import reference_metrics, reference_timeline
 
 REFERENCE = reference_metrics(reference_timeline())
@@ -44,6 +45,24 @@ def test_a_loss_larger_than_computation_is_named_once(part: str) -> None:
 
     assert (found.part, found.loss) == (part, part)
     assert found.sentence == f"Step time is bound by {LOSS_RULES[part].name}: 75.0 % of it. {LOSS_RULES[part].remedy} would help first."
+
+
+def test_where_others_waited_for_somebody_it_says_for_whom() -> None:
+    slow = WaitedFor(name="rank 3", ranks=1, waited_s=0.9, steps_fraction=1.0)
+    steps = StepsReport(
+        steps=1,
+        mean_s=5.0,
+        median_s=5.0,
+        p95_s=5.0,
+        confidence_interval_s=None,
+        waited_for=(slow,),
+        workers=(),
+        staleness=None,
+    )
+    late, nobody = (replace(metrics_with(compute=4.0, stall=1.0), steps=each) for each in (steps, replace(steps, waited_for=())))
+
+    assert find_bottleneck(late).sentence.endswith("Repairing or leaving out rank 3 would help first.")
+    assert find_bottleneck(nobody).sentence.endswith(f"{LOSS_RULES['stall'].remedy} would help first.")
 
 
 @pytest.mark.parametrize(
