@@ -50,8 +50,7 @@ def link_use(
     carried_bytes = np.zeros(len(cells.first_link))
     busy_s = np.zeros_like(carried_bytes)
     peak = np.zeros_like(carried_bytes)
-    met: list[dict[tuple[str, ...], float]] = [{} for _ in cells.first_link]
-    users: list[dict[str, None]] = [{} for _ in cells.first_link]
+    account = _Account.of(labels, n_cells=len(cells.first_link))
     for state, seconds in states.items():
         rates = network.rates(state)
         counts = np.array([count for _, count in state], dtype=np.float64)
@@ -61,7 +60,7 @@ def link_use(
         carried_bytes += load * seconds
         busy_s += np.where(load > 0.0, seconds, 0.0)
         peak = np.maximum(peak, load)
-        _note(flows > 0.0, [(labels.get(kind, ()), count) for kind, count in state], seconds, users, met)
+        account.note(flows > 0.0, state, seconds)
     nominal = cluster.bandwidth_bytes_per_s
     return tuple(
         LinkUse(
@@ -72,8 +71,8 @@ def link_use(
             bytes=float(carried_bytes[cell]),
             busy_s=float(busy_s[cell]),
             peak_utilisation=float(peak[cell] / nominal[link]),
-            users=tuple(users[cell]),
-            meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(met[cell].items(), key=_longest)),
+            users=tuple(account.users[cell]),
+            meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(account.met[cell].items(), key=_longest)),
         )
         for cell, link in enumerate(cells.first_link.tolist())
     )
@@ -83,20 +82,53 @@ def _longest(entry: tuple[tuple[str, ...], float]) -> tuple[float, tuple[str, ..
     return -entry[1], entry[0]
 
 
-def _note(
-    crossed: NDArray[np.bool_],
-    flights: list[tuple[tuple[str, ...], int]],
-    seconds: float,
-    users: list[dict[str, None]],
-    met: list[dict[tuple[str, ...], float]],
-) -> None:
-    """Write down, for each cell, whose flows crossed it in a state, and which of them met there."""
-    for cell, row in enumerate(crossed):
-        here = [flight for flight, crosses in zip(flights, row.tolist(), strict=True) if crosses]
-        if not here:
-            continue
-        users[cell].update((name, None) for labels, _ in here for name in labels)
-        if len(here) > 1 or here[0][1] > 1:
-            # Operations that load the links alike are one kind of flow: which of them it was is not known here.
-            key = tuple(sorted({" or ".join(labels) for labels, _ in here}))
-            met[cell][key] = met[cell].get(key, 0.0) + seconds
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Account:
+    """Whose flows crossed each cell, and which of them met there."""
+
+    names: list[tuple[str, ...]]
+    """Distinct names of kinds; what loads the links alike is one kind, so that one may have several."""
+    name_of: dict[int, int]
+    """For each kind, its place in ``names``."""
+    seen: NDArray[np.bool_]
+    """Shape (n_cells, n_names): what has crossed each cell so far."""
+    users: list[dict[str, None]]
+    """Of each cell, in the order of first use."""
+    met: list[dict[tuple[str, ...], float]]
+    """Of each cell, seconds of each set of names."""
+
+    @classmethod
+    def of(cls, labels: Mapping[int, tuple[str, ...]], *, n_cells: int) -> _Account:
+        """Return an account of nothing yet."""
+        # Kinds without a name are the last.
+        places = {name: place for place, name in enumerate([*dict.fromkeys(labels.values()), ()])}
+        return cls(
+            names=list(places),
+            name_of={kind: places[name] for kind, name in labels.items()},
+            seen=np.zeros((n_cells, len(places)), dtype=np.bool_),
+            users=[{} for _ in range(n_cells)],
+            met=[{} for _ in range(n_cells)],
+        )
+
+    def note(self, crossed: NDArray[np.bool_], state: State, seconds: float) -> None:
+        """Write down a state that lasted so long; ``crossed`` has shape (n_cells, n_kinds in the state)."""
+        places = [self.name_of.get(kind, len(self.names) - 1) for kind, _ in state]
+        ordered = list(dict.fromkeys(places))
+        belongs = np.zeros((len(places), len(ordered)))
+        belongs[range(len(places)), [ordered.index(place) for place in places]] = [count for _, count in state]
+        flows = crossed @ belongs
+        new = (flows > 0.0) & ~self.seen[:, ordered]
+        if new.any():
+            self.seen[:, ordered] |= new
+            rows, columns = np.nonzero(new)
+            for cell, column in zip(rows.tolist(), columns.tolist(), strict=True):
+                self.users[cell].update(dict.fromkeys(self.names[ordered[column]]))
+        # Several flows of one kind meet each other too.
+        meeting = np.flatnonzero(flows.sum(axis=1) > 1.0)
+        if meeting.size:
+            present = flows[meeting] > 0.0
+            kept, which = np.unique(present, axis=0, return_inverse=True)
+            keys = [tuple(sorted({" or ".join(self.names[ordered[column]]) for column in np.flatnonzero(row)})) for row in kept]
+            for cell, key in zip(meeting.tolist(), np.ravel(which).tolist(), strict=True):
+                met = self.met[cell]
+                met[keys[key]] = met.get(keys[key], 0.0) + seconds
