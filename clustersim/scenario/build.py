@@ -15,6 +15,7 @@ from clustersim.scenario.checks import Check, parse_check
 from clustersim.scenario.constraints import (
     check_attention,
     check_batch,
+    check_clipping,
     check_recomputation,
     check_scored_tokens,
     check_sequence_parallelism,
@@ -240,6 +241,7 @@ def _training(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) ->
     check_attention(asked.attention, accelerators)
     seq_length, length_flags = _seq_length(asked.seq_length, loaded.model)
     check_scored_tokens(asked.scored_tokens, seq_length)
+    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
     training = Training(
         global_batch_size=asked.global_batch_size,
         micro_batch_size=asked.micro_batch_size,
@@ -250,6 +252,8 @@ def _training(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) ->
         attention=asked.attention,
         gradient_precision=asked.gradient_precision or ("fp32" if precision in _SHORT else "same"),
         fused_gradient_accumulation=asked.fused_gradient_accumulation,
+        elementwise_precision=asked.elementwise_precision,
+        clip_micro_batches=asked.clip_micro_batches,
         kernels=asked.kernels,
         fused_loss=asked.fused_loss,
         scored_tokens=asked.scored_tokens,

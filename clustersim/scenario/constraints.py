@@ -142,6 +142,19 @@ def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
         raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
 
 
+def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> None:
+    """Refuse gradients that are clipped before a product has added them to those of other micro-batches.
+
+    Raises
+    ------
+    ScenarioError
+        With what adds them up later.
+    """
+    if clip_micro_batches and fused_accumulation:
+        message = "gradients cannot be clipped before they are added up where the product itself adds them up"
+        raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
+
+
 def check_recomputation(n_layers: int, strategy: StrategySpec) -> None:
     """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
 

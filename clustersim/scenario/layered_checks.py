@@ -46,3 +46,10 @@ def _check_training(training: TrainingSpec, model: Layered) -> None:
     if "attention" in training.model_fields_set:
         message = f"the layers of {model.name} say what attention there is"
         raise ScenarioError(message, field="training.attention", hint="leave it out")
+    for name, asked in (
+        ("elementwise_precision", training.elementwise_precision != "same"),
+        ("clip_micro_batches", training.clip_micro_batches),
+    ):
+        if asked:
+            message = f"known for transformers only, and {model.name} is a list of layers"
+            raise ScenarioError(message, field=f"training.{name}", hint="leave it out")

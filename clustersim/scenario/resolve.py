@@ -92,7 +92,7 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
     rate = training.loader_samples_per_s
     loader: dict[str, Data] = {} if rate is None else {"data_loader": {"rate": exact_quantity(rate * node.n_accelerators, "samples/s")}}
     # A list of layers says itself how large a sample is, and what attention there is; a transformer has no images.
-    foreign = ("seq_length", "attention") if isinstance(plan.model, Layered) else ("channels_last",)
+    foreign = ("seq_length", "attention", "elementwise_precision") if isinstance(plan.model, Layered) else ("channels_last",)
     resolved: dict[str, Data] = loader | {
         "global_batch_size": training.global_batch_size,
         "micro_batch_size": training.micro_batch_size,
@@ -103,6 +103,8 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
         "attention": training.attention,
         "gradient_precision": training.gradient_precision,
         "fused_gradient_accumulation": training.fused_gradient_accumulation,
+        "elementwise_precision": training.elementwise_precision,
+        "clip_micro_batches": training.clip_micro_batches,
         "kernels": training.kernels,
         "fused_loss": training.fused_loss,
         **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),

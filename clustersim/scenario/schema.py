@@ -124,6 +124,12 @@ class TrainingSpec(Part):
     fused_gradient_accumulation: StrictBool = Field(
         default=True, description="The weight-gradient product adds into the gradient buffer itself."
     )
+    elementwise_precision: Literal["same", "fp32"] = Field(
+        default="same", description="Of what transformers compute between products: theirs, or fp32, as mixed precision by casts has it."
+    )
+    clip_micro_batches: StrictBool = Field(
+        default=False, description="Gradients of each micro-batch are clipped before they are added up, not those of the step."
+    )
     kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
     scored_tokens: PositiveInt | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."

@@ -224,7 +224,7 @@ def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
 
 
 def _of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what the first accelerator of a single process keeps for the others: the outputs of all as they came, and the loss of theirs."""
+    """Return what the first accelerator of a single process keeps for the others: all outputs as they came, and their losses."""
     if not plan.strategy.data_parallel.single_process or plan.strategy.dp == 1:
         return 0.0
     loss_bytes, replicas = _loss_bytes(plan, chunk), plan.strategy.dp

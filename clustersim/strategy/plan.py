@@ -48,6 +48,10 @@ class Training:
     """Further cross entropies of the same logits that are computed for metrics, without gradient."""
     fused_loss: bool = False
     """True where one kernel each way computes the cross entropy from the logits as they are (Apex, FlashAttention, Liger)."""
+    elementwise_precision: Literal["same", "fp32"] = "same"
+    """Of what transformers compute between matrix products: that of the products, or fp32, as mixed precision by casts leaves it."""
+    clip_micro_batches: bool = False
+    """True where the gradients of each micro-batch are clipped before they are added up, and not once a step."""
     channels_last: bool = True
     """True where images are stored pixel by pixel (NHWC); otherwise matrix units have them transposed."""
     loader_samples_per_s: float | None = None

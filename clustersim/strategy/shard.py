@@ -8,12 +8,16 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Training
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
+
+CLIPPING_PASSES: Final = 3
+UNSCALING_PASSES: Final = 3
+"""Reads and writes of all gradients to clip them by their norm; and to undo the scaling of the loss and see that they are finite."""
 
 GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
 
@@ -24,15 +28,28 @@ def numerics(plan: Plan) -> Numerics:
     element_bytes = ELEMENT_BYTES[training.precision]
     return Numerics(
         element_bytes=element_bytes,
+        elementwise_bytes=FP32_BYTES if training.elementwise_precision == "fp32" else element_bytes,
         gemm_element_bytes=GEMM_BYTES[training.precision],
         gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
         fused_gradient_accumulation=training.fused_gradient_accumulation,
+        gradient_passes=_gradient_passes(training),
         kernels=training.kernels,
         fused_loss=training.fused_loss,
         loss_metrics=training.loss_metrics,
         attention=training.attention,
         transposes_images=not training.channels_last and training.precision != "fp32",
     )
+
+
+def _gradient_passes(training: Training) -> int:
+    """Return how often gradients of a micro-batch are read or written where they are clipped before they are added up.
+
+    The norm reads them, and clipping reads and writes them. In fp16 the loss is scaled: one kernel undoes that, which reads and writes, and
+    one reads them to see whether all are finite.
+    """
+    if not training.clip_micro_batches:
+        return 0
+    return CLIPPING_PASSES + (UNSCALING_PASSES if training.precision == "fp16" else 0)
 
 
 def transformer(plan: Plan) -> Transformer:

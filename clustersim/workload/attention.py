@@ -68,14 +68,15 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics, generation
 
 def _unfused(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
     e, s, products = numerics.element_bytes, local.seq_length, local.batch * local.n_heads
+    each = numerics.elementwise_bytes
     scores = float(products) * s * s
     query_key = Gemm(s, s, model.head_dim, batch=products, element_bytes=e, output_bytes=e)
     context = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
     passes = 2.0 if numerics.kernels == "fused" else EAGER_SOFTMAX_PASSES
-    softmax = Stream(scores * passes * e, launches=int(passes / 2))
-    softmax_gradient = Stream(scores * (passes + 1) * e, launches=int(passes / 2))
-    dropout = (Stream(scores * (2 * e + MASK_BYTES)),) if model.dropout else ()
-    kept = scores * (e + (e + MASK_BYTES if model.dropout else 0.0))
+    softmax = Stream(scores * passes * each, launches=int(passes / 2))
+    softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
+    dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()
+    kept = scores * (each + (e + MASK_BYTES if model.dropout else 0.0))
     return Operator(
         name="attention",
         forward=(query_key, softmax, *dropout, context),

@@ -31,7 +31,7 @@ its logarithmic softmax written (4)."""
 
 def embedding_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
     """Return token and position embedding with dropout; the lookup reads one row of the table for each token."""
-    elements, e = local.rows * model.hidden_size, numerics.element_bytes
+    elements, e = local.rows * model.hidden_size, numerics.elementwise_bytes
     mask = MASK_BYTES if model.dropout else 0.0
     positions = model.max_positions + model.unused_positions if model.position == "learned" else 0
     tables = local.vocab_size + positions + model.n_token_types

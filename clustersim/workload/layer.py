@@ -18,7 +18,7 @@ N_NORMS = 2
 def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
     """Return a layer or RMS normalisation: one read and one write forward; input, gradient and result backward."""
     elements = local.sequence_rows * model.hidden_size
-    e, eager = numerics.element_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
+    e, eager = numerics.elementwise_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
     # Eager RMS normalisation is cast, square, mean, scale and multiply, each a pass over the rows.
     passes, launches = (8.0, 6) if eager else (2.0, 1)
     return Operator(
@@ -34,7 +34,7 @@ def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, 
 def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
     """Return bias, dropout and residual addition, and backward the joining of the two gradients."""
     elements = local.sequence_rows * model.hidden_size
-    e = numerics.element_bytes
+    e = numerics.elementwise_bytes
     mask = MASK_BYTES if model.dropout else 0.0
     eager_dropout = model.dropout and numerics.kernels == "eager"
     forward = Stream(elements * (3 * e + mask + (2 * e if eager_dropout else 0.0)), launches=2 if eager_dropout else 1)
@@ -55,14 +55,14 @@ def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
     """Return the rotation of queries and keys by their positions."""
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
-    kernel = Stream(elements * passes * numerics.element_bytes, launches=launches)
+    kernel = Stream(elements * passes * numerics.elementwise_bytes, launches=launches)
     return Operator(name="rotary", forward=(kernel,), backward_input=(kernel,), backward_weight=())
 
 
 def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the RMS normalisation of every query and key head."""
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
-    e = numerics.element_bytes
+    e = numerics.elementwise_bytes
     return Operator(
         name="qk_norm",
         forward=(Stream(elements * 2 * e, launches=2),),
@@ -80,7 +80,7 @@ def activation(model: Transformer, local: LocalShape, numerics: Numerics) -> Ope
     three backward: two products for the gradients of the two factors, and the gradient of the SiLU.
     """
     elements = local.rows * local.intermediate_size
-    e = numerics.element_bytes
+    e = numerics.elementwise_bytes
     inputs = 2.0 if model.gated_mlp else 1.0
     apart = model.gated_mlp and numerics.kernels == "eager"
     return Operator(

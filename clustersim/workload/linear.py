@@ -25,7 +25,8 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
 
     The forward product is (rows, inputs) x (inputs, outputs); backward, one product gives the gradient of the input and
     one that of the weight. A weight gradient is either added to its buffer by the product itself (fused accumulation), or by a
-    kernel of its own that reads the gradient and reads and writes the buffer.
+    kernel of its own that reads the gradient and reads and writes the buffer. Where gradients of a micro-batch are clipped first, other
+    kernels read and write them before.
 
     Operands in 8 bits are cast before they are used, the input forward and the gradient of the output backward: a kernel reads them as
     they are and writes the cast and its transpose, which the weight gradient takes (NVIDIA Transformer Engine, ``fp8_cast_transpose``).
@@ -39,7 +40,7 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     if numerics.fused_gradient_accumulation:
         weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=numerics.gradient_bytes, accumulates=True),)
     else:
-        accumulate = inputs * outputs * (plain + 2 * numerics.gradient_bytes)
+        accumulate = inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
         weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=plain), Stream(accumulate))
     if shape.bias:
         weight_gradient += (Stream(rows * outputs * plain),)

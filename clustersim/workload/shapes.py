@@ -39,12 +39,16 @@ class Numerics:
     """Bytes of each kind of number, and how kernels are written."""
 
     element_bytes: float
-    """One activation or working weight."""
+    """One working weight, or one result of a matrix product."""
+    elementwise_bytes: float
+    """One activation between the products, which mixed precision may leave in fp32."""
     gemm_element_bytes: float
     """One operand of a matrix product; 1 for fp8."""
     gradient_bytes: float
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool
+    gradient_passes: int = 0
+    """Times that each micro-batch reads or writes a weight gradient before adding it up, where it is clipped alone."""
     kernels: Literal["fused", "eager"]
     fused_loss: bool
     """One kernel each way computes the cross entropy from the logits as they are."""

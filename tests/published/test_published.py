@@ -32,6 +32,7 @@ OUTLIERS: Final = {
     "mpt-30b-h100-8-s8192": "memory is full, as on the A100",
     "mpt-760m-a100-80-8-s512": "slower than with 2048 tokens, which no other size of model is",
     "mpt-1b-a100-40-32-s2048": "18 % slower than the rows on 16 and on 64 accelerators beside it",
+    "dle-tf-bert-dgx1-16-s128-amp_fp16-4": "each of four accelerators is 16 % slower than one alone and 10 % slower than each of eight",
 }
 """Rows that their own sources contradict, and why; held to a third."""
 OUTLIER_FRACTION: Final = 1 / 3
@@ -91,7 +92,7 @@ def test_the_models_of_a_table_have_the_parameters_that_it_prints() -> None:
 
 @pytest.mark.parametrize(
     ("source_id", "limit"),
-    [("llm-foundry-mpt", 0.10), ("fms-fsdp", 0.10), ("internevo", 0.12), ("nvidia-dle-bert", 0.12)],
+    [("llm-foundry-mpt", 0.10), ("fms-fsdp", 0.10), ("internevo", 0.12), ("nvidia-dle-bert", 0.12), ("nvidia-dle-resnet50", 0.12)],
 )
 def test_rates_of_data_parallelism_are_met(source_id: str, limit: float) -> None:
     (source,) = (each for each in everything().sources if each.source_id == source_id)
@@ -107,13 +108,37 @@ def test_the_constant_fitted_to_one_source_is_tested_by_another() -> None:
     assert fitted["fms-fsdp"] == fitted["internevo"] == ()
 
 
-@pytest.mark.parametrize("precision", ["amp_fp16", "tf32"])
-@pytest.mark.parametrize(
-    ("few", "many"),
-    [("1node-s128-{}-1", "1node-s128-{}-8"), ("s128-{}-1n", "s128-{}-2n"), ("s128-{}-1n", "s128-{}-4n")],
-)
-def test_ratios_between_scales_are_met(few: str, many: str, precision: str) -> None:
-    small, large = (result(f"dle-pt-bert-a100-{name.format(precision)}") for name in (few, many))
+SCALES: Final = [
+    *(
+        (f"dle-pt-bert-a100-{few.format(length, precision)}", f"dle-pt-bert-a100-{many.format(length, precision)}")
+        for precision in ("amp_fp16", "tf32")
+        for length in (128, 512)
+        for few, many in (("1node-s{}-{}-1", "1node-s{}-{}-8"), ("s{}-{}-1n", "s{}-{}-2n"), ("s{}-{}-1n", "s{}-{}-4n"))
+    ),
+    *((f"dle-pt-bert-v100-s{length}-{of}-1", f"dle-pt-bert-v100-s{length}-{of}-8") for length in (128, 512) for of in ("amp_fp16", "fp32")),
+    *(
+        (f"dle-tf-bert-a100-40-s{length}-{of}-1", f"dle-tf-bert-a100-40-s{length}-{of}-{many}")
+        for length in (128, 512)
+        for of in ("amp_fp16", "tf32")
+        for many in (4, 8)
+    ),
+    *((f"dle-tf-bert-a100-40-s128-{of}-1", f"dle-tf-bert-a100-40-mn-s128-{of}-32") for of in ("amp_fp16", "tf32")),
+    *(
+        (f"dle-{name}-1", f"dle-{name}-8")
+        for name in ("pt-rn50-dgxa100_80-tf32", "pt-rn50-dgx1_v100_16-fp32", "pt-rn50-dgx1_v100_32-fp32", "tf-rn50-dgxa100_40-tf32")
+    ),
+    ("dle-tf-rn50-dgx1_v100_16-fp32-1", "dle-tf-rn50-dgx1_v100_16-fp32-8"),
+]
+"""Rows of few and of many accelerators.
+
+Left out are those of TensorFlow with BERT on V100, which contradict each other, two tables of one file by 12 %; and those of ResNet-50 in
+16 bits and on a DGX-2, where it is not known how fast images are read and decoded.
+"""
+
+
+@pytest.mark.parametrize(("few", "many"), SCALES)
+def test_ratios_between_scales_are_met(few: str, many: str) -> None:
+    small, large = result(few), result(many)
 
     assert large.predicted_s / small.predicted_s == pytest.approx(large.measured_s / small.measured_s, rel=0.05)
 

@@ -251,3 +251,12 @@ def test_no_more_tokens_are_scored_than_there_are() -> None:
     most = plan.training.seq_length
     message = full(f"training.scored_tokens={most + 1}")
     assert message == f"training.scored_tokens: {most + 1} tokens are scored of a sequence of {most}; use {most} or fewer"
+
+
+def test_gradients_that_a_product_adds_up_cannot_be_clipped_before() -> None:
+    apart = built("training.clip_micro_batches=true", "training.fused_gradient_accumulation=false").plan
+
+    assert apart.training.clip_micro_batches
+    message = full("training.clip_micro_batches=true", "training.fused_gradient_accumulation=true")
+    assert message.startswith("training.clip_micro_batches: gradients cannot be clipped before they are added up")
+    assert message.endswith("; set training.fused_gradient_accumulation to false")

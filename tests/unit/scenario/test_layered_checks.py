@@ -45,6 +45,8 @@ def built(tmp_path: Path, **parts: dict[str, Data]) -> Built:
         ("strategy", "recompute", "selective", "use none or full"),
         ("training", "seq_length", 128, "tokens_per_sample = 7"),
         ("training", "attention", "flash", "leave it out"),
+        ("training", "elementwise_precision", "fp32", "leave it out"),
+        ("training", "clip_micro_batches", True, "leave it out"),
     ],
 )
 def test_what_only_a_transformer_has_is_refused(tmp_path: Path, part: str, key: str, value: Data, hint: str) -> None:

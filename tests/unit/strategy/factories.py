@@ -51,6 +51,7 @@ STRATEGY = Strategy(
 
 NUMERICS = Numerics(
     element_bytes=2.0,
+    elementwise_bytes=2.0,
     gemm_element_bytes=2.0,
     gradient_bytes=4.0,
     fused_gradient_accumulation=True,

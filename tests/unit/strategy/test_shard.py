@@ -23,6 +23,24 @@ def test_gradients_are_kept_in_fp32_or_in_the_training_precision(precision: Prec
     assert numerics(make_plan(precision=precision, gradient_precision=kept)).gradient_bytes == size
 
 
+@pytest.mark.parametrize(
+    ("precision", "elementwise", "size"), [("fp16", "same", 2), ("fp16", "fp32", 4), ("fp8", "fp32", 4), ("tf32", "same", 4)]
+)
+def test_mixed_precision_may_leave_what_is_no_product_in_fp32(precision: Precision, elementwise: str, size: float) -> None:
+    number = numerics(make_plan(precision=precision, elementwise_precision=elementwise))
+
+    assert number.elementwise_bytes == size
+    assert number.element_bytes == numerics(make_plan(precision=precision)).element_bytes
+
+
+@pytest.mark.parametrize(("precision", "passes"), [("fp32", 3), ("bf16", 3), ("fp16", 6)])
+def test_clipping_every_micro_batch_passes_over_gradients_and_in_fp16_undoes_the_scale_of_the_loss(
+    precision: Precision, passes: int
+) -> None:
+    assert numerics(make_plan(precision=precision)).gradient_passes == 0
+    assert numerics(make_plan(precision=precision, clip_micro_batches=True)).gradient_passes == passes
+
+
 def test_how_kernels_are_written_is_passed_on() -> None:
     number = numerics(make_plan(kernels="eager", attention="flash", fused_gradient_accumulation=False))
 

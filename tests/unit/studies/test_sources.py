@@ -167,7 +167,11 @@ def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(
     keys += [f"strategy.{key}" for key in ("dp", "tp", "pp", "sequence_parallel", "schedule", "virtual_stages", "zero_stage", "recompute")]
 
     missing = [
-        f"{row.id}: {key}" for index, row in enumerate(source.spec.rows) for key in keys if value_at(source.scenario(index), key) is None
+        f"{row.id}: {key}"
+        for index, row in enumerate(source.spec.rows)
+        for key in keys
+        # Images have no length, and giving one is refused.
+        if value_at(source.scenario(index), key) is None and (name, key) != ("nvidia-dle-resnet50", "training.seq_length")
     ]
 
     assert missing == []

@@ -108,6 +108,15 @@ def test_half_the_heads_are_half_of_everything(numerics: Numerics) -> None:
 
 
 def test_wider_numbers_widen_what_is_kept_but_not_the_mask() -> None:
-    wide = attention(numerics=replace(NUMERICS, element_bytes=4.0))
+    wide = attention(numerics=replace(NUMERICS, element_bytes=4.0, elementwise_bytes=4.0))
 
     assert wide.selective_bytes == (4 + 4 + 1) * SCORES
+
+
+def test_a_softmax_in_fp32_leaves_the_products_as_they_are_and_keeps_wider_probabilities() -> None:
+    plain, cast = attention(), attention(numerics=replace(NUMERICS, elementwise_bytes=4.0))
+
+    assert gemms(cast.forward + cast.backward_input) == gemms(plain.forward + plain.backward_input)
+    assert traffic_bytes(cast.forward) - traffic_bytes(plain.forward) == (2 + 2) * 2 * SCORES
+    # Probabilities of the softmax are kept as it gave them; what is dropped out is cast for the product.
+    assert cast.selective_bytes == (4 + 2 + 1) * SCORES

@@ -262,3 +262,21 @@ def test_column_split_layers_keep_a_slice_of_their_input_under_sequence_parallel
 
 def test_only_attention_is_recomputed_selectively() -> None:
     assert [name for name, operator in layer(LLAMA).items() if operator.selective] == ["attention"]
+
+
+def test_streams_in_fp32_are_twice_as_long_and_products_are_not() -> None:
+    cast = by_name(layer_operators(GPT, make_shape(), replace(NUMERICS, elementwise_bytes=4.0)))
+
+    for name in ("norm_1", "activation"):
+        assert traffic_bytes(cast[name].forward) == 2 * traffic_bytes(layer()[name].forward)
+        assert traffic_bytes(cast[name].backward_input) == 2 * traffic_bytes(layer()[name].backward_input)
+    for name in ("qkv", "projection", "mlp_up", "mlp_down"):
+        assert cast[name] == layer()[name]
+
+
+def test_what_streams_keep_in_fp32_is_twice_as_large_but_not_masks() -> None:
+    cast = by_name(layer_operators(GPT, make_shape(), replace(NUMERICS, elementwise_bytes=4.0)))
+
+    assert cast["norm_1"].saved_bytes == 2 * layer()["norm_1"].saved_bytes
+    assert cast["activation"].saved_bytes == 2 * layer()["activation"].saved_bytes
+    assert cast["residual_1"].saved_bytes == layer()["residual_1"].saved_bytes

@@ -103,3 +103,11 @@ def test_operands_in_8_bits_are_cast_with_their_transposes() -> None:
 def test_a_linear_layer_keeps_its_name_and_is_not_repeated_selectively() -> None:
     assert layer().name == "layer"
     assert not layer().selective
+
+
+def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_added() -> None:
+    plain = replace(NUMERICS, fused_gradient_accumulation=False)
+
+    _, adding = layer(numerics=replace(plain, gradient_passes=3)).backward_weight
+
+    assert adding == Stream(5 * 7 * (2 + 4 + 4 + 3 * 4))

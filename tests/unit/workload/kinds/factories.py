@@ -11,6 +11,7 @@ from clustersim.workload.shapes import Numerics
 
 NUMERICS = Numerics(
     element_bytes=2.0,
+    elementwise_bytes=2.0,
     gemm_element_bytes=2.0,
     gradient_bytes=4.0,
     fused_gradient_accumulation=True,
