@@ -40,17 +40,6 @@ def host_bytes(plan: Plan, stage: int) -> float:
     return total_bytes
 
 
-def nvme_bytes(plan: Plan, stage: int) -> float:
-    """Return what one rank of a stage keeps on the drives of its node."""
-    offload, number = plan.strategy.offload, numerics(plan)
-    per_parameter = (
-        (state_bytes(plan) if offload.optimizer == "nvme" else 0.0)
-        + (number.gradient_bytes if offload.gradients == "nvme" else 0.0)
-        + (number.element_bytes if offload.parameters == "nvme" else 0.0)
-    )
-    return stage_parameters(plan, stage) / plan.strategy.sharding.degree * per_parameter
-
-
 def node_host_bytes(plan: Plan, mesh: Mesh, cluster: Cluster) -> FloatArray:
     """Return what each node must hold in its memory for all of its ranks."""
     needed = np.zeros(cluster.n_nodes)

@@ -27,7 +27,6 @@ INDEX_BYTES: Final = 8.0
 
 LOSS: Final = "loss"
 ROOT: Final = 0
-OTHERS: Final = 1
 
 
 def root_and_others(n_replicas: int) -> tuple[tuple[int, ...], ...]:

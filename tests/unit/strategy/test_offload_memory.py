@@ -8,7 +8,7 @@ from clustersim.strategy.layers import layer_parameters
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import resident
-from clustersim.strategy.offload_memory import host_bytes, node_host_bytes, nvme_bytes
+from clustersim.strategy.offload_memory import host_bytes, node_host_bytes
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.topology.build import build_cluster
 from tests.unit.strategy.factories import make_plan
@@ -32,7 +32,7 @@ def test_all_stays_without_offloading() -> None:
     kept = resident(plan)
 
     assert (kept.parameters, kept.gradients, kept.optimizer, kept.buffers_bytes) == (1.0, 1.0, 1.0, 0.0)
-    assert host_bytes(plan, 0) == nvme_bytes(plan, 0) == 0.0
+    assert host_bytes(plan, 0) == 0.0
 
 
 def test_what_leaves_is_gone() -> None:
@@ -70,13 +70,6 @@ def test_without_sharding_every_rank_needs_room_for_all() -> None:
     alone, sharded = plan_of(Offload(optimizer="host"), zero_stage=0), plan_of(Offload(optimizer="host"), zero_stage=1)
 
     assert host_bytes(alone, 0) == pytest.approx(8.0 * host_bytes(sharded, 0), rel=1e-12)
-
-
-def test_drives_hold_what_goes_there() -> None:
-    plan = plan_of(ALL_NVME)
-
-    assert nvme_bytes(plan, 0) == pytest.approx(shard_of(plan) * (12.0 + 4.0 + 2.0), rel=1e-12)
-    assert nvme_bytes(plan_of(HOST), 0) == 0.0
 
 
 def test_large_shards_on_drives_pass_through_memory_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
