@@ -193,8 +193,13 @@ def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
         hosts=tuple(places),
         assignment=given.assignment or "key_ranges",
         priority=given.priority or "layers",
-        reduce_in_node=given.reduce_in_node is not False,
+        reduce_in_node=_together(given) if given.reduce_in_node is None else given.reduce_in_node,
     )
+
+
+def _together(given: DataParallelSpec) -> bool:
+    """Return whether all workers wait for all; those that do not are the replicas one by one, unless the scenario says otherwise."""
+    return given.mode == "sync" and not given.backup_workers
 
 
 def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:

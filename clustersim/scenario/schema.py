@@ -160,7 +160,8 @@ class DataParallelSpec(Part):
     assignment: Assignment | None = Field(default=None, description="Of parameters to servers; default: key_ranges.")
     priority: Priority | None = Field(default=None, description="Pull layers as the forward pass needs them (default), or all at once.")
     reduce_in_node: StrictBool | None = Field(
-        default=None, description="Accelerators of a node add up before they push to parameter servers; default: true."
+        default=None,
+        description="Accelerators of a node add up before they push to parameter servers; default: true where all workers wait for all.",
     )
     staleness: NonNegativeInt | None = Field(default=None, description="For ssp: steps that a worker may be ahead of the slowest.")
     backup_workers: NonNegativeInt | None = Field(default=None, description="Workers that a synchronous update does not wait for.")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import clustersim
@@ -18,6 +19,7 @@ from tests.golden.reference import reference_timeline
 HELP_BUDGET_S: Final = 0.25
 DEMO_BUDGET_S: Final = 2.0
 TRACE_BUDGET_S: Final = 3.0
+STEPS_BUDGET_S: Final = 5.0
 
 
 def best_s(benchmark: BenchmarkFixture) -> float:
@@ -55,3 +57,18 @@ def test_a_trace_of_half_a_million_spans_is_written_in_three_seconds(benchmark: 
     benchmark.pedantic(write_trace, args=(timeline, tmp_path / "trace.json.gz"), rounds=3)
 
     assert best_s(benchmark) < TRACE_BUDGET_S * len(copies) / 500_000
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmark: BenchmarkFixture, mode: str) -> None:
+    changes = [
+        "cluster.nodes=2",
+        "training.global_batch_size=512",
+        "strategy.data_parallel.servers=2",
+        f"strategy.data_parallel.mode={mode}",
+        "steps=1000",
+    ]
+
+    benchmark.pedantic(clustersim.run, ("resnet50-async-servers",), {"set": changes}, rounds=2, warmup_rounds=1)
+
+    assert best_s(benchmark) <= STEPS_BUDGET_S

@@ -137,6 +137,15 @@ def test_workers_go_at_their_own_pace_where_asked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "together"),
+    [({}, True), ({"mode": "async"}, False), ({"mode": "ssp", "staleness": 1}, False), ({"backup_workers": 1}, False)],
+)
+def test_replicas_are_workers_of_their_own_unless_all_wait_for_all(keys: dict[str, Data], together: bool) -> None:
+    assert service_of(served(**keys)).reduce_in_node is together
+    assert service_of(served(**keys, reduce_in_node=not together)).reduce_in_node is not together
+
+
+@pytest.mark.parametrize(
     ("keys", "expected"),
     [
         ({"mode": "ssp"}, ("staleness", "mode ssp needs a bound", "write how many steps, such as staleness: 3")),
@@ -156,7 +165,11 @@ def test_workers_go_at_their_own_pace_where_asked() -> None:
                 "use algorithm: parameter_server, or mode: sync without backup_workers",
             ),
         ),
-        ({"backup_workers": 4}, ("backup_workers", "4 backup workers of 2 leave none to wait for", "use at most 1")),
+        ({"backup_workers": 8}, ("backup_workers", "8 backup workers of 8 leave none to wait for", "use at most 7")),
+        (
+            {"backup_workers": 2, "reduce_in_node": True},
+            ("backup_workers", "2 backup workers of 2 leave none to wait for", "use at most 1"),
+        ),
     ],
 )
 def test_a_pace_that_cannot_be_is_refused(keys: dict[str, Data], expected: tuple[str, str, str]) -> None:

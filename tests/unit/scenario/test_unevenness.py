@@ -72,8 +72,8 @@ def test_where_steps_vary_every_replica_is_a_part_of_its_own() -> None:
 
 
 def test_workers_are_nodes_or_accelerators() -> None:
-    node_wise = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "mode": "async"}})
-    each = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "mode": "async", "reduce_in_node": False}})
+    node_wise = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "mode": "async", "reduce_in_node": True}})
+    each = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "mode": "async"}})
 
     assert parts(node_wise) == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert parts(each) == tuple((replica,) for replica in range(8))
