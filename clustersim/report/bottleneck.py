@@ -97,7 +97,7 @@ def _remedy(metrics: Metrics, loss: Share | None) -> str:
     if loss is not None and loss.key == "stall" and metrics.steps is not None:
         waited_for = metrics.steps.waited_for
         if waited_for:
-            return f"Repairing or leaving out {waited_for[0].name}"
+            return f"Repairing or leaving out {waited_for[0].slow or waited_for[0].name}"
     if loss is not None:
         return LOSS_RULES[loss.key].remedy
     return next(rule.remedy(metrics) for rule in COMPUTE_RULES if rule.holds(metrics))

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.report.metrics import JobReport, Metrics, StageMemory, TierUse
-from clustersim.report.steps import StepsReport
+from clustersim.report.steps import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -161,8 +161,13 @@ def _waited_line(report: StepsReport) -> str:
         return ""
     first, *others = report.waited_for
     share = f", in {percent_text(first.steps_fraction)} of the steps" if report.steps > 1 else ""
-    line = f"the step waited for {first.name}: {format_quantity(first.waited_s, 's')} on average{share}"
-    return line + (f"; then for {others[0].name}: {format_quantity(others[0].waited_s, 's')}" if others else "")
+    line = f"the step waited for {waited_name(first)}: {format_quantity(first.waited_s, 's')} on average{share}"
+    return line + (f"; then for {waited_name(others[0])}: {format_quantity(others[0].waited_s, 's')}" if others else "")
+
+
+def waited_name(waited: WaitedFor) -> str:
+    """Return who was waited for: a class of ranks, and which of them are slow where not all are."""
+    return f"{waited.name} ({waited.slow} slow)" if waited.slow else waited.name
 
 
 def _idle_line(report: StepsReport) -> str:

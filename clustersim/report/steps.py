@@ -18,6 +18,8 @@ class WaitedFor:
     name: str
     """Such as ``rank 3``."""
     ranks: int
+    slow: str
+    """Those of its ranks at whose pace the others of it go; empty where all are alike."""
     waited_s: float
     """In one step: from the mean arrival of all at what they do together, to the arrival of this class, which was the last."""
     steps_fraction: float
@@ -85,13 +87,15 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
     return replace(timeline, step_time_s=share * timeline.step_time_s, links=links)
 
 
-def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float]) -> StepsReport:
+def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float], *, slow: Sequence[str] = ()) -> StepsReport:
     """Return the statistics of a run of several steps.
 
     Parameters
     ----------
     samples
         What each class contributes in one step.
+    slow
+        For each class, the ranks of it that are slower than the others; all are alike when left out.
     """
     classes = timeline.rank_classes
     computing = _computing_s(timeline)
@@ -114,7 +118,7 @@ def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float]) -> 
         median_s=log.median_s,
         p95_s=log.p95_s,
         confidence_interval_s=None if interval_s is None else (share * interval_s[0], share * interval_s[1]),
-        waited_for=_waited_for(log, classes),
+        waited_for=_waited_for(log, classes, slow or [""] * len(classes)),
         workers=workers,
         staleness=_staleness(log),
     )
@@ -129,15 +133,16 @@ def _computing_s(timeline: Timeline) -> tuple[float, ...]:
     return tuple(fsum(spans) for spans in busy)
 
 
-def _waited_for(log: StepLog, classes: Sequence[RankClass]) -> tuple[WaitedFor, ...]:
+def _waited_for(log: StepLog, classes: Sequence[RankClass], slow: Sequence[str]) -> tuple[WaitedFor, ...]:
     found = [
         WaitedFor(
             name=rank_class.name,
             ranks=rank_class.n_ranks,
+            slow=slowest,
             waited_s=done.waited_s / log.n_steps,
             steps_fraction=done.waited_steps / log.n_steps,
         )
-        for rank_class, done in zip(classes, log.classes, strict=True)
+        for rank_class, done, slowest in zip(classes, log.classes, slow, strict=True)
         if done.waited_s > 0.0
     ]
     return tuple(sorted(found, key=lambda each: -each.waited_s))

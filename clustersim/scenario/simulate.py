@@ -18,6 +18,7 @@ from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
 from clustersim.report.steps import StepsReport, in_whole_steps, steps_report
 from clustersim.scenario.replaying import Conditions, Neighbours, replay_plan
+from clustersim.scenario.unevenness import division_of, slow_ranks
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Plan
@@ -63,7 +64,8 @@ def simulate(
         parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*calibration_flags(calibration), *_model_flags(plan))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
-    all_flags = [*flags, *assumed, *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
+    slow = _slow(plan, conditions)
+    all_flags = [*flags, *assumed, *_pace_flags(timeline, slow), *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
     step_s, n_ranks, strategy = timeline.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
     # What comes too late for an update is no part of the batch.
@@ -95,7 +97,7 @@ def simulate(
         collectives=timeline.collectives,
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
-        steps=_steps(plan, timeline),
+        steps=_steps(plan, timeline, slow),
         engine=timeline.engine,
         flags=tuple(all_flags),
     )
@@ -110,12 +112,24 @@ def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | Non
     return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
 
 
-def _steps(plan: Plan, timeline: Timeline) -> StepsReport | None:
+def _slow(plan: Plan, conditions: Conditions | None) -> tuple[str, ...]:
+    """Return for each class the ranks of it that are slower than the others."""
+    uneven = None if conditions is None else conditions.uneven
+    return () if uneven is None else slow_ranks(division_of(plan, uneven), uneven)
+
+
+def _pace_flags(timeline: Timeline, slow: Sequence[str]) -> tuple[Flag, ...]:
+    """Return which ranks go at the pace of slower ones that they work with in every layer or add up with before anybody else."""
+    pairs = [(rank_class.name, ranks) for rank_class, ranks in zip(timeline.rank_classes, slow, strict=bool(slow)) if ranks]
+    return tuple(Flag(code="pace_of_slowest", message=f"{name} go at the pace of {ranks}") for name, ranks in pairs)
+
+
+def _steps(plan: Plan, timeline: Timeline, slow: Sequence[str]) -> StepsReport | None:
     if timeline.steps is None:
         return None
     per_stage = plan.n_ranks / plan.strategy.pp
     samples = [plan.training.global_batch_size * rank_class.n_ranks / per_stage for rank_class in timeline.rank_classes]
-    return steps_report(timeline.steps, timeline, samples)
+    return steps_report(timeline.steps, timeline, samples, slow=slow)
 
 
 def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:

@@ -13,7 +13,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.kernels.model import KernelModel
 from clustersim.scenario.jitter import Jitter
-from clustersim.strategy.division import Division, Part, divided
+from clustersim.strategy.division import Division, Part, divided, ranks_text
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
@@ -67,6 +67,17 @@ def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple
     return tuple(
         _pace(uneven, division.ranks(stage, part).tolist(), kernels_of) for stage in division.stages for part in range(division.n_parts)
     )
+
+
+def slow_ranks(division: Division, uneven: Uneven) -> tuple[str, ...]:
+    """Return for each class which of its ranks the others go at the pace of; nothing where all are alike."""
+    return tuple(_slow(uneven, division.ranks(stage, part).tolist()) for stage in division.stages for part in range(division.n_parts))
+
+
+def _slow(uneven: Uneven, ranks: Sequence[int]) -> str:
+    factors = [uneven.slowdowns.get(rank, 1.0) for rank in ranks]
+    slow = [rank for rank, factor in zip(ranks, factors, strict=True) if factor == max(factors)]
+    return "" if len(slow) == len(ranks) else ranks_text(slow)
 
 
 def jitter_of(division: Division, uneven: Uneven, seed: int) -> Drawn | None:

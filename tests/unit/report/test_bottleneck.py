@@ -48,7 +48,7 @@ def test_a_loss_larger_than_computation_is_named_once(part: str) -> None:
 
 
 def test_where_others_waited_for_somebody_it_says_for_whom() -> None:
-    slow = WaitedFor(name="rank 3", ranks=1, waited_s=0.9, steps_fraction=1.0)
+    slow = WaitedFor(name="rank 3", ranks=1, slow="", waited_s=0.9, steps_fraction=1.0)
     steps = StepsReport(
         steps=1,
         mean_s=5.0,

@@ -22,8 +22,10 @@ from clustersim.report.facts import (
     neighbour_lines,
     rate_text,
     shown_stages,
+    steps_lines,
 )
 from clustersim.report.metrics import BusyLink, JobReport, Metrics, Parallelism, TierUse
+from clustersim.report.steps import Staleness, StepsReport, WaitedFor, WorkerSteps
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -209,3 +211,52 @@ def test_others_on_the_cluster_are_told_with_what_they_cost() -> None:
         "job one on 8 GPUs: 1 step of 2 s meanwhile, 1.5 s alone",
         "job none on 1,024 GPUs: 0 steps meanwhile, 100 s alone",
     )
+
+
+WORKERS = (
+    WorkerSteps(name="ranks 0-2", ranks=3, steps=50, samples_per_s=30.0, idle_fraction=0.25, dropped=0),
+    WorkerSteps(name="rank 3", ranks=1, steps=50, samples_per_s=10.0, idle_fraction=0.01, dropped=7),
+)
+STEPS = StepsReport(
+    steps=50,
+    mean_s=2.0,
+    median_s=1.9,
+    p95_s=2.5,
+    confidence_interval_s=(1.95, 2.05),
+    waited_for=(WaitedFor(name="rank 3", ranks=1, slow="", waited_s=0.3, steps_fraction=0.9),),
+    workers=WORKERS,
+    staleness=Staleness(mean=2.5, p95=4, maximum=7, max_lead=1, histogram=((2, 50), (3, 50))),
+)
+
+
+def with_steps(**changes: object) -> Metrics:
+    return replace(METRICS, steps=replace(STEPS, **changes))
+
+
+def test_several_steps_are_told_in_four_lines() -> None:
+    assert steps_lines(with_steps()) == (
+        "50 steps: mean 2 s (95 % confidence 1.95 s to 2.05 s), median 1.9 s, 95th percentile 2.5 s",
+        "the step waited for rank 3: 300 ms on average, in 90.0 % of the steps",
+        "idle: 1.0 % (rank 3) to 25.0 % (ranks 0-2) of the time",
+        "staleness of gradients: mean 2.50 updates, 95 % at most 4, largest 7; the fastest worker was at most 1 step ahead; "
+        "7 gradients came too late and were dropped",
+    )
+
+
+def test_what_there_is_nothing_to_say_of_has_no_line() -> None:
+    alike = with_steps(confidence_interval_s=None, waited_for=(), workers=WORKERS[:1], staleness=None)
+
+    assert steps_lines(METRICS) == steps_lines(alike) == ()
+
+
+def test_slow_ranks_of_a_class_are_named_and_those_who_come_next() -> None:
+    first = replace(STEPS.waited_for[0], name="ranks 2-3", slow="rank 3")
+    line = steps_lines(with_steps(waited_for=(first, STEPS.waited_for[0]), staleness=None, steps=1, confidence_interval_s=None))[0]
+
+    assert line == "the step waited for ranks 2-3 (rank 3 slow): 300 ms on average; then for rank 3: 300 ms"
+
+
+def test_samples_of_one_token_are_called_samples() -> None:
+    images = replace(METRICS, tokens_per_s=METRICS.samples_per_s)
+
+    assert [name for name, _ in headline(images)][1:3] == ["samples/s", "samples/s/GPU"]

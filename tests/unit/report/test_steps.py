@@ -54,6 +54,15 @@ def test_the_class_that_others_waited_for_is_named_with_the_time_of_one_step() -
     assert (waited.name, waited.ranks, waited.waited_s, waited.steps_fraction) == ("rank 3", 1, 0.3, 0.75)
 
 
+def test_a_class_says_which_of_its_ranks_are_slow() -> None:
+    timeline = Timeline(rank_classes=CLASSES, spans=(), step_time_s=LOG.mean_s, steps=LOG)
+
+    (waited,) = steps_report(LOG, timeline, [48.0, 16.0], slow=["", "rank 3 of it"]).waited_for
+    (alike,) = report().waited_for
+
+    assert (waited.slow, alike.slow) == ("rank 3 of it", "")
+
+
 def test_those_waited_for_come_longest_first() -> None:
     log = replace(LOG, classes=(replace(FAST, waited_s=2.0, waited_steps=1), SLOW))
 

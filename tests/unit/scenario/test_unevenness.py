@@ -11,7 +11,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.scenario.build import Built
 from clustersim.scenario.replaying import kernels_of
 from clustersim.scenario.run import run_built
-from clustersim.scenario.unevenness import division_of, jitter_of, paces_of, policy_of
+from clustersim.scenario.unevenness import division_of, jitter_of, paces_of, policy_of, slow_ranks
 from tests.unit.scenario.samples import built, refusal
 
 SERVERS: dict[str, Data] = {"algorithm": "parameter_server"}
@@ -132,3 +132,20 @@ def test_more_steps_than_can_be_simulated_are_refused() -> None:
 
     with pytest.raises(ScenarioError, match="tasks are more than the 2,000,000 tasks that are simulated"):
         run_built(made)
+
+
+def test_a_result_says_who_a_class_goes_at_the_pace_of() -> None:
+    made = uneven(stragglers=slow(ranks=3))
+
+    result = run_built(made)
+
+    assert [flag.message for flag in result.flags if flag.code == "pace_of_slowest"] == ["stage 0, ranks 2-3 go at the pace of rank 3"]
+    assert result.metrics.steps is not None
+    assert result.metrics.steps.waited_for[0].slow == "rank 3"
+
+
+def test_ranks_that_are_all_alike_or_alone_go_at_their_own_pace() -> None:
+    made = uneven("strategy.tp=1", "strategy.pp=1", stragglers=slow(ranks=3))
+    assert made.uneven is not None
+
+    assert slow_ranks(division_of(made.plan, made.uneven), made.uneven) == ("", "")

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from clustersim.report.plots.layout import (
     BREAK_PX,
     SMALLEST_CELL_PX,
+    STEPS_DRAWN,
     TimeScale,
     busy_intervals,
     joined,
+    opening,
     short_pass_s,
     split_by,
     time_scale,
     whole_step,
 )
+from clustersim.trace.steps import StepLog
 from clustersim.trace.timeline import Span, Timeline
 from tests.golden.reference import reference_timeline
 
@@ -174,3 +177,29 @@ def test_short_passes_decide_and_not_the_shortest_piece() -> None:
     )
 
     assert short_pass_s(replace(timeline, spans=cut)) == pytest.approx(short_pass_s(timeline), rel=1e-9)
+
+
+def test_of_many_steps_the_first_few_are_drawn() -> None:
+    one = reference_timeline()
+    steps = [tuple(replace(span, start_s=span.start_s + shift, end_s=span.end_s + shift) for span in one.spans) for shift in shifts(one)]
+    log = StepLog(
+        n_steps=5,
+        step_times_s=(one.step_time_s,) * 5,
+        duration_s=5 * one.step_time_s,
+        classes=(),
+        applied=5,
+        staleness=(),
+        max_lead=0,
+    )
+    many = replace(one, spans=tuple(itertools.chain(*steps)), steps=log)
+
+    drawn = opening(many)
+
+    assert drawn.step_time_s == pytest.approx(STEPS_DRAWN * one.step_time_s, rel=1e-12)
+    assert max(span.end_s for span in drawn.spans) <= drawn.step_time_s
+    assert len(drawn.spans) == STEPS_DRAWN * len(one.spans)
+    assert opening(one) is one
+
+
+def shifts(one: Timeline) -> list[float]:
+    return [number * one.step_time_s for number in range(5)]
