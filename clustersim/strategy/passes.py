@@ -21,11 +21,13 @@ LOSS_REDUCTIONS = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
 
 
-def _forward(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
+def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
+    """Return some operators forward, one after the other."""
     return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
 
 
-def _backward(name: str, operators: Sequence[Operator]) -> Work:
+def backward_work(name: str, operators: Sequence[Operator]) -> Work:
+    """Return some operators backward, the last one first."""
     kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
     return Work(name=name, phase="backward", kernels=kernels)
 
@@ -54,7 +56,7 @@ class ChunkPasses:
         """Return the part of the forward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
         if isinstance(self.plan.model, Layered):
             runs = self._runs(chunk, start, stop)
-            return tuple(Block(name="layer", body=(_forward("layer", operators),), repeat=count) for operators, count in runs)
+            return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
         blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)]
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
@@ -99,33 +101,33 @@ class ChunkPasses:
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
-        work = _forward("embedding", embedding_operators(*self._shapes()))
+        work = forward_work("embedding", embedding_operators(*self._shapes()))
         return (work, *self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
         gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, _backward("embedding", embedding_operators(*self._shapes())))
+        return (*gather, backward_work("embedding", embedding_operators(*self._shapes())))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss."""
         operators = head_operators(*self._shapes())
         if self.plan.strategy.tp == 1 or not operators:
-            return (_forward("head", operators),)
+            return (forward_work("head", operators),)
         lm_head = transformer(self.plan).lm_head
         norm = operators[: len(operators) - 2] if lm_head else operators
         if not lm_head:
-            return (_forward("final_norm", norm),)
+            return (forward_work("final_norm", norm),)
         gather, reductions = self._collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
-        return (_forward("final_norm", norm), *gather, _forward("logits", operators[len(norm) :]), *reductions)
+        return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
 
     def head_backward(self) -> tuple[Item, ...]:
         """Return the gradients of loss, logits and final normalisation."""
         operators = head_operators(*self._shapes())
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (_backward("head", operators),)
+            return (backward_work("head", operators),)
         *norm, logits, loss = operators
-        return (*self._column_backward(logits, [loss]), _backward("final_norm", norm))
+        return (*self._column_backward(logits, [loss]), backward_work("final_norm", norm))
 
     @property
     def _sequence_parallel(self) -> bool:
@@ -140,8 +142,8 @@ class ChunkPasses:
 
     def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
         """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
-        repeated = (_forward("layer", operators, "recompute"),) if again else ()
-        return Block(name="layer", body=(*repeated, _backward("layer", operators)), repeat=count)
+        repeated = (forward_work("layer", operators, "recompute"),) if again else ()
+        return Block(name="layer", body=(*repeated, backward_work("layer", operators)), repeat=count)
 
     def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
         shapes = self._shapes()
@@ -160,16 +162,16 @@ class ChunkPasses:
 
     def _half_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1:
-            return (_forward(name, operators, phase),)
+            return (forward_work(name, operators, phase),)
         norm, *inner, residual = operators
         gather = self._collective("all_gather") if self._sequence_parallel else ()
         close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
         return (
-            _forward(f"{name} norm", [norm], phase),
+            forward_work(f"{name} norm", [norm], phase),
             *gather,
-            _forward(name, inner, phase),
+            forward_work(name, inner, phase),
             *close,
-            _forward(f"{name} residual", [residual], phase),
+            forward_work(f"{name} residual", [residual], phase),
         )
 
     def _half_again(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
@@ -178,30 +180,30 @@ class ChunkPasses:
         if len(kept) == len(operators):
             return self._half_forward(name, operators, "recompute")
         if self.plan.strategy.tp == 1:
-            return (_forward(name, kept, "recompute"),)
+            return (forward_work(name, kept, "recompute"),)
         norm, *inner = kept
         gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (_forward(f"{name} norm", [norm], "recompute"), *gather, _forward(name, inner, "recompute"))
+        return (forward_work(f"{name} norm", [norm], "recompute"), *gather, forward_work(name, inner, "recompute"))
 
     def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
         dropped = [operator for operator in operators if operator.selective] if selective else []
-        again = (_forward(f"{name} again", dropped, "recompute"),) if dropped else ()
+        again = (forward_work(f"{name} again", dropped, "recompute"),) if dropped else ()
         if self.plan.strategy.tp == 1:
-            return (*again, _backward(name, operators))
+            return (*again, backward_work(name, operators))
         norm, column, *inner, residual = operators
         gather = self._collective("all_gather") if self._sequence_parallel else ()
         return (
-            _backward(f"{name} residual", [residual]),
+            backward_work(f"{name} residual", [residual]),
             *gather,
             *again,
             *self._column_backward(column, inner),
-            _backward(f"{name} norm", [norm]),
+            backward_work(f"{name} norm", [norm]),
         )
 
     def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
         """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
         overlap = self.plan.strategy.overlap_tp
-        before = _backward(column.name, inner)
+        before = backward_work(column.name, inner)
         input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
         weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.

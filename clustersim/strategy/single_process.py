@@ -8,19 +8,17 @@ from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Phase, Work
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
 from clustersim.strategy.division import Division
-from clustersim.strategy.gradients import GRADIENT_STREAM
-from clustersim.strategy.layers import Operators, back, front, layer_runs, n_layers
+from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
+from clustersim.strategy.layers import Operators, back, front, layer_at, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.optimizer import optimizer_update
+from clustersim.strategy.passes import backward_work, forward_work
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
-
-CHUNK_BYTES: Final = 10 * 2**20
-"""What broadcasts and reductions are gathered into, at most (PyTorch, torch/nn/parallel/comm.py: buffer_size 10485760)."""
 
 INDEX_BYTES: Final = 8.0
 """A token as a 64-bit index."""
@@ -66,28 +64,26 @@ class _SingleProcess:
         every = (*front(plan), *layers, *back(plan))
         loss = tuple(operator for operator in every if operator.name == LOSS)
         model = tuple(operator for operator in every if operator.name != LOSS)
+        repeated = _repeated(plan)
+        again = (forward_work("B again", repeated, "recompute"),) if repeated else ()
         parameters = stage_parameters(plan, 0)
         outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * number.element_bytes / FP32_BYTES
         inputs_bytes = n_replicas * plan.training.micro_batch_size * _sample_bytes(plan)
         self._move("scatter", "scatter inputs", micro_batch, inputs_bytes)
-        self._move("broadcast", "parameters", micro_batch, parameters * number.element_bytes)
+        self._move("broadcast", "parameters", micro_batch, parameters * gathered_bytes(plan))
         for part in range(self.division.n_parts):
-            self._compute("F", "forward", part, micro_batch, model)
+            self._compute(part, micro_batch, forward_work("F", model))
         self._move("gather", "gather outputs", micro_batch, outputs_bytes)
-        self._compute("loss", "forward", ROOT, micro_batch, loss, repeat=n_replicas)
-        self._compute("loss gradient", "backward", ROOT, micro_batch, loss, repeat=n_replicas)
+        self._compute(ROOT, micro_batch, forward_work("loss", loss), repeat=n_replicas)
+        self._compute(ROOT, micro_batch, backward_work("loss gradient", loss), repeat=n_replicas)
         self._move("scatter", "scatter gradients", micro_batch, outputs_bytes)
         for part in range(self.division.n_parts):
-            self._compute("B", "backward", part, micro_batch, model)
-        self._move("reduce", "gradients", micro_batch, parameters * number.gradient_bytes)
+            self._compute(part, micro_batch, *again, backward_work("B", model))
+        self._move("reduce", "gradients", micro_batch, parameters * reduced_bytes(plan))
 
-    def _compute(self, name: str, phase: Phase, part: int, micro_batch: int, operators: Operators, *, repeat: int = 1) -> None:
-        if phase == "forward":
-            kernels = tuple(kernel for operator in operators for kernel in operator.forward)
-        else:
-            kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
-        work = Work(name=name, phase=phase, kernels=kernels)
-        action = Compute(name=name, phase=phase, blocks=(Block(name=name, body=(work,), repeat=repeat),))
+    def _compute(self, part: int, micro_batch: int, *body: Work, repeat: int = 1) -> None:
+        name, phase = body[-1].name, body[-1].phase
+        action = Compute(name=name, phase=phase, blocks=(Block(name=name, body=body, repeat=repeat),))
         lane = self.division.lane(0, part)
         after = self.builder.last(self.division.lane(0, part, GRADIENT_STREAM))
         self.builder.add((name, part, micro_batch), action, [lane], after=after, label=(micro_batch, 0))
@@ -97,12 +93,25 @@ class _SingleProcess:
         if len(members) == 1:
             return
         group = Group(name="accelerators of the process", dimension="dp", members=(members,))
-        pieces = max(1, round(size_bytes / CHUNK_BYTES)) if op in ("broadcast", "reduce") else 1
+        pieces = n_buckets(self.plan, size_bytes) if op in ("broadcast", "reduce") else 1
         collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
         key: Key = (name, micro_batch)
         lanes = self.division.lanes(0, GRADIENT_STREAM)
         after = [done for lane in self.division.lanes(0) for done in self.builder.last(lane)]
         self.builder.add(key, Communicate(name=name, collective=collective), lanes, after=after, label=(micro_batch, 0))
+
+
+def _repeated(plan: Plan) -> Operators:
+    """Return what recomputation repeats of a micro-batch: layers from the first, or the operators whose results are dropped."""
+    ((chunk,),) = model_chunks(plan)
+    border, early = recomputed_layers(plan, chunk), plan.strategy.recompute_stops_early
+    selective = plan.strategy.recompute == "selective"
+    return tuple(
+        operator
+        for layer in range(n_layers(plan))
+        for operator in layer_at(plan, layer)
+        if (operator.selective if selective else layer < border and not (operator.needless and early))
+    )
 
 
 def _sample_bytes(plan: Plan) -> float:

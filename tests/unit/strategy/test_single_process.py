@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import fsum
+from math import ceil, fsum
 
 import pytest
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Communicate, Compute
+from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import holdings, stage_parameters
 from clustersim.strategy.plan import Plan
@@ -121,3 +121,31 @@ def test_the_first_accelerator_keeps_the_outputs_of_all() -> None:
     assert first.optimizer_bytes == alone.optimizer_bytes
     # The loss of the three others in fp32, and the outputs of all four as they came.
     assert fsum(first.kept_bytes) - fsum(alone.kept_bytes) == pytest.approx(logits * (3 * 4 + 4 * 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+def test_what_is_recomputed_takes_time_on_every_replica(recompute: str) -> None:
+    plan = plan_of()
+    again = replace(plan, strategy=replace(plan.strategy, recompute=recompute))
+
+    def repeated(plan: Plan) -> list[set[str]]:
+        actions = [task.action for task in program_of(plan).tasks if isinstance(task.action, Compute) and task.action.name == "B"]
+        return [{work.phase for block in action.blocks for work in block.body if isinstance(work, Work)} for action in actions]
+
+    assert repeated(plan) == [{"backward"}] * 2
+    assert repeated(again) == [{"recompute", "backward"}] * 2
+
+
+def test_parameters_are_broadcast_in_the_precision_of_the_wire() -> None:
+    plan = plan_of()
+    wide = replace(plan, strategy=replace(plan.strategy, data_parallel=replace(plan.strategy.data_parallel, gather_precision="fp32")))
+
+    assert ("parameters", "broadcast", 4 * stage_parameters(plan, 0)) in moves(program_of(wide))
+
+
+def test_what_moves_is_cut_into_buckets() -> None:
+    plan = make_plan(dp=N, global_batch_size=N, single_process=True, bucket_bytes=2e6)
+    pieces = {task.action.name: task.action.collective.pieces for task in program_of(plan).tasks if isinstance(task.action, Communicate)}
+
+    assert pieces["gradients"] == ceil(stage_parameters(plan, 0) * numerics(plan).gradient_bytes / 2e6) > 1
+    assert pieces["gather outputs"] == 1
