@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from math import fsum
 
@@ -51,6 +52,18 @@ def parameters_of(operators: Operators) -> float:
 def layer_parameters(plan: Plan) -> tuple[float, ...]:
     """Return the parameters of each layer on one rank, in forward order."""
     return tuple(parameters_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
+
+
+def heaviest_run(parameters: Sequence[float], length: int) -> float:
+    """Return the most parameters that so many consecutive layers have together; all of them where there are fewer.
+
+    Examples
+    --------
+    >>> heaviest_run([1.0, 5.0, 2.0], 2), heaviest_run([1.0, 5.0], 9)
+    (7.0, 6.0)
+    """
+    length = min(length, len(parameters))
+    return max((fsum(parameters[start : start + length]) for start in range(len(parameters) - length + 1)), default=0.0)
 
 
 def chunk_layers(plan: Plan, chunk: ModelChunk) -> range:

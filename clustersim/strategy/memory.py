@@ -12,6 +12,7 @@ from clustersim.strategy.layers import (
     back,
     chunk_layers,
     front,
+    heaviest_run,
     layer_at,
     layer_input_bytes,
     layer_parameters,
@@ -40,6 +41,9 @@ keeps both from the first micro-batch of a step to the last: ``is_first_microbat
 FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
 """For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
 (Transformer Engine, ``DelayedScaling.amax_history_len``)."""
+
+SHARDS_GRADIENTS: Final = 2
+"""The zero_stage that shards gradients, and reduces them in buckets."""
 
 BUCKETS_IN_USE: Final = 2
 """One is filled while the one before it is reduced."""
@@ -133,8 +137,9 @@ def holdings(plan: Plan, stage: int) -> Holdings:
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
         kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + _of_others_bytes(plan, chunk) for chunk in chunks),
         backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
-        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 else 0.0,
-        gathered_bytes=_gathered_bytes(plan, chunks[0]) if shards[2] > 1 else 0.0,
+        # What lives elsewhere passes whole through the memory of a lone rank too.
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 or not stays.gradients else 0.0,
+        gathered_bytes=_gathered_bytes(plan, chunks[0]) if shards[2] > 1 or not stays.parameters else 0.0,
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
@@ -262,8 +267,8 @@ def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
     sharding, number = plan.strategy.sharding, numerics(plan)
     layers = layer_parameters(plan)
     ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
-    window = min(len(layers), ahead + 1) if sharding.reshard_after_forward else len(layers)
-    most = max(fsum(layers[start : start + window]) for start in range(len(layers) - window + 1))
+    window = ahead + 1 if sharding.reshard_after_forward else len(layers)
+    most = heaviest_run(layers, window)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
     return (most + end_parameters(plan, chunk)) * number.element_bytes + most * copies_bytes
 
@@ -271,15 +276,20 @@ def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
 def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return the whole gradients beside the shard that is kept.
 
-    Two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the end
-    (PyTorch FSDP, the root unit); of all layers where micro-batches add up before they are reduced (``no_sync``).
+    With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
+    end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients are whole
+    where micro-batches add up before they are reduced (``no_sync``).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
     layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
     if gradients.no_sync and plan.n_micro_batches > 1:
         return (fsum(layers) + ends) * number.gradient_bytes
-    window = min(len(layers), BUCKETS_IN_USE if gradients.overlap else 1)
-    most = max(fsum(layers[start : start + window]) for start in range(len(layers) - window + 1))
+    window = BUCKETS_IN_USE if gradients.overlap else 1
+    if plan.strategy.zero_stage == SHARDS_GRADIENTS:
+        buckets = [bucket.parameters for bucket in gradient_buckets(plan, chunk)]
+        wire_bytes = max(buckets) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
+        return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
+    most = heaviest_run(layers, window)
     casts_bytes = max(layers) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
     return (most + ends) * number.element_bytes + casts_bytes
 

@@ -19,7 +19,7 @@ from clustersim.hardware.communication import Place
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import layer_parameters
+from clustersim.strategy.layers import heaviest_run, layer_parameters
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
@@ -83,7 +83,7 @@ def resident(plan: Plan) -> Resident:
         whole_bytes = sum(layer_parameters(plan)) * number.gradient_bytes
         buffers_bytes += 2.0 * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if parameters_leave:
-        buffers_bytes += (1.0 + sharding.prefetch) * max(layer_parameters(plan)) * number.element_bytes / sharding.degree
+        buffers_bytes += heaviest_run(layer_parameters(plan), 1 + sharding.prefetch) * number.element_bytes / sharding.degree
     return Resident(
         parameters=0.0 if parameters_leave else 1.0,
         gradients=0.0 if gradients_leave else 1.0,

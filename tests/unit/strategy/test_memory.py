@@ -344,3 +344,23 @@ def test_parameter_servers_keep_the_optimizer_state() -> None:
     assert ring.optimizer_bytes == 12 * total_parameters(GPT)
     assert served.optimizer_bytes == 0.0
     assert served.peak_bytes == ring.peak_bytes - ring.optimizer_bytes
+
+
+def test_sharded_gradients_are_whole_until_their_bucket_is_reduced() -> None:
+    def whole_bytes(bucket_bytes: float, *, overlap: bool = True) -> float:
+        plan = make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=bucket_bytes, overlap=overlap)
+        return holdings(plan, 0).full_gradients_bytes
+
+    assert whole_bytes(1e12) == 4 * total_parameters(GPT)
+    plan = make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=8e6)
+    sizes = [4 * bucket.parameters for bucket in gradient_buckets(plan, model_chunks(plan)[0][0])]
+    assert whole_bytes(8e6) == max(map(sum, pairwise(sizes)))
+    assert whole_bytes(8e6, overlap=False) == max(sizes)
+
+
+def test_a_lone_rank_holds_whole_layers_of_what_lives_on_its_host() -> None:
+    away = Offload(optimizer="host", gradients="host", parameters="host")
+    alone, two = (holdings(make_plan(dp=dp, global_batch_size=dp, zero_stage=3, no_sync=False, offload=away), 0) for dp in (1, 2))
+
+    assert alone.gathered_bytes == two.gathered_bytes > 0.0
+    assert alone.full_gradients_bytes == two.full_gradients_bytes > 0.0
