@@ -25,7 +25,7 @@ from clustersim.strategy.layers import boundary_bytes, tied_parameters
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import HostSide, offloads
-from clustersim.strategy.optimizer import optimizer_update
+from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Pipeline
@@ -177,10 +177,10 @@ class _Lowering:
         for part, lane in enumerate(division.lanes(stage)):
             reduced = [key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(division.lane(stage, part, stream))]
             if offloads(plan):
-                updates += [*reduced, *self.builder.last(lane)]
-                continue
+                updates += reduced
             updates.append(("optimizer", lane.rank_class))
-            self.builder.add(updates[-1], optimizer_update(plan, parameters), [lane], after=reduced)
+            action = offloaded_update(plan, parameters) if offloads(plan) else optimizer_update(plan, parameters)
+            self.builder.add(updates[-1], action, [lane], after=reduced)
         on_host = self._host(stage).add_update(parameters, after=updates) if offloads(plan) else ()
         if strategy.zero_stage not in (1, 2) or strategy.sharding.degree == 1:
             return

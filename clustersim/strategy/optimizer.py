@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import fsum, sqrt
+from math import ceil, fsum, sqrt
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.program.tasks import Block, Compute, Phase, Work
-from clustersim.strategy.gradients import moved_into_bucket_bytes
+from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
 from clustersim.strategy.layers import back, front, layer_runs, n_layers
 from clustersim.strategy.plan import Optimizer, OptimizerKernels, Plan, Training
-from clustersim.strategy.shard import ELEMENT_BYTES
+from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.operators import Gemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
@@ -156,13 +156,43 @@ def optimizer_update(plan: Plan, parameters: float) -> Compute:
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
     zeroed = shard if strategy.zero_stage >= 2 else parameters
     traffic_bytes = shard * (NORM_READ_BYTES + clip_bytes + update_bytes(training)) + zeroed * ZERO_BYTES
-    launches = CLIP_LAUNCHES + FUSED_LAUNCHES * len(passes_bytes(training))
-    kernels = [*_casts_back(plan, parameters), Stream(traffic_bytes, launches=launches)]
-    if training.precision == "fp8":
-        kernels.append(Stream(parameters * FP8_CAST_BYTES))
+    launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
+    return _update(*_casts_back(plan, parameters), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, parameters))
+
+
+def offloaded_update(plan: Plan, parameters: float) -> Compute:
+    """Return what an accelerator does where processors update its parameters.
+
+    It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
+    """
+    shard = parameters / plan.strategy.sharding.degree
+    zeroed = shard if plan.strategy.zero_stage >= 2 else parameters
+    traffic_bytes = shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
+    return _update(*_casts_back(plan, parameters), Stream(traffic_bytes, launches=2), *_fp8_casts(plan, parameters))
+
+
+def _update(*kernels: Stream) -> Compute:
     phase: Phase = "optimizer"
-    work = Work(name="update", phase=phase, kernels=tuple(kernels))
+    work = Work(name="update", phase=phase, kernels=kernels)
     return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)),))
+
+
+def _launches_of_a_pass(plan: Plan) -> int:
+    """Return the kernels of one pass over all tensors: a few multi-tensor ones, or one for each tensor on its own.
+
+    Where training state is sharded, a tensor is what one layer keeps of its flat parameters.
+    """
+    if kernels_of(plan.training) != "loop":
+        return FUSED_LAUNCHES
+    if plan.strategy.zero_stage:
+        return ceil((n_layers(plan) + 1) / plan.strategy.pp)
+    return ceil(sum(len(chunk_tensors(plan, chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
+
+
+def _fp8_casts(plan: Plan, parameters: float) -> tuple[Stream, ...]:
+    """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
+    gathered = plan.strategy.zero_stage == 3 and (plan.strategy.sharding.degree > 1 or plan.strategy.offload.parameters != "accelerator")
+    return (Stream(parameters * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not gathered else ()
 
 
 def _casts_back(plan: Plan, parameters: float) -> tuple[Stream, ...]:

@@ -24,6 +24,7 @@ from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import Operators, back, front, layer_at, layer_parameters, recomputed_layers
 from clustersim.strategy.memory import end_parameters
 from clustersim.strategy.offload import HostSide, offloads
+from clustersim.strategy.optimizer import FP8_CAST_BYTES
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
@@ -110,6 +111,14 @@ class _Units:
         return 1 if plan.strategy.sharding.gather == "layer" else max(1, self.n_tensors[unit])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """Parameters that are gathered, and whose gradients are reduced, beside a pass."""
+
+    gathered: float
+    reduced: float
+
+
 def _reductions(plan: Plan, parameters: float) -> int:
     """Return the calls that reduce a unit: one for flat units, and otherwise as many as the buckets that its gradients fill."""
     return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan, parameters * reduced_bytes(plan))
@@ -132,6 +141,8 @@ class _Sharded:
     _computes: dict[tuple[int | bool | float | str, ...], Compute] = field(
         default_factory=dict[tuple[int | bool | float | str, ...], Compute]
     )
+    _reducing: float = 0.0
+    """Parameters whose gradients are reduced beside the next pass."""
     _gathers: dict[tuple[int, float, int], Communicate] = field(default_factory=dict[tuple[int, float, int], Communicate])
 
     def add_micro_batch(self, micro_batch: int) -> None:
@@ -152,6 +163,7 @@ class _Sharded:
             self._gather("B", micro_batch, layer)
             complete = [bucket for bucket in self.units.buckets if bucket.layer == layer] if reduces else []
             self._add_pass("B", micro_batch, layer, casts=fsum(bucket.parameters for bucket in complete))
+            self._reducing = fsum(bucket.parameters for bucket in complete)
             for number, bucket in enumerate(complete):
                 reduced = self.reduction.add((micro_batch, layer, number), bucket, after=self._passes[-1], label=(micro_batch, 0))
                 if self.host is not None:
@@ -182,6 +194,10 @@ class _Sharded:
 
     def _add_pass(self, direction: Direction, micro_batch: int, layer: int, *, casts: float = 0.0) -> None:
         keys: list[Key] = []
+        # The first pass waits for what it needs, and so does every one where nothing is gathered ahead.
+        ahead = bool(self._passes) and self.plan.strategy.sharding.prefetch > 0
+        beside = _Beside(gathered=self._gathered_for(direction, layer) if ahead else 0.0, reduced=self._reducing)
+        self._reducing = 0.0
         for part in range(self.division.n_parts):
             lane = self.division.lane(0, part)
             needed = [self._gathered[unit][part] for unit in (_ENDS, layer) if unit in self._gathered]
@@ -190,23 +206,34 @@ class _Sharded:
                     key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(self.division.lane(0, part, stream))
                 ]
             keys.append((direction, lane.rank_class, micro_batch, layer))
-            action = self._compute(direction, part, layer, casts=casts)
+            action = self._compute(direction, part, layer, casts=casts, beside=beside)
             self.builder.add(keys[-1], action, [lane], after=needed, label=(micro_batch, 0))
         self._passes.append(tuple(keys))
 
-    def _compute(self, direction: Direction, part: int, layer: int, *, casts: float) -> Compute:
+    def _compute(self, direction: Direction, part: int, layer: int, *, casts: float, beside: _Beside) -> Compute:
         """Return the same object for layers that do the same, so that it is priced once."""
         ends = layer == 0, layer == self.chunk.n_layers - 1
-        known = (direction, part, self.units.kinds[layer], *ends, casts, layer < recomputed_layers(self.plan, self.chunk))
+        known = (
+            direction,
+            part,
+            self.units.kinds[layer],
+            *ends,
+            casts,
+            beside.gathered,
+            beside.reduced,
+            layer < recomputed_layers(self.plan, self.chunk),
+        )
         compute = self._computes.get(known)
         if compute is None:
             passes = ChunkPasses(plan=self.plan, group=self.division.group("tp", 0, part))
             cut = passes.forward_slice if direction == "F" else passes.backward_slice
             phase = "forward" if direction == "F" else "backward"
             gathered = self._gathered_for(direction, layer)
-            blocks = self._casts_gathered(gathered) + cut(self.chunk, layer, layer + 1) + (cast_blocks(self.plan, casts) if casts else ())
-            beside = beside_blocks(self.plan, phase, gathered=gathered, reduced=casts)
-            compute = Compute(name=direction, phase=phase, blocks=blocks + beside)
+            blocks = (
+                self._casts_gathered(layer, gathered) + cut(self.chunk, layer, layer + 1) + (cast_blocks(self.plan, casts) if casts else ())
+            )
+            lost = beside_blocks(self.plan, phase, gathered=beside.gathered, reduced=beside.reduced)
+            compute = Compute(name=direction, phase=phase, blocks=blocks + lost)
             self._computes[known] = compute
         return compute
 
@@ -225,14 +252,16 @@ class _Sharded:
         # What lives elsewhere is fetched by a lone rank too.
         return strategy.zero_stage == 3 and (strategy.sharding.degree > 1 or strategy.offload.parameters != "accelerator")
 
-    def _casts_gathered(self, parameters: float) -> tuple[Block, ...]:
-        """Return the casts around a gathering in another precision: of the shard before it, and of the whole after it."""
+    def _casts_gathered(self, layer: int, parameters: float) -> tuple[Block, ...]:
+        """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it."""
         kept_bytes, wire_bytes = numerics(self.plan).element_bytes, gathered_bytes(self.plan)
-        if not parameters or kept_bytes == wire_bytes:
-            return ()
-        numbers = parameters * (1.0 + 1.0 / self.plan.strategy.sharding.degree)
-        work = Work(name="cast weights", phase="forward", kernels=(Stream(numbers * (kept_bytes + wire_bytes), launches=2),))
-        return (Block(name="cast", body=(work,)),)
+        kernels: list[Stream] = []
+        if parameters and kept_bytes != wire_bytes:
+            numbers = parameters * (1.0 + 1.0 / self.plan.strategy.sharding.degree)
+            kernels.append(Stream(numbers * (kept_bytes + wire_bytes), launches=2))
+        if parameters and self.plan.training.precision == "fp8":
+            kernels.append(Stream(self.units.layers[layer] * FP8_CAST_BYTES))
+        return (Block(name="cast", body=(Work(name="cast weights", phase="forward", kernels=tuple(kernels)),)),) if kernels else ()
 
     def _gather_action(self, scope: int, parameters: float, n_calls: int) -> Communicate:
         action = self._gathers.get((scope, parameters, n_calls))

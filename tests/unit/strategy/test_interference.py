@@ -8,9 +8,10 @@ import pytest
 
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.interference import beside_blocks, sent_bytes
+from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from clustersim.workload.operators import Carriage
-from tests.unit.strategy.factories import make_plan
+from tests.unit.strategy.factories import computes, kernels_of, make_plan
 
 
 def carried(blocks: tuple[Block, ...]) -> float:
@@ -67,3 +68,25 @@ def test_what_is_waited_for_takes_nothing() -> None:
     waiting = replace(plan.strategy, data_parallel=replace(plan.strategy.data_parallel, overlap=False))
 
     assert beside_blocks(replace(plan, strategy=waiting), "forward", gathered=100.0) == ()
+
+
+def lost(plan: Plan) -> list[tuple[str, float]]:
+    """Return what each pass of rank 0 loses to what runs beside it."""
+    passes = [task.action for task in computes(lower(plan), 0) if task.action.name in ("F", "B")]
+    kernels = [(action.name, kernel) for action in passes for kernel in kernels_of(action.blocks)]
+    return [(name, kernel.sent_bytes) for name, kernel in kernels if isinstance(kernel, Carriage)]
+
+
+def test_nothing_is_lost_where_every_layer_waits_for_its_weights() -> None:
+    ahead, waiting = (make_plan(dp=4, global_batch_size=4, zero_stage=3, no_sync=False, prefetch=prefetch) for prefetch in (1, 0))
+    layers = waiting.model.n_layers
+
+    # Gradients of all layers but the lowest, which is the last, are reduced beside the layer below.
+    assert [name for name, _ in lost(waiting)] == ["B"] * (layers - 1)
+    # Weights of all layers but the first of the step are gathered beside an earlier one.
+    assert [name for name, _ in lost(ahead)] == ["F"] * (layers - 1) + ["B"] * layers
+
+
+def test_a_reduction_behind_the_last_layer_takes_nothing_from_the_passes() -> None:
+    assert lost(make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=1e12)) == []
+    assert lost(make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=1.0)) != []

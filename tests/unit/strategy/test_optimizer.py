@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from clustersim.program.tasks import Compute, Work
+from clustersim.strategy.gradients import chunk_tensors
+from clustersim.strategy.lower import lower
 from clustersim.strategy.optimizer import (
     EAGER_PASSES,
+    FP8_CAST_BYTES,
+    FUSED_LAUNCHES,
     FUSED_PASSES,
     UPDATE_BYTES,
+    offloaded_update,
     optimizer_update,
     state_bytes_per_parameter,
     update_bytes,
     update_copies_bytes,
 )
-from clustersim.strategy.plan import Optimizer, Plan
+from clustersim.strategy.plan import Optimizer, OptimizerKernels, Plan
+from clustersim.strategy.shard import model_chunks
 from clustersim.workload.operators import Stream
 from clustersim.workload.parameters import layer_parameters
-from tests.unit.strategy.factories import GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, computes, kernels_of, make_plan
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 PSI = 1000.0
@@ -165,3 +172,37 @@ def test_sums_are_copied_out_of_buckets_where_gradients_were_copied_in() -> None
     views, copies = (moved_bytes(make_plan(dp=4, fused_gradient_accumulation=fused)) for fused in (True, False))
 
     assert copies - views == PSI * 8
+
+
+def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
+    def launches(kernels: OptimizerKernels, **changes: object) -> int:
+        plan = make_plan(dp=2, global_batch_size=2, **changes)
+        return work_of(replace(plan, training=replace(plan.training, kernels="eager", optimizer_kernels=kernels))).kernels[-1].launches
+
+    passes = len(EAGER_PASSES["adam"])
+    tensors = len(chunk_tensors(make_plan(), model_chunks(make_plan())[0][0]))
+    assert launches("loop") - launches("foreach") == passes * (tensors - FUSED_LAUNCHES)
+    # Flat parameters of each layer, and of embedding with head.
+    assert launches("loop", zero_stage=3) - launches("foreach", zero_stage=3) == passes * (GPT.n_layers + 1 - FUSED_LAUNCHES)
+
+
+def test_an_accelerator_whose_parameters_are_updated_elsewhere_reads_and_clears_gradients() -> None:
+    plan = make_plan(dp=2, global_batch_size=2, zero_stage=2, no_sync=False)
+    (work,) = offloaded_update(plan, PSI).blocks[0].body
+    assert isinstance(work, Work)
+
+    assert sum(kernel.traffic_bytes for kernel in work.kernels) == PSI / 2 * (4 + 4)
+
+
+def test_weights_are_cast_to_fp8_once_or_whenever_they_have_been_gathered() -> None:
+    def casts(zero_stage: int) -> float:
+        wide, narrow = (moved_bytes(make_plan(dp=2, global_batch_size=2, zero_stage=zero_stage, precision=p)) for p in ("bf16", "fp8"))
+        return narrow - wide
+
+    assert casts(1) == PSI * FP8_CAST_BYTES
+    assert casts(3) == 0.0
+    passes = computes(lower(make_plan(dp=2, global_batch_size=2, zero_stage=3, no_sync=False, precision="fp8")), 0)
+    second = [task.action for task in passes if task.action.name == "F"][1]
+    assert second.blocks[0].name == "cast"
+    (cast,) = kernels_of(second.blocks[:1])
+    assert cast == Stream(layer_parameters(GPT) * FP8_CAST_BYTES)
