@@ -31,6 +31,8 @@ Policy = Literal["key_ranges", "round_robin", "greedy"]
 ADDED_MEMORY_BYTES: Final = 4.0
 """What a gradient byte costs the memory of its server: the adapter writes it; to add it, it is read, the sum so far is read, and
 the new sum is written. Caches hold neither: gradients are larger. Adapters that write into a cache (DDIO) could save up to 2."""
+WRITTEN_MEMORY_BYTES: Final = 1.0
+"""What a gradient byte costs where there is nothing to add it to: the adapter writes it, and the update reads it."""
 SENT_MEMORY_BYTES: Final = 1.0
 """What a byte that a server sends costs its memory: the adapter reads it."""
 ROUND_OFF: Final = 1e-9
@@ -211,15 +213,21 @@ def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -
         ring_steps = max((ring.intra_steps for ring in rings), default=0)
         ring_latency_s = max((ring.intra_latency_s for ring in rings), default=0.0)
         parts = 1.0 / _members_beside(group)
+    weight = (WRITTEN_MEMORY_BYTES if _is_alone(group, servers) else ADDED_MEMORY_BYTES) if up else SENT_MEMORY_BYTES
     for part in np.unique(parts):
         workers = group.members[parts == part]
         for share in np.unique(shares[shares > 0.0]):
             hosts = all_hosts[shares == share]
-            for each in separate_waves(cluster, _batches(cluster, workers, hosts, up=up), share=float(part * share)):
+            for each in separate_waves(cluster, _batches(cluster, workers, hosts, up=up, weight=weight), share=float(part * share)):
                 # The first part that the servers get has gone round its node before.
                 latency_s = max(each.intra_latency_s, ring_latency_s)
                 waves.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
     return tuple(waves)
+
+
+def _is_alone(group: Grouping, servers: Servers) -> bool:
+    """Return whether servers get one gradient only: of a lone worker, or of one domain that has added up its own."""
+    return group.members.shape[1] == 1 or (servers.per_node and bool(np.all(group.domains == group.domains[:, :1])))
 
 
 def _members_beside(group: Grouping) -> IntArray:
@@ -243,7 +251,7 @@ def _rings_inside(cluster: Cluster, group: Grouping) -> list[Wave]:
     return waves
 
 
-def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool) -> Iterator[Batch]:
+def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool, weight: float) -> Iterator[Batch]:
     """Give the flows of each worker to or from each host."""
     domains = cluster.domain_of(workers)
     per_batch = max(1, BATCH // len(workers))
@@ -256,5 +264,5 @@ def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool) 
             destinations=memories if up else ranks,
             leaves=cluster.domain_of_host(there) != np.tile(domains, len(some)),
             beside=cluster.memory_link(there),
-            beside_weight=ADDED_MEMORY_BYTES if up else SENT_MEMORY_BYTES,
+            beside_weight=weight,
         )

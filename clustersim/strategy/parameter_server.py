@@ -14,7 +14,7 @@ from clustersim.hardware.communication import Servers
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
 from clustersim.strategy.division import Division
-from clustersim.strategy.gradients import layer_slices, n_buckets
+from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
 from clustersim.strategy.optimizer import update_bytes
@@ -232,9 +232,9 @@ class _Worker:
         self._move("push", part, after=self.builder.last(self.division.lane(0, self.part)))
 
     def _move(self, op: ServedOp, part: LayerSlice, *, once: bool = False, after: Sequence[Key] = ()) -> None:
-        number = numerics(self.plan)
+        number_bytes = reduced_bytes(self.plan) if op == "push" else gathered_bytes(self.plan)
         for key, holding in zip(self.keys(op, part), part.holdings, strict=True):
-            size_bytes = holding.parameters * (number.gradient_bytes if op == "push" else number.element_bytes)
+            size_bytes = holding.parameters * number_bytes
             pieces = 1 if once else n_buckets(self.plan, size_bytes)
             self.builder.add(key, _served(op, self.group, holding, size_bytes, pieces=pieces), [self.lane(op, holding)], after=after)
 
