@@ -197,6 +197,7 @@ def _full_preset(name: str) -> Data:
         "title": preset.title,
         "stands_for": preset.stands_for,
         "settings": settings,
+        "refused": [{"key": each.key, "value": each.value, "reason": each.reason} for each in preset.refuses],
         "not_simulated": list(preset.left_out),
     }
 

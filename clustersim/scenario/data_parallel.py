@@ -57,10 +57,10 @@ def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel
     return DataParallel(
         mode=given.mode,
         algorithm=given.algorithm,
-        overlap=given.overlap,
+        overlap=given.overlap and not given.single_process,
         bucket_bytes=given.bucket,
         first_bucket_bytes=given.first_bucket,
-        no_sync=asked.zero_stage < SHARDS_GRADIENTS if given.no_sync is None else given.no_sync,
+        no_sync=asked.zero_stage < SHARDS_GRADIENTS and not given.single_process if given.no_sync is None else given.no_sync,
         single_process=given.single_process,
         gather_precision=given.gather_precision,
         reduce_precision=given.reduce_precision,
@@ -111,6 +111,9 @@ def _check_single_process(asked: StrategySpec, n_nodes: int) -> None:
     if n_nodes > 1:
         what = f"one process drives the accelerators of one node, and there are {n_nodes}"
         raise ScenarioError(what, field=f"{_KEY}.single_process", hint="use nodes: 1, or single_process: false")
+    if given.no_sync:
+        what = "one process adds up gradients after each micro-batch, because it replicates the model for each"
+        raise ScenarioError(what, field=f"{_KEY}.no_sync", hint="use no_sync: false, or single_process: false")
     if given.algorithm != "auto":
         what = f"one process sends through its first accelerator, and the algorithm is {given.algorithm}"
         raise ScenarioError(what, field=f"{_KEY}.algorithm", hint="use auto, or single_process: false")

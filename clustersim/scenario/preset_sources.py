@@ -33,15 +33,29 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A value that a preset does not stand for, where several others will do."""
+
+    key: str
+    value: Data
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """What one framework does by default."""
 
     title: str
     stands_for: str
     settings: tuple[Setting, ...]
+    refuses: tuple[Refusal, ...] = ()
     left_out: tuple[str, ...] = ()
     """What the framework does besides, and is not simulated."""
 
+
+NO_SERVERS: Final = (
+    Refusal(key="strategy.data_parallel.algorithm", value="parameter_server", reason="ranks add up their gradients among themselves"),
+)
 
 DP: Final = Reference(
     title="PyTorch, torch.nn.parallel.DataParallel and torch.nn.parallel.comm",

@@ -22,6 +22,7 @@ from clustersim.scenario.preset_sources import (
     MEGATRON,
     MEGATRON_DDP,
     MEMORY_FORMAT,
+    NO_SERVERS,
     REDUCER,
     TF_SETTER,
     TF_STRATEGY,
@@ -172,9 +173,19 @@ _PYTORCH_DP: Final = Preset(
             reason="parameters are broadcast from, outputs gathered on, and gradients added up on the first accelerator",
         ),
         _whole_model(DP),
-        Setting(key=_OVERLAP, value=False, source=DP, reason="gradients are added up when the backward pass of every replica is through"),
         Setting(
-            key=_NO_SYNC, value=False, source=DP, reason="each forward pass replicates the module, each backward pass adds up gradients"
+            key=_OVERLAP,
+            value=False,
+            fixed=True,
+            source=DP,
+            reason="gradients are added up when the backward pass of every replica is through",
+        ),
+        Setting(key=_NO_SYNC, value=False, fixed=True, source=DP, reason="each forward replicates the module, each backward adds up"),
+        Setting(
+            key="strategy.data_parallel.gather_precision",
+            value="fp32",
+            source=AMP,
+            reason="what is broadcast are the parameters, which autocast leaves in fp32",
         ),
         Setting(
             key="strategy.data_parallel.bucket",
@@ -190,6 +201,7 @@ _PYTORCH_DP: Final = Preset(
 _PYTORCH_DDP: Final = Preset(
     title="PyTorch, DistributedDataParallel",
     stands_for="torch.nn.parallel.DistributedDataParallel: gradients are all-reduced in buckets while the backward pass runs",
+    refuses=NO_SERVERS,
     settings=(
         _whole_model(DDP),
         _own_processes(DDP),
@@ -207,6 +219,7 @@ _PYTORCH_DDP: Final = Preset(
 _PYTORCH_FSDP: Final = Preset(
     title="PyTorch, FullyShardedDataParallel",
     stands_for="torch.distributed.fsdp.FullyShardedDataParallel with FULL_SHARD, one unit for each layer",
+    refuses=NO_SERVERS,
     settings=(
         Setting(
             key="strategy.zero_stage",
@@ -250,6 +263,7 @@ _PYTORCH_FSDP: Final = Preset(
 _HOROVOD_PRESET: Final = Preset(
     title="Horovod",
     stands_for="hvd.DistributedOptimizer: all-reduces of whatever gradients are ready, put together into a fusion buffer",
+    refuses=NO_SERVERS,
     settings=(
         _whole_model(HOROVOD),
         _own_processes(HOROVOD),
@@ -307,6 +321,12 @@ _TF_PARAMETER_SERVER: Final = Preset(
             source=TF_STRATEGY,
             reason="each worker pushes gradients of its own, and every accelerator is one",
         ),
+        Setting(
+            key="strategy.data_parallel.gather_precision",
+            value="fp32",
+            source=TF_STRATEGY,
+            reason="what workers pull are the variables, which are in fp32; they cast what they got",
+        ),
         Setting(key="training.gradient_precision", value="fp32", source=TF_STRATEGY, reason="variables and gradients are in fp32"),
         *_eager(TF_STRATEGY),
     ),
@@ -314,6 +334,7 @@ _TF_PARAMETER_SERVER: Final = Preset(
 _MEGATRON_LM: Final = Preset(
     title="Megatron-LM",
     stands_for="Megatron-LM without optional flags: distributed optimizer and overlap have to be asked for",
+    refuses=NO_SERVERS,
     settings=(
         _own_processes(MEGATRON_DDP),
         Setting(

@@ -11,7 +11,7 @@ from clustersim.documents.spots import Data, Spot
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.scenario.overriding import Override
-from clustersim.scenario.preset_sources import Preset, Setting
+from clustersim.scenario.preset_sources import Preset, Refusal, Setting
 from clustersim.scenario.preset_table import PRESETS
 
 KEY: Final = ("strategy", "preset")
@@ -99,6 +99,21 @@ def _check_fixed(document: Document, name: str) -> None:
                 hint=_advice(name, setting, given),
                 place=document.place(path),
             )
+    for refusal in PRESETS[name].refuses:
+        path = refusal.key.split(".")
+        if _at(document.data, path) == refusal.value:
+            raise ScenarioError(
+                f"{_show(refusal.value)} contradicts preset {name}: {refusal.reason}",
+                field=refusal.key,
+                hint=f"leave the key out, or use preset {_served_preset(refusal)}",
+                place=document.place(path),
+            )
+
+
+def _served_preset(refusal: Refusal) -> str:
+    """Return a preset that fixes what another one refuses."""
+    fixing = (other for other, preset in PRESETS.items() for each in preset.settings if each.fixed and each.key == refusal.key)
+    return next(fixing)
 
 
 def _advice(name: str, setting: Setting, given: Data) -> str:

@@ -169,10 +169,11 @@ class DataParallelSpec(Part):
         default=None, description="Bytes of the bucket that is ready first; default: as the others."
     )
     no_sync: StrictBool | None = Field(
-        default=None, description="Only the last micro-batch reduces; default: true below zero_stage 2, which reduces each."
+        default=None,
+        description="Only the last micro-batch reduces; default: true, but false from zero_stage 2 on and with single_process.",
     )
     single_process: StrictBool = Field(default=False, description="One process for all accelerators of a node, as PyTorch's DataParallel.")
-    gather_precision: WirePrecision = Field(default="same", description="Of sharded parameters on the wire.")
+    gather_precision: WirePrecision = Field(default="same", description="Of parameters on the wire: gathered, broadcast or pulled.")
     reduce_precision: WirePrecision = Field(default="same", description="Of gradients on the wire.")
 
 

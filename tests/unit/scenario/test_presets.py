@@ -303,3 +303,19 @@ def test_sizes_are_written_with_units() -> None:
 def size_text(setting: Setting) -> str:
     assert isinstance(setting.value, str)
     return setting.value
+
+
+@pytest.mark.parametrize("preset", ["horovod", "pytorch_ddp", "pytorch_fsdp", "megatron_lm"])
+def test_a_preset_without_servers_refuses_them(preset: str) -> None:
+    error = refusal(strategy={"preset": preset, "data_parallel": {"algorithm": "parameter_server"}})
+
+    assert error.field == "strategy.data_parallel.algorithm"
+    assert error.message == f"parameter_server contradicts preset {preset}: ranks add up their gradients among themselves"
+    assert error.hint == "leave the key out, or use preset tf_parameter_server"
+
+
+@pytest.mark.parametrize("preset", ["pytorch_dp", "tf_parameter_server"])
+def test_parameters_under_autocast_travel_in_32_bits(preset: str) -> None:
+    settings = {setting.key: setting.value for setting in PRESETS[preset].settings}
+
+    assert settings["strategy.data_parallel.gather_precision"] == "fp32"
