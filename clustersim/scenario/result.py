@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from clustersim.documents.spots import Data
 from clustersim.report.metrics import Flag, Metrics
@@ -14,6 +14,10 @@ from clustersim.trace.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas
+
+
+HOST_SHORTAGES: Final = ("host_memory", "server_memory")
+"""Codes of flags that say that a host has too little memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +51,14 @@ class Result:
         return self.metrics.flags
 
     @property
+    def host_shortages(self) -> tuple[Flag, ...]:
+        """What hosts have too little memory for."""
+        return tuple(flag for flag in self.flags if flag.code in HOST_SHORTAGES)
+
+    @property
     def ok(self) -> bool:
-        """Whether the plan fits in memory and every check holds."""
-        return self.metrics.memory.fits and all(check.holds for check in self.checks)
+        """Whether the plan fits in the memory of accelerators and hosts, and every check holds."""
+        return self.metrics.memory.fits and not self.host_shortages and all(check.holds for check in self.checks)
 
     def __getattr__(self, name: str) -> object:
         """Return a metric by its name."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.report.metrics import Metrics
+from clustersim.report.metrics import Flag, Metrics
 from clustersim.scenario.checks import CheckResult
 from clustersim.scenario.result import Result
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -64,3 +64,13 @@ def test_the_timeline_is_a_frame_with_one_row_for_each_span() -> None:
 
     assert len(frame) == len(made.spans.spans)
     assert list(frame.columns)[:9] == ["rank_class", "stream", "kind", "name", "micro_batch", "start_s", "end_s", "bytes", "flops"]
+
+
+@pytest.mark.parametrize("code", ["host_memory", "server_memory"])
+def test_a_host_with_too_little_memory_is_not_ok(code: str) -> None:
+    made = result()
+    short = replace(made, metrics=replace(made.metrics, flags=(Flag(code=code, message="too little"),)))
+
+    assert made.ok
+    assert not short.ok
+    assert [flag.code for flag in short.host_shortages] == [code]
