@@ -11,16 +11,36 @@ import numpy as np
 
 from clustersim.kernels.model import KernelModel
 from clustersim.topology.cluster import FloatArray
+from clustersim.workload.operators import Kernel
 
 BLOCK_DRAWS = 4096
 """Random numbers drawn at once for one class."""
+
+
+class Timing(Protocol):
+    """How long work takes."""
+
+    def work_s(self, kernels: Sequence[Kernel]) -> float:
+        """Return the time of kernels in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """Accelerators of several kinds that go on together after every piece of work: it takes as long as on the one slowest at it."""
+
+    models: tuple[KernelModel, ...]
+
+    def work_s(self, kernels: Sequence[Kernel]) -> float:
+        """Return the longest time of kernels in order."""
+        return max(model.work_s(kernels) for model in self.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Speed of the ranks of one class. Communication keeps its time, whatever the pace."""
 
-    kernels: KernelModel
+    kernels: Timing
     slowdown: float = 1.0
     """How many times as long all computation takes as on a healthy accelerator, what the host does for a step included."""
     step_host_s: float | None = None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from clustersim.engine.alone import Alone, alone
+from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
-from clustersim.kernels.model import KernelModel
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
@@ -108,7 +108,7 @@ class Quote:
 class Pricing:
     """Prices of passes, each computed once."""
 
-    kernels: KernelModel
+    kernels: Timing
     traffic: Traffic
     network: SharedNetwork
     step_host_s: float
@@ -130,14 +130,18 @@ class Pricing:
         """Return the times of one item."""
         match item:
             case Work():
-                return Quote(compute_s=self.slowdown * self.kernels.work_s(item.kernels), communication_s=0.0)
+                return Quote(compute_s=self._work_s(item), communication_s=0.0)
             case Collective():
                 alone = self._alone(item)
                 return Quote(compute_s=0.0, communication_s=alone.duration_s, carried=alone.carried)
             case Overlapped():
                 alone = self._alone(item.collective)
-                compute_s = self.slowdown * self.kernels.work_s(item.work.kernels)
-                return Quote(compute_s=compute_s, communication_s=alone.duration_s, carried=alone.carried)
+                return Quote(compute_s=self._work_s(item.work), communication_s=alone.duration_s, carried=alone.carried)
+
+    def _work_s(self, work: Work) -> float:
+        # The loader is the host's, and keeps its pace beside a slow accelerator.
+        slowdown = 1.0 if work.phase == "load" else self.slowdown
+        return slowdown * self.kernels.work_s(work.kernels)
 
     def _alone(self, collective: Collective) -> Alone:
         flights = self.traffic.flights(collective)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.engine.pace import Drawn, Exponential, Lognormal, Pace
+from clustersim.engine.pace import Drawn, Exponential, Lognormal, Pace, Slowest, Timing
 from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous, Synchronous
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
@@ -63,10 +63,14 @@ def division_of(plan: Plan, uneven: Uneven) -> Division:
 
 
 def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple[Pace, ...]:
-    """Return how fast each class computes: as its slowest rank, for which the others wait in every layer."""
-    return tuple(
-        _pace(uneven, division.ranks(stage, part).tolist(), kernels_of) for stage in division.stages for part in range(division.n_parts)
-    )
+    """Return how fast each class computes: as its slowest rank, for which the others wait in every layer.
+
+    Between accelerators of several kinds that is, for each piece of work, the one that takes longest over it.
+    """
+    classes = [division.ranks(stage, part).tolist() for stage in division.stages for part in range(division.n_parts)]
+    # Classes of the same kinds share a timing, and with it their prices.
+    timings: dict[tuple[str, ...], Timing] = {}
+    return tuple(_pace(uneven, ranks, kernels_of, timings) for ranks in classes)
 
 
 def slow_ranks(division: Division, uneven: Uneven) -> tuple[str, ...]:
@@ -121,18 +125,24 @@ def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
     return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))
 
 
-def _signature(uneven: Uneven, ranks: Sequence[int]) -> tuple[str, float]:
+def _signature(uneven: Uneven, ranks: Sequence[int]) -> tuple[tuple[str, ...], float]:
     slowest = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
-    return _slowest_accelerator(uneven, ranks).name, slowest
+    return tuple(_accelerators(uneven, ranks)), slowest
 
 
-def _pace(uneven: Uneven, ranks: Sequence[int], kernels_of: KernelsOf) -> Pace:
-    accelerator = _slowest_accelerator(uneven, ranks)
+def _pace(uneven: Uneven, ranks: Sequence[int], kernels_of: KernelsOf, timings: dict[tuple[str, ...], Timing]) -> Pace:
+    found = _accelerators(uneven, ranks)
+    kinds = tuple(found)
+    if kinds not in timings:
+        models = tuple(map(kernels_of, found.values()))
+        timings[kinds] = models[0] if len(models) == 1 else Slowest(models)
     slowdown = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
-    return Pace(kernels=kernels_of(accelerator), slowdown=slowdown, step_host_s=calibration_for(accelerator).launch.step_s)
+    step_host_s = max(calibration_for(accelerator).launch.step_s for accelerator in found.values())
+    return Pace(kernels=timings[kinds], slowdown=slowdown, step_host_s=step_host_s)
 
 
-def _slowest_accelerator(uneven: Uneven, ranks: Sequence[int]) -> Accelerator:
+def _accelerators(uneven: Uneven, ranks: Sequence[int]) -> dict[str, Accelerator]:
+    """Return the kinds of accelerators of some ranks, by name and in the order of names."""
     per_node = uneven.nodes[0].n_accelerators
-    found = {uneven.nodes[rank // per_node].accelerator.name: uneven.nodes[rank // per_node].accelerator for rank in ranks}
-    return min(found.values(), key=lambda accelerator: (max(accelerator.peak_flops_per_s.values()), accelerator.name))
+    nodes = [uneven.nodes[node] for node in dict.fromkeys(rank // per_node for rank in ranks)]
+    return dict(sorted((node.accelerator.name, node.accelerator) for node in {node.accelerator.name: node for node in nodes}.values()))

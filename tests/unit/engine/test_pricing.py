@@ -263,8 +263,15 @@ def test_a_host_that_is_slow_takes_longer_too() -> None:
     assert pricing.price(host).at(3.0).compute_s == 0.0
 
 
+def test_the_loader_keeps_its_pace_beside_a_slow_accelerator() -> None:
+    action = compute(Work(name="load", phase="load", kernels=(Recorded(0.5),)), phase="load")
+    _, _, pricing, _ = laid_out(make_machine(), program(task(action)))
+
+    assert replace(pricing, slowdown=3.0).price(action).duration_s == 0.5
+
+
 def test_recorded_work_is_as_slow_as_all_else() -> None:
-    action = compute(Work(name="read", phase="load", kernels=(Recorded(0.5),)))
+    action = compute(Work(name="measured", phase="forward", kernels=(Recorded(0.5),)))
     _, _, pricing, _ = laid_out(make_machine(), program(task(action)))
 
     assert replace(pricing, slowdown=3.0).price(action).duration_s == 1.5

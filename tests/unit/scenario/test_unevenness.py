@@ -12,6 +12,7 @@ from clustersim.scenario.build import Built
 from clustersim.scenario.replaying import kernels_of
 from clustersim.scenario.run import run_built
 from clustersim.scenario.unevenness import division_of, jitter_of, paces_of, policy_of, slow_ranks
+from clustersim.workload.operators import Gemm, Stream
 from tests.unit.scenario.samples import built, refusal
 
 SERVERS: dict[str, Data] = {"algorithm": "parameter_server"}
@@ -59,6 +60,21 @@ def test_a_class_goes_at_the_pace_of_its_slowest_rank() -> None:
     paces = paces_of(division, made.uneven, lambda _: kernels)
 
     assert [pace.slowdown for pace in paces] == [1.0, 1.3, 1.0, 1.0]
+
+
+def test_work_shared_by_two_kinds_takes_as_long_as_on_the_one_slower_at_it() -> None:
+    made = built(
+        cluster={"nodes": [{"node": kind, "count": 1, "accelerators_per_node": 4} for kind in ("pcie-l40s", "pcie-a100-80g")]},
+        strategy={"tp": 8, "pp": 1},
+    )
+    assert made.uneven is not None
+    kinds = [kernels_of(made.plan, node.accelerator, calibration_for(node.accelerator)) for node in made.uneven.nodes]
+    models = {each.accelerator.name: each for each in kinds}
+
+    (pace,) = paces_of(division_of(made.plan, made.uneven), made.uneven, lambda accelerator: models[accelerator.name])
+
+    for kernel in (Stream(traffic_bytes=1e9), Gemm(m=4096, n=4096, k=4096)):
+        assert pace.kernels.work_s([kernel]) == max(each.work_s([kernel]) for each in kinds)
 
 
 def test_where_steps_vary_every_replica_is_a_part_of_its_own() -> None:
