@@ -116,6 +116,7 @@ def jobs_of(scenario: Scenario, node: Node, seats: Seats, plan: Callable[[Scenar
             inner, unused = _inner(document, scenario, folder, node)
             planned = plan(inner, nodes)
             _check_servers(planned.plan, len(nodes))
+            _check_in_step(planned.plan)
         except ScenarioError as error:
             raise _seen_from(scenario, error, document, field) from error
         flags = (*_unused_flags(name, unused), *(Flag(code=flag.code, message=f"job {name}: {flag.message}") for flag in planned.flags))
@@ -188,6 +189,22 @@ def _check_servers(plan: Plan, n_nodes: int) -> None:
             field="strategy.data_parallel.placement",
             hint="use placement: colocated",
         )
+
+
+def _check_in_step(plan: Plan) -> None:
+    """Refuse workers that do not wait for all others: only the scenario's own job is replayed with a policy."""
+    gradients = plan.strategy.data_parallel
+    if gradients.mode != "sync":
+        key, what, advice = "mode", f"mode {gradients.mode} lets", "use mode: sync"
+    elif gradients.backup_workers:
+        key, what, advice = "backup_workers", "backup_workers let", "leave the key out"
+    else:
+        return
+    raise ScenarioError(
+        f"a job that shares a cluster runs with all its workers in step, and {what} some go ahead",
+        field=f"strategy.data_parallel.{key}",
+        hint=f"{advice}, or simulate this job as the scenario's own and the other as one of its jobs",
+    )
 
 
 def _seen_from(outer: Scenario, error: ScenarioError, document: Document, field: str) -> ScenarioError:

@@ -22,6 +22,7 @@ CLUSTER: dict[str, Data] = {
     "fabric": {"topology": "leaf_spine", "nodes_per_leaf": 2, "oversubscription": 8},
 }
 TRAINING: dict[str, Data] = {"global_batch_size": 96, "precision": "bf16"}
+SERVERS: dict[str, Data] = {"algorithm": "parameter_server"}
 INNER: dict[str, Data] = {"model": dict(MODEL), "training": TRAINING}
 
 
@@ -165,6 +166,21 @@ def test_jobs_without_names_get_different_ones() -> None:
             job(scenario=inner(strategy={"data_parallel": {"algorithm": "parameter_server", "placement": "dedicated"}})),
             "scenario.strategy.data_parallel.placement",
             "a job that shares a cluster has no dedicated servers",
+        ),
+        (
+            job(scenario=inner(strategy={"data_parallel": {**SERVERS, "mode": "async"}})),
+            "scenario.strategy.data_parallel.mode",
+            "a job that shares a cluster runs with all its workers in step, and mode async lets some go ahead",
+        ),
+        (
+            job(scenario=inner(strategy={"data_parallel": {**SERVERS, "mode": "ssp", "staleness": 1}})),
+            "scenario.strategy.data_parallel.mode",
+            "a job that shares a cluster runs with all its workers in step, and mode ssp lets some go ahead",
+        ),
+        (
+            job(scenario=inner(strategy={"data_parallel": {**SERVERS, "backup_workers": 1}})),
+            "scenario.strategy.data_parallel.backup_workers",
+            "a job that shares a cluster runs with all its workers in step, and backup_workers let some go ahead",
         ),
         (job(name="first"), "name", "'first' is the name of jobs.0 too"),
     ],
