@@ -35,6 +35,8 @@ class Graph:
     """Of each rank class."""
     joints: dict[int, Joint]
     """Tasks for which at least two classes have something to do before."""
+    components: tuple[tuple[int, ...], ...]
+    """Rank classes with tasks that tasks connect, each with all that it may have to wait for, directly or through others."""
 
 
 def graph_of(program: Program) -> Graph:
@@ -65,6 +67,7 @@ def graph_of(program: Program) -> Graph:
         n_waits=tuple(n_waits),
         n_tasks=tuple(n_tasks),
         joints=joints,
+        components=_components(tasks, classes, n_classes),
     )
 
 
@@ -72,6 +75,20 @@ def _classes(task: Task) -> tuple[int, ...]:
     if len(task.lanes) == 1:
         return (task.lanes[0].rank_class,)
     return tuple(dict.fromkeys(lane.rank_class for lane in task.lanes))
+
+
+def _components(tasks: Sequence[Task], classes: Sequence[tuple[int, ...]], n_classes: int) -> tuple[tuple[int, ...], ...]:
+    leader = list(range(n_classes))
+    for index, task in enumerate(tasks):
+        connected = {leader[each] for place in (index, *task.after) for each in classes[place]}
+        if len(connected) > 1:
+            first = min(connected)
+            leader = [first if each in connected else each for each in leader]
+    taking_part = sorted(set[int]().union(*classes))
+    found: dict[int, list[int]] = {}
+    for each in taking_part:
+        found.setdefault(leader[each], []).append(each)
+    return tuple(map(tuple, found.values()))
 
 
 def _joint(task: Task, taking_part: Sequence[int], classes: Sequence[tuple[int, ...]]) -> Joint:

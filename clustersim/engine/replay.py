@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import fsum, inf
-from typing import Final, Protocol
+from math import inf
+from typing import Protocol
 
 from clustersim.engine.clock import Clock
 from clustersim.engine.contention import deadlock_message
@@ -15,13 +15,11 @@ from clustersim.engine.pace import Jitter
 from clustersim.engine.pricing import Price, Pricing
 from clustersim.engine.recording import spans_of
 from clustersim.engine.traffic import Moved, Traffic
+from clustersim.engine.waiting import Waiting
 from clustersim.errors import DeadlockError
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Transfer
 from clustersim.trace.timeline import Span
-
-TIE: Final = 1e-12
-"""Arrivals that are as near to each other, in parts of the time that has passed, are one: sums in another order differ by as much."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,12 +57,7 @@ class Watch(Protocol):
         ...
 
     def waited(self, rank_class: int, step: int, seconds: float) -> None:
-        """Take notice that ranks had to wait for those of one class.
-
-        A task of several classes starts when all have ended what they have to do for it. Until then those that came earlier wait, as far
-        as they have nothing else in progress. What is counted is the mean over their ranks and those of the class that came last, to which
-        it is charged.
-        """
+        """Take notice that ranks had to wait for those of one class, in a step that has ended; see ``Waiting``."""
         ...
 
 
@@ -92,16 +85,13 @@ class Replay:
     _halted: bool = False
     _priced: dict[int, int] = field(default_factory=dict[int, int])
     """How often each pass ended that was not on the network."""
-    _n_active: list[int] = field(init=False)
-    """Tasks in progress of each rank class."""
-    _idle_since_s: list[float] = field(init=False)
-    """When the last of them ended, for classes without any."""
+    waiting: Waiting = field(init=False)
+    """Of the rank classes for each other; followed where there is a watch."""
 
     def __post_init__(self) -> None:
         """Turn the dependencies round, once for all steps."""
         self._graph = graph_of(self.program)
-        self._n_active = [0] * len(self.program.rank_classes)
-        self._idle_since_s = [0.0] * len(self.program.rank_classes)
+        self.waiting = Waiting(program=self.program, graph=self._graph)
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -241,10 +231,7 @@ class Replay:
         task = self.program.tasks[index]
         running = step.running[index] = _Running(start_s=self.clock.now_s)
         if self.watch is not None:
-            if index in self._graph.joints:
-                self._note_arrivals(self.watch, step, index)
-            for rank_class in self._graph.classes[index]:
-                self._n_active[rank_class] += 1
+            self.waiting.started(step.number, index, running.start_s, step.ended_s)
         match task.action:
             case Compute():
                 self._compute(step, index, task.action, running)
@@ -255,7 +242,8 @@ class Replay:
 
     def _compute(self, step: _Step, index: int, action: Compute, running: _Running) -> None:
         rank_class = self.program.tasks[index].lanes[0].rank_class
-        pricing, factor = self.prices[rank_class], step.factors[rank_class]
+        # The loader is the host's, and keeps its pace.
+        pricing, factor = self.prices[rank_class], 1.0 if action.phase == "load" else step.factors[rank_class]
         price = running.price = pricing.price(action).at(factor)
         if index in self.contended:
             stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
@@ -292,14 +280,15 @@ class Replay:
         step.n_left -= 1
         if step.n_left == 0:
             del self._steps[step.number]
-        for rank_class in graph.classes[index] if self.watch is not None else ():
-            self._n_active[rank_class] -= 1
-            self._idle_since_s[rank_class] = now_s
+        if self.watch is not None:
+            self.waiting.ended(step.number, index, running.start_s, now_s)
         for follower in graph.followers[index]:
             step.waiting[follower] -= 1
             if step.waiting[follower] == 0:
                 self._start(step, follower)
         if self.watch is not None:
+            for charge in self.waiting.charges(step.number, now_s) if step.n_left == 0 else ():
+                self.watch.waited(charge.rank_class, step.number, charge.seconds)
             self._note_ended(self.watch, step, graph.classes[index])
         self.release()
 
@@ -311,11 +300,3 @@ class Replay:
                 through.append(rank_class)
         if through:
             watch.ended(through, step.number)
-
-    def _note_arrivals(self, watch: Watch, step: _Step, index: int) -> None:
-        joint, now_s, classes = self._graph.joints[index], self.clock.now_s, self.program.rank_classes
-        arrivals_s = [max(step.ended_s[earlier] for earlier in own) for _, own in joint.own]
-        waits_s = [0.0 if self._n_active[each] else classes[each].n_ranks * (now_s - self._idle_since_s[each]) for each, _ in joint.own]
-        waited_s = fsum(waits_s) / sum(classes[each].n_ranks for each, _ in joint.own)
-        if waited_s > TIE * now_s:
-            watch.waited(joint.own[arrivals_s.index(max(arrivals_s))][0], step.number, waited_s)

@@ -113,6 +113,7 @@ class _Run:
         """Let time pass until the policy ends the run, or nothing is left to do."""
         self._governor = policy.governor(self)
         self.replay.watch = self
+        self.replay.waiting.last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
         self.replay.when_over(laid.over)
         self._governor.begin()
         self._flush()

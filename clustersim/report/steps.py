@@ -21,7 +21,8 @@ class WaitedFor:
     slow: str
     """Those of its ranks at whose pace the others of it go; empty where all are alike."""
     waited_s: float
-    """In one step: from the mean arrival of all at what they do together, to the arrival of this class, which was the last."""
+    """In one step: from the mean arrival of all at what they do together, to the arrival of this class, which was the last. In a pipeline:
+    what its passes take more than those of the others, on average."""
     steps_fraction: float
     """Share of the steps in which nobody was waited for longer."""
 

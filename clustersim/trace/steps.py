@@ -28,7 +28,8 @@ class ClassSteps:
     """Time in which no task of the class was in progress, on none of its streams: it waited for others, or was not let on."""
     waited_s: float
     """Time that was waited for it, mean over those who might have waited: before what several classes do together, from their mean arrival
-    to its own as the last; and for as long as the policy held classes back until this one let them on."""
+    to its own as the last; in a pipeline, by which its passes, the longest, exceed theirs; and for as long as the policy held classes
+    back until this one let them on."""
     waited_steps: int
     """Steps of all in which it was waited for longer than for any other class."""
     dropped: int

@@ -59,6 +59,13 @@ def test_two_lanes_of_a_class_are_one_class() -> None:
     assert graph_of(program(Task(action=ALL, lanes=lanes, after=()))).classes == ((0,),)
 
 
+def test_classes_are_connected_by_tasks_and_by_what_they_wait_for() -> None:
+    tasks = (named("a"), named("b", 0, rank_class=2), named("c", rank_class=1), both())
+
+    assert graph_of(program(*tasks[:3], n_classes=4)).components == ((0, 2), (1,))
+    assert graph_of(program(*tasks, n_classes=4)).components == ((0, 1, 2),)
+
+
 def test_a_joint_task_knows_what_each_class_does_before() -> None:
     tasks = (named("a"), named("b", rank_class=1), both(0, 1), named("c", 2), both(2, 3, 1), both(2, 4))
 

@@ -15,8 +15,9 @@ from clustersim.errors import DeadlockError
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.program.background import Background
 from clustersim.program.program import Program
-from clustersim.program.tasks import Compute, Lane, Task
+from clustersim.program.tasks import Compute, Lane, Task, Work
 from clustersim.trace.timeline import Timeline
+from clustersim.workload.operators import Recorded
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -158,6 +159,16 @@ def test_jitter_makes_each_step_of_each_class_as_long_as_it_says() -> None:
     assert intervals(timeline, 0) == [(0, 0.0, 2.0), (1, 2.0, 3.0)]
     assert intervals(timeline, 1) == [(0, 0.0, 3.0), (1, 3.0, 7.0)]
     assert [span.compute_s for span in timeline.spans] == [2.0, 1.0, 3.0, 4.0]
+
+
+def test_neither_jitter_nor_a_slow_accelerator_reaches_the_loader() -> None:
+    read = Work(name="load", phase="load", kernels=(Recorded(1.0),))
+    of = program(task(compute(read, phase="load", name="load"), stream="loader"), task(compute(work(0.2))))
+
+    timeline = steps_of(of, 2, machine=paced(make_machine(), 2.0), jitter=Given([[1.5], [2.0]]))
+
+    assert [span.end_s - span.start_s for span in timeline.spans if span.stream == "loader"] == [1.0, 1.0]
+    assert timeline.step_time_s == 1.0
 
 
 def test_jitter_reaches_a_pass_that_is_replayed_item_by_item() -> None:
