@@ -59,7 +59,7 @@ def simulate(
     calibration = calibration_of([node for node, _ in cluster.kinds])
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
-        each_alone = plan.strategy.data_parallel.mode != "sync"
+        each_alone = plan.strategy.data_parallel.mode == "async"
         timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
         parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*calibration_flags(calibration), *_model_flags(plan))

@@ -66,16 +66,6 @@ def test_a_bound_of_zero_steps_is_in_step_again() -> None:
     assert bounded.step_time_s == pytest.approx(together.step_time_s, rel=NEGLIGIBLE)
 
 
-def test_a_bound_that_nobody_reaches_is_none() -> None:
-    servers: dict[str, Data] = {"algorithm": "parameter_server", "reduce_in_node": False}
-    slow = f"cluster.stragglers=[{{ranks: 3, slowdown: {SLOWDOWN}}}]"
-
-    loose = step("steps=20", slow, gradients={**servers, "mode": "ssp", "staleness": 1000})
-    free = step("steps=20", slow, gradients={**servers, "mode": "async"})
-
-    assert loose.metrics.samples_per_s == free.metrics.samples_per_s
-
-
 def expected_maximum(sigma: float, n: int) -> float:
     """Return the mean of the largest of n lognormal factors of mean 1: the integral of 1 - F(x)^n."""
     x = np.linspace(1e-6, exp(8 * sigma), 40_001)
