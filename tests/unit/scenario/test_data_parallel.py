@@ -141,8 +141,11 @@ def test_workers_go_at_their_own_pace_where_asked() -> None:
     [({}, True), ({"mode": "async"}, False), ({"mode": "ssp", "staleness": 1}, False), ({"backup_workers": 1}, False)],
 )
 def test_replicas_are_workers_of_their_own_unless_all_wait_for_all(keys: dict[str, Data], together: bool) -> None:
-    assert service_of(served(**keys)).reduce_in_node is together
-    assert service_of(served(**keys, reduce_in_node=not together)).reduce_in_node is not together
+    def reduced(**more: Data) -> bool:
+        return service_of(built(cluster={"node": "dgx-a100-40g", "nodes": 4}, strategy=strategy(**keys, **more))).reduce_in_node
+
+    assert reduced() is together
+    assert reduced(reduce_in_node=not together) is not together
 
 
 @pytest.mark.parametrize(

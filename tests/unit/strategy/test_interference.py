@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.program.tasks import Block, Work
+from clustersim.program.tasks import Block, Compute, Work
 from clustersim.strategy.interference import beside_blocks, sent_bytes
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
@@ -72,7 +72,8 @@ def test_what_is_waited_for_takes_nothing() -> None:
 
 def lost(plan: Plan) -> list[tuple[str, float]]:
     """Return what each pass of rank 0 loses to what runs beside it."""
-    passes = [task.action for task in computes(lower(plan), 0) if task.action.name in ("F", "B")]
+    computed = [task.action for task in computes(lower(plan), 0)]
+    passes = [action for action in computed if isinstance(action, Compute) and action.name in ("F", "B")]
     kernels = [(action.name, kernel) for action in passes for kernel in kernels_of(action.blocks)]
     return [(name, kernel.sent_bytes) for name, kernel in kernels if isinstance(kernel, Carriage)]
 

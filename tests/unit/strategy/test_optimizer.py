@@ -177,7 +177,9 @@ def test_sums_are_copied_out_of_buckets_where_gradients_were_copied_in() -> None
 def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
     def launches(kernels: OptimizerKernels, **changes: object) -> int:
         plan = make_plan(dp=2, global_batch_size=2, **changes)
-        return work_of(replace(plan, training=replace(plan.training, kernels="eager", optimizer_kernels=kernels))).kernels[-1].launches
+        update = work_of(replace(plan, training=replace(plan.training, kernels="eager", optimizer_kernels=kernels))).kernels[-1]
+        assert isinstance(update, Stream)
+        return update.launches
 
     passes = len(EAGER_PASSES["adam"])
     tensors = len(chunk_tensors(make_plan(), model_chunks(make_plan())[0][0]))
@@ -203,6 +205,7 @@ def test_weights_are_cast_to_fp8_once_or_whenever_they_have_been_gathered() -> N
     assert casts(3) == 0.0
     passes = computes(lower(make_plan(dp=2, global_batch_size=2, zero_stage=3, no_sync=False, precision="fp8")), 0)
     second = [task.action for task in passes if task.action.name == "F"][1]
+    assert isinstance(second, Compute)
     assert second.blocks[0].name == "cast"
     (cast,) = kernels_of(second.blocks[:1])
     assert cast == Stream(layer_parameters(GPT) * FP8_CAST_BYTES)
