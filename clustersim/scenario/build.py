@@ -299,6 +299,10 @@ def _strategy_flags(spec: ScenarioSpec, strategy: Strategy, node: Node) -> tuple
     flags: list[Flag] = []
     if spec.strategy.sequence_parallel and strategy.tp == 1:
         flags.append(Flag(code="no_effect", message="sequence_parallel does nothing with tp 1"))
+    gradients = strategy.data_parallel
+    moves_weights = strategy.zero_stage > 0 or gradients.service is not None or gradients.single_process
+    if gradients.gather_precision != "same" and not moves_weights:
+        flags.append(Flag(code="no_effect", message="gather_precision does nothing where every rank keeps and updates all parameters"))
     domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
     for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size):
         if span.dimension == "tp" and span.reach == "across the fabric":

@@ -15,7 +15,7 @@ from clustersim.report.metrics import Flag
 from clustersim.strategy.gradients import gradient_group, gradient_operations
 from clustersim.strategy.mesh import place
 from clustersim.strategy.parameter_server import fullest_server_bytes
-from clustersim.strategy.plan import DataParallel, ParameterService, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, DataParallel, ParameterService, Plan
 from clustersim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 PARAMETER_SERVER: Final = "parameter_server"
 SERVER_KEYS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
 """Keys of ``data_parallel`` that nothing but parameter servers reads."""
-
-SHARDS_GRADIENTS: Final = 2
-"""The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
 
 MAX_SENDS: Final = 20_000_000
 """Pairs of an accelerator and a server: some seconds of routing."""

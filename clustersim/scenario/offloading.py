@@ -11,7 +11,7 @@ from clustersim.hardware.communication import Place
 from clustersim.hardware.models import Node
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload_memory import node_host_bytes
-from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Offload, Plan
 from clustersim.topology.cluster import Cluster
 from clustersim.units.quantity import format_quantity
 
@@ -19,8 +19,6 @@ Part = Literal["optimizer", "gradients", "parameters", "activations"]
 Asked = Part | Mapping[Literal["to"], Literal["host", "nvme"]]
 
 FIELD: Final = "strategy.offload"
-SHARDED_GRADIENTS: Final = 2
-SHARDED_PARAMETERS: Final = 3
 
 
 def offload_of(asked: Sequence[Asked], nodes: Sequence[Node], *, zero_stage: int) -> Offload:
@@ -67,13 +65,13 @@ def _check_parts(parts: Sequence[str], zero_stage: int) -> None:
         if part != "optimizer" and "optimizer" not in parts:
             hint = f"write [optimizer, {part}]: the processors that hold the optimizer update what is there"
             raise ScenarioError(f"{part} cannot be offloaded without the optimizer", field=FIELD, hint=hint)
-    if "gradients" in parts and zero_stage < SHARDED_GRADIENTS:
+    if "gradients" in parts and zero_stage < SHARDS_GRADIENTS:
         raise ScenarioError(
             f"with zero_stage {zero_stage} gradients stay on the accelerator until the last micro-batch",
             field=FIELD,
             hint="use zero_stage: 2, or offload the optimizer alone, to which they are then copied",
         )
-    if "parameters" in parts and zero_stage < SHARDED_PARAMETERS:
+    if "parameters" in parts and zero_stage < SHARDS_PARAMETERS:
         hint = "use zero_stage: 3, or leave parameters out"
         raise ScenarioError(f"with zero_stage {zero_stage} every rank needs all parameters at any time", field=FIELD, hint=hint)
 

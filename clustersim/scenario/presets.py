@@ -112,7 +112,12 @@ def _check_fixed(document: Document, name: str) -> None:
 
 def _served_preset(refusal: Refusal) -> str:
     """Return a preset that fixes what another one refuses."""
-    fixing = (other for other, preset in PRESETS.items() for each in preset.settings if each.fixed and each.key == refusal.key)
+    fixing = (
+        other
+        for other, preset in PRESETS.items()
+        for each in preset.settings
+        if each.fixed and (each.key, each.value) == (refusal.key, refusal.value)
+    )
     return next(fixing)
 
 

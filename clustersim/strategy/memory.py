@@ -23,7 +23,7 @@ from clustersim.strategy.layers import (
 )
 from clustersim.strategy.offload import resident
 from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
@@ -41,9 +41,6 @@ keeps both from the first micro-batch of a step to the last: ``is_first_microbat
 FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
 """For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
 (Transformer Engine, ``DelayedScaling.amax_history_len``)."""
-
-SHARDS_GRADIENTS: Final = 2
-"""The zero_stage that shards gradients, and reduces them in buckets."""
 
 BUCKETS_IN_USE: Final = 2
 """One is filled while the one before it is reduced."""
@@ -139,7 +136,7 @@ def holdings(plan: Plan, stage: int) -> Holdings:
         backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
         full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 or not stays.gradients else 0.0,
-        gathered_bytes=_gathered_bytes(plan, chunks[0]) if shards[2] > 1 or not stays.parameters else 0.0,
+        gathered_bytes=_gathered_bytes(plan, chunks[0]) if strategy.gathers_weights else 0.0,
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
@@ -245,8 +242,7 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
         return 0.0
     runs = [run for chunk in model_chunks(plan)[stage] for run in _runs(plan, chunk)]
     products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator.backward_weight)]
-    sharded = plan.strategy.zero_stage == 3 and plan.strategy.sharding.degree > 1
-    copy_bytes = 0.0 if sharded else FP8_COPY_BYTES
+    copy_bytes = 0.0 if plan.strategy.gathers_weights else FP8_COPY_BYTES
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 

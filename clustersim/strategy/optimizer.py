@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
 from clustersim.strategy.layers import back, front, layer_runs, n_layers
-from clustersim.strategy.plan import Optimizer, OptimizerKernels, Plan, Training
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Optimizer, OptimizerKernels, Plan, Training
 from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.operators import Gemm, Operator, Stream
@@ -154,8 +154,7 @@ def optimizer_update(plan: Plan, parameters: float) -> Compute:
     training, strategy = plan.training, plan.strategy
     shard = parameters / strategy.sharding.degree
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
-    zeroed = shard if strategy.zero_stage >= 2 else parameters
-    traffic_bytes = shard * (NORM_READ_BYTES + clip_bytes + update_bytes(training)) + zeroed * ZERO_BYTES
+    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan, parameters)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
     return _update(*_casts_back(plan, parameters), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, parameters))
 
@@ -165,10 +164,15 @@ def offloaded_update(plan: Plan, parameters: float) -> Compute:
 
     It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
     """
+    around = Stream(_norm_and_zero_bytes(plan, parameters), launches=2)
+    return _update(*_casts_back(plan, parameters), around, *_fp8_casts(plan, parameters))
+
+
+def _norm_and_zero_bytes(plan: Plan, parameters: float) -> float:
+    """Return what reading gradients for their norm and setting them to zero moves; whole ones are cleared where they are kept whole."""
     shard = parameters / plan.strategy.sharding.degree
-    zeroed = shard if plan.strategy.zero_stage >= 2 else parameters
-    traffic_bytes = shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
-    return _update(*_casts_back(plan, parameters), Stream(traffic_bytes, launches=2), *_fp8_casts(plan, parameters))
+    zeroed = shard if plan.strategy.zero_stage >= SHARDS_GRADIENTS else parameters
+    return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
 
 
 def _update(*kernels: Stream) -> Compute:
@@ -191,8 +195,7 @@ def _launches_of_a_pass(plan: Plan) -> int:
 
 def _fp8_casts(plan: Plan, parameters: float) -> tuple[Stream, ...]:
     """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
-    gathered = plan.strategy.zero_stage == 3 and (plan.strategy.sharding.degree > 1 or plan.strategy.offload.parameters != "accelerator")
-    return (Stream(parameters * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not gathered else ()
+    return (Stream(parameters * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not plan.strategy.gathers_weights else ()
 
 
 def _casts_back(plan: Plan, parameters: float) -> tuple[Stream, ...]:
@@ -200,7 +203,9 @@ def _casts_back(plan: Plan, parameters: float) -> tuple[Stream, ...]:
     strategy, moved_bytes = plan.strategy, moved_into_bucket_bytes(plan)
     if moved_bytes == 0.0 or strategy.dp * strategy.cp == 1:
         return ()
-    scattered = strategy.zero_stage >= 2 or (strategy.zero_stage == 1 and strategy.sharding.degree == strategy.dp * strategy.cp)
+    scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (
+        strategy.zero_stage == 1 and strategy.sharding.degree == strategy.dp * strategy.cp
+    )
     times = 1 if strategy.data_parallel.no_sync else plan.n_micro_batches
     reduced = parameters / (strategy.sharding.degree if scattered else 1)
     return (Stream(reduced * times * moved_bytes, launches=times),)

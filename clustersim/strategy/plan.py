@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import AttentionKind
 from clustersim.workload.transformer import Transformer
+
+SHARDS_GRADIENTS: Final = 2
+"""The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
+
+SHARDS_PARAMETERS: Final = 3
+"""The zero_stage that shards parameters too."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Recompute = Literal["none", "selective", "full"]
@@ -159,6 +165,12 @@ class Strategy:
     keep_ends: bool = False
     gather: GatherUnit = "layer"
     offload: Offload = Offload()
+
+    @property
+    def gathers_weights(self) -> bool:
+        """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
+        away = self.offload.parameters != "accelerator"
+        return self.zero_stage == SHARDS_PARAMETERS and (self.sharding.degree > 1 or away)
 
     @property
     def sharding(self) -> Sharding:

@@ -171,7 +171,7 @@ class _Sharded:
 
     def _gather(self, direction: Direction, micro_batch: int, unit: int) -> None:
         """Add the gathering of a unit that is not whole."""
-        if not self._gathers_weights or unit in self._gathered or not self.units.parameters(unit):
+        if not self.plan.strategy.gathers_weights or unit in self._gathered or not self.units.parameters(unit):
             return
         self._gathered[unit] = {}
         parameters, label = self.units.parameters(unit), (micro_batch, 0)
@@ -240,17 +240,11 @@ class _Sharded:
     def _gathered_for(self, direction: Direction, layer: int) -> float:
         """Return the parameters that are gathered for a pass of a layer, embedding and head with the first layer of either direction."""
         sharding = self.plan.strategy.sharding
-        if not self._gathers_weights or (direction == "B" and not sharding.reshard_after_forward):
+        if not self.plan.strategy.gathers_weights or (direction == "B" and not sharding.reshard_after_forward):
             return 0.0
         first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
         with_ends = first and (direction == "F" or not sharding.keep_ends)
         return self.units.layers[layer] + (self.units.ends if with_ends else 0.0)
-
-    @property
-    def _gathers_weights(self) -> bool:
-        strategy = self.plan.strategy
-        # What lives elsewhere is fetched by a lone rank too.
-        return strategy.zero_stage == 3 and (strategy.sharding.degree > 1 or strategy.offload.parameters != "accelerator")
 
     def _casts_gathered(self, layer: int, parameters: float) -> tuple[Block, ...]:
         """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it."""

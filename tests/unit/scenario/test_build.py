@@ -152,6 +152,11 @@ def test_sequence_parallelism_without_tensor_parallelism_is_flagged() -> None:
     assert codes("strategy.tp=1", "strategy.sequence_parallel=true") == ["no_effect"]
 
 
+def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
+    assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32") == ["no_effect"]
+    assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32", "strategy.zero_stage=1") == []
+
+
 def test_prices_and_failures_are_checked_and_flagged_as_unused() -> None:
     flags = built("cost.gpu_hour=2.50 USD", "reliability.restart=8 min").flags
 
