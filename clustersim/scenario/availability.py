@@ -14,7 +14,6 @@ AVAILABLE: Final[Mapping[str, tuple[Data, ...]]] = MappingProxyType(
     {
         "strategy.cp": (1,),
         "strategy.ep": (1,),
-        "strategy.schedule": ("naive", "gpipe", "1f1b", "interleaved_1f1b"),
         "strategy.expert_load": ("balanced",),
     }
 )

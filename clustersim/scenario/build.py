@@ -21,7 +21,6 @@ from clustersim.scenario.constraints import (
     check_sequence_parallelism,
     check_sharding,
     check_size,
-    check_stages,
     check_tensor_parallelism,
     resolve_dp,
     shard_degree,
@@ -35,10 +34,14 @@ from clustersim.scenario.load import Scenario
 from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.model_spec import LoadedModel, load_model
 from clustersim.scenario.offloading import host_shortfall, offload_of
+from clustersim.scenario.pass_costs import arranged
+from clustersim.scenario.pipelining import check_layers, virtual_stages
 from clustersim.scenario.schema import DIMENSIONS, ScenarioSpec
 from clustersim.scenario.stragglers import slowdowns_of
 from clustersim.scenario.unevenness import Uneven, division_of, own_pace
 from clustersim.strategy.plan import Plan, Precision, Strategy, Training
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.shard import model_chunks
 from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.wired import WiredCluster
@@ -187,15 +190,16 @@ def _planned(scenario: Scenario, nodes: Sequence[Node]) -> Planned:
         check_layered(spec, model)
     else:
         check_tensor_parallelism(model, spec.strategy.tp)
-    check_stages(model.n_layers, spec.strategy)
-    check_recomputation(model.n_layers, spec.strategy)
+    chunks = virtual_stages(spec.strategy, model.n_layers)
     check_sharding(spec.strategy)
-    strategy = _strategy(spec, nodes)
+    check_layers(model.n_layers, spec.strategy, SCHEDULES[spec.strategy.schedule].layout(spec.strategy.pp, chunks).n_parts)
+    strategy = _strategy(spec, nodes, chunks)
     training, training_flags = _training(spec, loaded, nodes)
-    check_batch(spec.training, spec.strategy, strategy.dp)
+    check_batch(spec.training, spec.strategy, strategy.dp, chunks)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
-    plan = Plan(model=model, training=training, strategy=strategy)
+    plan = arranged(Plan(model=model, training=training, strategy=strategy), node, balanced=spec.strategy.stage_layers == "balanced")
+    check_recomputation(max(chunk.n_layers for stage in model_chunks(plan) for chunk in stage), spec.strategy)
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
@@ -205,8 +209,10 @@ def _planned(scenario: Scenario, nodes: Sequence[Node]) -> Planned:
     return Planned(loaded=loaded, plan=plan, flags=flags)
 
 
-def _strategy(spec: ScenarioSpec, nodes: Sequence[Node]) -> Strategy:
+def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], chunks: int) -> Strategy:
     asked, node, n_nodes = spec.strategy, nodes[0], len(nodes)
+    schedule = SCHEDULES[asked.schedule]
+    later = asked.optimizer_post_validation
     dp = resolve_dp(asked, n_nodes * node.n_accelerators)
     return Strategy(
         dp=dp,
@@ -216,13 +222,15 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node]) -> Strategy:
         ep=asked.ep,
         sequence_parallel=asked.tp > 1 and asked.sequence_parallel is not False,
         schedule=asked.schedule,
-        virtual_stages=asked.virtual_stages,
+        virtual_stages=chunks,
+        stage_layers=tuple(asked.stage_layers) if isinstance(asked.stage_layers, list) else None,
+        optimizer_post_validation=schedule.validates_later if later is None else later,
         zero_stage=asked.zero_stage,
         recompute=asked.recompute,
         recompute_layers=asked.recompute_layers,
         recompute_stops_early=asked.recompute_stops_early,
         data_parallel=data_parallel(asked, node, n_nodes),
-        overlap_p2p=asked.schedule == "interleaved_1f1b" if asked.overlap_p2p is None else asked.overlap_p2p,
+        overlap_p2p=schedule.sends_beside if asked.overlap_p2p is None else asked.overlap_p2p,
         overlap_tp=asked.overlap_tp,
         placement=DIMENSIONS if asked.placement == "auto" else tuple(asked.placement),
         shard_degree=shard_degree(asked, dp),

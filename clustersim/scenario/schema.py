@@ -29,6 +29,7 @@ from clustersim.strategy.plan import (
     Recompute,
     WirePrecision,
 )
+from clustersim.strategy.schedules import SCHEDULES as SCHEDULE_TABLE
 from clustersim.units.fields import (
     Bytes,
     BytesPerSecond,
@@ -43,7 +44,7 @@ from clustersim.units.fields import (
 )
 from clustersim.workload.shapes import AttentionKind
 
-SCHEDULES: Final = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
+SCHEDULES: Final = tuple(SCHEDULE_TABLE)
 EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -187,7 +188,17 @@ class StrategySpec(Part):
     ep: PositiveInt = 1
     sequence_parallel: StrictBool | None = Field(default=None, description="Default: true with tp > 1.")
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(SCHEDULES, "schedule.csv")] = "1f1b"
-    virtual_stages: PositiveInt = Field(default=1, description="Model chunks per stage; at least 2 for interleaved_1f1b.")
+    virtual_stages: PositiveInt | None = Field(
+        default=None,
+        description="Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it.",
+    )
+    stage_layers: Literal["even", "balanced"] | list[NonNegativeInt] = Field(
+        default="even",
+        description="Layers of each model chunk: all alike, by time with embedding and logits, or as listed in the model's order.",
+    )
+    optimizer_post_validation: StrictBool | None = Field(
+        default=None, description="A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*."
+    )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(_refuse_boolean)] = 0
     recompute: Recompute = "none"
     recompute_layers: PositiveInt | None = Field(
@@ -198,7 +209,7 @@ class StrategySpec(Part):
     )
     data_parallel: DataParallelSpec = DataParallelSpec()
     overlap_p2p: StrictBool | None = Field(
-        default=None, description="Sends and receives run beside computation; default: true for interleaved_1f1b."
+        default=None, description="Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b."
     )
     overlap_tp: StrictBool = Field(
         default=True, description="The backward collective of a column-split layer runs beside its weight gradient."

@@ -13,7 +13,7 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Group, Work
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import back, chunk_layers, front, layer_at, tied_parameters
+from clustersim.strategy.layers import back, front, layer_at, tied_parameters
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.shard import ModelChunk, numerics
@@ -82,11 +82,11 @@ def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[tuple[int, float], ...
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
     tensors = [(0, operator.parameters) for operator in (front(plan) if chunk.first else ())]
-    for number, layer in enumerate(chunk_layers(plan, chunk)):
+    for number, layer in enumerate(chunk.layers):
         tensors += [(number, operator.parameters) for operator in layer_at(plan, layer)]
     if chunk.last:
-        shared = tied_parameters(plan) if chunk.first else 0.0
-        tensors += [(chunk.n_layers - 1, operator.parameters - _shared(operator, shared)) for operator in back(plan)]
+        shared = tied_parameters(plan) if chunk.beside_first else 0.0
+        tensors += [(max(chunk.n_layers - 1, 0), operator.parameters - _shared(operator, shared)) for operator in back(plan)]
     return tuple((layer, parameters) for layer, parameters in tensors if parameters)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.layers import Operators, chunk_layers, layer_runs, recomputed_layers
+from clustersim.strategy.layers import Operators, layer_runs, recomputed_layers, waits
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Kernel, Operator
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -21,15 +23,28 @@ LOSS_REDUCTIONS = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
 
 
+Gradients = Literal["all", "input", "weight"]
+"""What a backward pass computes: both gradients, those that the stage before waits for, or what was put off then."""
+
+PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
+
+
 def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
     """Return some operators forward, one after the other."""
     return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
 
 
-def backward_work(name: str, operators: Sequence[Operator]) -> Work:
-    """Return some operators backward, the last one first."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
-    return Work(name=name, phase="backward", kernels=kernels)
+def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
+    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
+    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
+
+
+def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
+    if gradients == "weight":
+        return operator.backward_weight if waits(operator) else ()
+    apart = gradients == "input" and waits(operator)
+    return operator.backward_input if apart else (*operator.backward_input, *operator.backward_weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +62,9 @@ class ChunkPasses:
     plan: Plan
     group: Group
     """Tensor-parallel groups of the stage."""
+    gradients: Gradients = "all"
+    """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
+    of an input that was kept as a slice."""
 
     def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the forward pass of a whole chunk."""
@@ -57,7 +75,7 @@ class ChunkPasses:
         if isinstance(self.plan.model, Layered):
             runs = self._runs(chunk, start, stop)
             return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
-        blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)]
+        blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)] if stop > start else []
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
         if chunk.last and stop == chunk.n_layers:
@@ -67,6 +85,10 @@ class ChunkPasses:
     def backward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the backward pass of a whole chunk, last layer first."""
         return self.backward_slice(chunk, 0, chunk.n_layers)
+
+    def of(self, gradients: Gradients) -> ChunkPasses:
+        """Return the same passes, of which the backward ones compute these gradients."""
+        return replace(self, gradients=gradients)
 
     def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
@@ -79,7 +101,8 @@ class ChunkPasses:
         blocks = [Block(name="layer", body=self.layer_backward(again=again), repeat=count) for count, again in parts if count]
         if chunk.last and stop == chunk.n_layers:
             blocks.insert(0, Block(name="head", body=self.head_backward()))
-        if chunk.first and start == 0:
+        # Rows of a table, whose gradient nothing follows, are no product to be put off.
+        if chunk.first and start == 0 and self.gradients != "weight":
             blocks.append(Block(name="embedding", body=self.embedding_backward()))
         return tuple(blocks)
 
@@ -90,7 +113,7 @@ class ChunkPasses:
 
     def layer_backward(self, *, again: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
-        recompute = self.plan.strategy.recompute
+        recompute = "none" if self.gradients == "weight" else self.plan.strategy.recompute
         halves = self._halves()
         repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
         return repeated + tuple(
@@ -107,7 +130,7 @@ class ChunkPasses:
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
         gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, backward_work("embedding", embedding_operators(*self._shapes())))
+        return (*gather, self._backward_work("embedding", embedding_operators(*self._shapes())))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss."""
@@ -125,9 +148,9 @@ class ChunkPasses:
         """Return the gradients of loss, logits and final normalisation."""
         operators = head_operators(*self._shapes())
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (backward_work("head", operators),)
+            return (self._backward_work("head", operators),)
         *norm, logits, loss = operators
-        return (*self._column_backward(logits, [loss]), backward_work("final_norm", norm))
+        return (*self._column_backward(logits, [loss]), *self._backward_works("final_norm", norm))
 
     @property
     def _sequence_parallel(self) -> bool:
@@ -137,13 +160,12 @@ class ChunkPasses:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
 
     def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-        first = chunk_layers(self.plan, chunk).start
-        return layer_runs(self.plan, first + start, first + stop)
+        return layer_runs(self.plan, chunk.start + start, chunk.start + stop)
 
     def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
         """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
-        repeated = (forward_work("layer", operators, "recompute"),) if again else ()
-        return Block(name="layer", body=(*repeated, backward_work("layer", operators)), repeat=count)
+        repeated = (forward_work("layer", operators, "recompute"),) if again and self.gradients != "weight" else ()
+        return Block(name="layer", body=(*repeated, self._backward_work("layer", operators)), repeat=count)
 
     def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
         shapes = self._shapes()
@@ -189,27 +211,39 @@ class ChunkPasses:
         dropped = [operator for operator in operators if operator.selective] if selective else []
         again = (forward_work(f"{name} again", dropped, "recompute"),) if dropped else ()
         if self.plan.strategy.tp == 1:
-            return (*again, backward_work(name, operators))
+            return (*again, self._backward_work(name, operators))
         norm, column, *inner, residual = operators
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        gather = self._collective("all_gather") if self._sequence_parallel and self.gradients != "weight" else ()
         return (
-            backward_work(f"{name} residual", [residual]),
+            *self._backward_works(f"{name} residual", [residual]),
             *gather,
             *again,
             *self._column_backward(column, inner),
-            backward_work(f"{name} norm", [norm]),
+            *self._backward_works(f"{name} norm", [norm]),
         )
+
+    def _backward_work(self, name: str, operators: Sequence[Operator]) -> Work:
+        return backward_work(name, operators, self.gradients)
+
+    def _backward_works(self, name: str, operators: Sequence[Operator]) -> tuple[Work, ...]:
+        """Return some operators backward; nothing where their gradients were not put off."""
+        work = self._backward_work(name, operators)
+        return (work,) if work.kernels or self.gradients != "weight" else ()
 
     def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
         """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
-        overlap = self.plan.strategy.overlap_tp
-        before = backward_work(column.name, inner)
-        input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
-        weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
+        overlap, phase = self.plan.strategy.overlap_tp, PHASES[self.gradients]
+        before = self._backward_works(column.name, inner)
+        input_gradient = Work(name=f"{column.name} input gradient", phase=phase, kernels=column.backward_input)
+        weight_gradient = Work(name=f"{column.name} weight gradient", phase=phase, kernels=column.backward_weight)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
         regather = self._collective("all_gather") if self._sequence_parallel else ()
         close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
+        if self.gradients == "input":
+            return (*before, input_gradient, *close)
+        if self.gradients == "weight":
+            return (*before, *regather, weight_gradient)
         if not overlap:
-            return (before, *regather, input_gradient, *close, weight_gradient)
+            return (*before, *regather, input_gradient, *close, weight_gradient)
         first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
-        return (before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
+        return (*before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))

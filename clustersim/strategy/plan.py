@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
+from clustersim.strategy.schedules.written import WrittenSchedule
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import AttentionKind
 from clustersim.workload.transformer import Transformer
@@ -165,6 +167,14 @@ class Strategy:
     keep_ends: bool = False
     gather: GatherUnit = "layer"
     offload: Offload = Offload()
+    stage_layers: tuple[int, ...] | None = None
+    """Layers of each part of the model, in its order; None: all alike."""
+    optimizer_post_validation: bool = False
+    """True where a stage updates before the norm of all gradients is known, and goes back in the rare step in which it should not have."""
+    costs: PassCosts = EQUAL_COSTS
+    """What a schedule that depends on them takes passes to cost."""
+    written: WrittenSchedule | None = None
+    """The schedule itself, where ``schedule`` names a file."""
 
     @property
     def gathers_weights(self) -> bool:

@@ -14,9 +14,6 @@ from tests.unit.scenario.samples import TEXT, built, refusal, small
 LATER = [
     ("strategy.cp=2", "2 is not available in this version", "use 1, or leave the key out"),
     ("strategy.ep=8", "8 is not available in this version", "use 1, or leave the key out"),
-    ("strategy.schedule=zb_h1", "'zb_h1' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
-    ("strategy.schedule=dualpipe", "'dualpipe' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
-    ("strategy.schedule=mine.csv", "'mine.csv' is not available in this version", "use 'naive', 'gpipe', '1f1b' or 'interleaved_1f1b'"),
     ("strategy.expert_load=zipf", "'zipf' is not available in this version", "use 'balanced', or leave the key out"),
     ("strategy.placement=auto", "'auto' is not available in this version", "name the order, fastest-varying first: [tp, cp, ep, dp, pp]"),
 ]
@@ -32,8 +29,7 @@ def test_a_later_feature_is_refused_with_what_is_available(override: str, messag
 @pytest.mark.parametrize("field", [field for field, values in AVAILABLE.items() if values])
 def test_every_available_value_is_taken(field: str) -> None:
     for value in AVAILABLE[field]:
-        needs = ["strategy.virtual_stages=2"] if value == "interleaved_1f1b" else []
-        assert built(f"{field}={json.dumps(value)}", *needs).plan.strategy.tp == 2
+        assert built(f"{field}={json.dumps(value)}").plan.strategy.tp == 2
 
 
 def test_the_refusal_has_the_place_of_the_value() -> None:
