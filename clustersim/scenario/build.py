@@ -222,7 +222,7 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         written=found.written,
         virtual_stages=found.chunks,
         stage_layers=tuple(asked.stage_layers) if isinstance(asked.stage_layers, list) else None,
-        optimizer_post_validation=found.validates_later if later is None else later,
+        optimizer_post_validation=asked.pp > 1 and (found.validates_later if later is None else later),
         zero_stage=asked.zero_stage,
         recompute=asked.recompute,
         recompute_layers=asked.recompute_layers,

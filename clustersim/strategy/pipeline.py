@@ -44,14 +44,11 @@ class Pipeline:
         """Lay the ways through the model once."""
         self._neighbours = self.places.neighbours()
 
-    def add_pass(self, stage: int, step: Pass, pieces: Sequence[Compute]) -> tuple[Key, ...]:
-        """Add a pass, in one or more pieces, and the transfer of its result; return the names of the pieces."""
-        return self.add_together(stage, [(step, pieces)])[0]
-
     def add_together(self, stage: int, passes: Sequence[Labelled]) -> list[tuple[Key, ...]]:
-        """Add passes that run at once: all wait for what any of them needs, and their results leave when all have ended.
+        """Add one pass, or several that run at once, and the transfers of their results; return the names of the pieces of each.
 
-        They are laid one behind the other, which takes as long as computation that shares an accelerator.
+        Passes that run at once all wait for what any of them needs, and their results leave when all have ended. They are laid one behind
+        the other, which takes as long as computation that shares an accelerator.
         """
         lane, added = self.division.lane(stage, self.part), list[tuple[Key, ...]]()
         inputs = dict.fromkeys(key for step, _ in passes for key in self._inputs(stage, step))
