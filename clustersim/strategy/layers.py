@@ -8,6 +8,7 @@ from math import fsum
 
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
+from clustersim.strategy.weights import Weights
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
@@ -47,6 +48,17 @@ def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int]
 def parameters_of(operators: Operators) -> float:
     """Return the parameters of some operators on one rank."""
     return fsum(operator.parameters for operator in operators)
+
+
+def weights_of(operators: Operators) -> Weights:
+    """Return the parameters of some operators on one rank, those of experts apart."""
+    dense = fsum(operator.parameters for operator in operators if not operator.expert)
+    return Weights(dense=dense, expert=fsum(operator.parameters for operator in operators if operator.expert))
+
+
+def layer_weights(plan: Plan) -> tuple[Weights, ...]:
+    """Return the parameters of each layer on one rank."""
+    return tuple(weights_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
 
 
 def layer_parameters(plan: Plan) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from clustersim.strategy.gradients import (
 )
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
@@ -34,7 +34,7 @@ from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharded import lower_sharded_passes
-from clustersim.strategy.sharding_groups import shard_scopes
+from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
 from clustersim.workload.operators import Recorded
 
@@ -132,7 +132,7 @@ class _Lowering:
             for parts in zip(*(self._add_stage(pipeline, stage, order) for pipeline in pipelines), strict=True):
                 key: Key = ("after", *parts[0].key)
                 reduced = reduction.add(key, parts[0].bucket, after=[ready.key for ready in parts])
-                self._host(stage).add_gradient_copy(parts[0].bucket.parameters, after=reduced, micro_batch=plan.n_micro_batches - 1)
+                self._host(stage).add_gradient_copy(parts[0].bucket.weights, after=reduced, micro_batch=plan.n_micro_batches - 1)
 
     def _host(self, stage: int) -> HostSide:
         side = self._sides.get(stage)
@@ -160,9 +160,9 @@ class _Lowering:
         strategy, division = self.plan.strategy, self.division
         if strategy.tp * strategy.pp == 1:
             return
-        for part, replicas in enumerate(division.parts):
-            ranks = division.mesh.ranks[:, list(replicas)]
-            members = ranks.transpose(1, 2, 0, 3).reshape(len(replicas) * strategy.cp, -1).tolist()
+        for part, of_part in enumerate(division.parts):
+            ranks = division.mesh.ranks[:, list(of_part)]
+            members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1).tolist()
             group = division.named("model", "pp" if strategy.pp > 1 else "tp", members, part)
             communicate = Communicate(name="gradient norm", collective=Collective(op="all_reduce", group=group, bytes=NORM_BYTES))
             after = [key for stage in division.stages for key in self.builder.last(division.lane(stage, part))]
@@ -172,24 +172,28 @@ class _Lowering:
     def add_update(self, stage: int) -> None:
         """Add the update, which waits for all gradients; sharded optimizer states end with the gathering of the new weights."""
         plan, division, strategy = self.plan, self.division, self.plan.strategy
-        parameters = stage_parameters(plan, stage)
+        weights = stage_weights(plan, stage)
         updates: list[Key] = []
         for part, lane in enumerate(division.lanes(stage)):
             reduced = [key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(division.lane(stage, part, stream))]
             if offloads(plan):
                 updates += reduced
             updates.append(("optimizer", lane.rank_class))
-            action = offloaded_update(plan, parameters) if offloads(plan) else optimizer_update(plan, parameters)
+            action = offloaded_update(plan, weights) if offloads(plan) else optimizer_update(plan, weights)
             self.builder.add(updates[-1], action, [lane], after=reduced)
-        on_host = self._host(stage).add_update(parameters, after=updates) if offloads(plan) else ()
-        if strategy.zero_stage not in (1, 2) or strategy.sharding.degree == 1:
+        on_host = self._host(stage).add_update(weights, after=updates) if offloads(plan) else ()
+        if strategy.zero_stage not in (1, 2):
             return
-        for scope in shard_scopes(division, stage, strategy.sharding.degree):
-            algorithm = strategy.data_parallel.algorithm
-            collective = Collective(op="all_gather", group=scope.group, bytes=parameters * gathered_bytes(plan), algorithm=algorithm)
-            action = Communicate(name="gather weights", collective=collective)
-            after = on_host or [updates[part] for part in scope.parts]
-            self.builder.add(("weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
+        dense, expert = (holders(strategy, division.mesh, stage) for holders in (replicas, expert_replicas))
+        for holders, parameters in ((dense, weights.dense), (expert, weights.expert)):
+            if holders.degree == 1 or not parameters:
+                continue
+            size_bytes, algorithm = parameters * gathered_bytes(plan), strategy.data_parallel.algorithm
+            for scope in shard_scopes(division, holders):
+                collective = Collective(op="all_gather", group=scope.group, bytes=size_bytes, algorithm=algorithm)
+                action = Communicate(name="gather weights", collective=collective)
+                after = on_host or [updates[part] for part in scope.parts]
+                self.builder.add((f"{holders.kind}weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
 
     def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> list[_Ready]:
         """Add the passes of one part of a stage; return the buckets of gradients in the order in which they become ready."""
@@ -199,7 +203,7 @@ class _Lowering:
         forward = [_compute("F", (() if chunk.first else receive) + passes.forward(chunk)) for chunk in chunks]
         backward = [_compute("B", (() if chunk.last else receive) + passes.backward(chunk)) for chunk in chunks]
         last = {step.chunk: position for position, step in enumerate(order) if step.backward}
-        gradients, reduces = strategy.data_parallel, strategy.dp * strategy.cp > 1 or offloads(self.plan)
+        gradients, reduces = strategy.data_parallel, strategy.reduces_gradients or offloads(self.plan)
         ready: list[_Ready] = []
         for position, step in enumerate(order):
             if not step.backward:
@@ -217,7 +221,7 @@ class _Lowering:
                 pipeline.add_pass(stage, step, [backward[step.chunk]])
                 continue
             bucket = self._one_bucket(chunks if gradients.no_sync else [chunk])
-            action = _compute("B", backward[step.chunk].blocks + cast_blocks(self.plan, bucket.parameters))
+            action = _compute("B", backward[step.chunk].blocks + cast_blocks(self.plan, bucket.weights.total))
             (key,) = pipeline.add_pass(stage, step, [action])
             ready.append(_Ready(key=key, bucket=bucket))
         return ready
@@ -225,7 +229,13 @@ class _Lowering:
     def _one_bucket(self, chunks: Sequence[ModelChunk]) -> Bucket:
         """Return all gradients of some chunks as one bucket of as many calls."""
         buckets = [bucket for chunk in chunks for bucket in gradient_buckets(self.plan, chunk)]
-        return Bucket(parameters=fsum(each.parameters for each in buckets), layer=0, n_calls=sum(each.n_calls for each in buckets))
+        return Bucket(
+            parameters=fsum(each.parameters for each in buckets),
+            layer=0,
+            n_calls=sum(each.n_calls for each in buckets),
+            expert_parameters=fsum(each.expert_parameters for each in buckets),
+            expert_calls=sum(each.expert_calls for each in buckets),
+        )
 
     def _buckets(
         self, passes: ChunkPasses, chunk: ModelChunk, receive: tuple[Block, ...]
@@ -236,9 +246,9 @@ class _Lowering:
         pieces = [
             (receive if number == 0 else ())
             + passes.backward_slice(chunk, start, stop)
-            + cast_blocks(self.plan, buckets[number].parameters)
+            + cast_blocks(self.plan, buckets[number].weights.total)
             # The bucket before is reduced beside this piece.
-            + (beside_blocks(self.plan, "backward", reduced=buckets[number - 1].parameters) if number else ())
+            + (beside_blocks(self.plan, "backward", reduced=buckets[number - 1].weights) if number else ())
             for number, (stop, start) in enumerate(borders)
         ]
         return tuple(_compute("B", blocks) for blocks in pieces), buckets

@@ -25,6 +25,11 @@ class Mesh:
         lines = np.moveaxis(self.ranks[stage], axis, -1).reshape(-1, self.ranks.shape[1 + axis])
         return tuple(tuple(int(rank) for rank in line) for line in lines)
 
+    def replicas(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """Return, for each place in the model, the ranks of a stage that hold it: data and context parallelism together, in rank order."""
+        lines = np.sort(self.ranks[stage].reshape(-1, self.ranks.shape[3]).T, axis=1)
+        return tuple(tuple(int(rank) for rank in line) for line in lines)
+
     def stage_ranks(self, stage: int) -> IntArray:
         """Return the ranks of a stage, in the same order for every stage: pipeline neighbours have equal positions."""
         return self.ranks[stage].reshape(-1)

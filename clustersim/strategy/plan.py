@@ -121,6 +121,8 @@ class Sharding:
     """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
     gather: GatherUnit = "layer"
     """What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
+    expert_degree: int = 1
+    """Ranks that hold one copy of an expert together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,28 @@ class Strategy:
     keep_ends: bool = False
     gather: GatherUnit = "layer"
     offload: Offload = Offload()
+    etp: int | None = None
+    """Ranks that divide each expert among them; None: tp."""
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that divide each expert among them."""
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same parameters, those of experts aside: data and context parallelism together."""
+        return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts: what expert parallelism leaves of a stage."""
+        return self.dp * self.cp * self.tp // (self.ep * self.expert_tp)
+
+    @property
+    def reduces_gradients(self) -> bool:
+        """Whether any parameters are held by more than one rank."""
+        return max(self.replicas, self.expert_replicas) > 1
 
     @property
     def gathers_weights(self) -> bool:
@@ -175,10 +199,11 @@ class Strategy:
     @property
     def sharding(self) -> Sharding:
         """How ZeRO and FSDP spread the training state; over one rank where they do not."""
-        whole = self.dp * self.cp
-        degree = 1 if self.zero_stage == 0 else self.shard_degree or whole
+        degree = 1 if self.zero_stage == 0 else self.shard_degree or self.replicas
         return Sharding(
             degree=degree,
+            # The ranks that share a copy hold all experts together, each of them on as many ranks as there are for it.
+            expert_degree=max(1, degree * self.expert_replicas // self.replicas),
             prefetch=self.prefetch,
             reshard_after_forward=self.reshard_after_forward,
             keep_ends=self.keep_ends,

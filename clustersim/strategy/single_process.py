@@ -12,7 +12,7 @@ from clustersim.program.tasks import Block, Collective, Communicate, Compute, Gr
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
 from clustersim.strategy.layers import Operators, back, front, layer_at, layer_runs, n_layers, recomputed_layers
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_parameters, stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.passes import backward_work, forward_work
 from clustersim.strategy.plan import Plan
@@ -48,7 +48,7 @@ def lower_single_process_step(builder: ProgramBuilder, plan: Plan, division: Div
     for micro_batch in range(plan.n_micro_batches):
         step.add_micro_batch(micro_batch)
     after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
-    builder.add(("optimizer", 0), optimizer_update(plan, stage_parameters(plan, 0)), [division.lane(0, ROOT)], after=after)
+    builder.add(("optimizer", 0), optimizer_update(plan, stage_weights(plan, 0)), [division.lane(0, ROOT)], after=after)
 
 
 @dataclass(slots=True, kw_only=True)

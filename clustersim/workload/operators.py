@@ -115,6 +115,8 @@ class Operator:
     backward_input: tuple[Kernel, ...]
     backward_weight: tuple[Kernel, ...]
     parameters: float = 0.0
+    expert: bool = False
+    """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
     saved_bytes: float = 0.0
     """Activations kept from forward to backward."""
     needless: bool = False
