@@ -10,19 +10,20 @@ from clustersim.hardware.models import Accelerator
 from clustersim.kernels.convolution import convolution_s
 from clustersim.kernels.gemm import gemm_compute_s
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 
 
 def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
     """Return the share of the dense peak that fused attention reaches on the work it really does.
 
     ``f * d / (d + d0) * s / (s + s0)``: a rate for long sequences, less for narrow heads and for short sequences, whose
-    blocks on the diagonal of a causal mask are computed in full.
+    blocks on the diagonal of a causal mask are computed in full. With a window, s is what a query sees: the band of a window w loses one
+    block of w, half at either edge, and the triangle of a sequence s half a block of the s / 2 keys of its mean query: the same share.
     """
     direction = calibration.backward if kernel.backward else calibration.forward
     half = direction.causal_half_length if kernel.causal else direction.half_length
-    length = kernel.key_length / (kernel.key_length + half)
-    return direction.fraction * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
+    length = kernel.seen_length / (kernel.seen_length + half)
+    return direction.fraction * length * kernel.mean_head_dim / (kernel.mean_head_dim + calibration.half_head_dim)
 
 
 def _launches(kernel: Kernel) -> int:
@@ -84,11 +85,10 @@ class KernelModel:
             case Stream():
                 return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
             case FlashAttention():
-                done = 0.5 if kernel.causal else 1.0
                 share = attention_fraction(kernel, self.calibration.attention[kernel.generation])
                 rate = self.accelerator.peak_flops_per_s[self.attention_precision] * share
-                return max(kernel.flops * done / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
-            case Gemm():
+                return max(kernel.flops * kernel.done_fraction / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
+            case Gemm() | GroupedGemm():
                 return max(self._gemm_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
             case Convolution():
                 return self._convolution_s(kernel) + launch_s
@@ -110,7 +110,7 @@ class KernelModel:
         rate = card.scale_up_bandwidth_bytes_per_s * network.efficiency["nvlink"]
         return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
-    def _gemm_s(self, kernel: Gemm) -> float:
+    def _gemm_s(self, kernel: Gemm | GroupedGemm) -> float:
         gemm, precision = self.calibration.gemm, self.precision
         bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
         return gemm_compute_s(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from math import fsum
 
@@ -13,6 +14,8 @@ from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
 
 Operators = tuple[Operator, ...]
 
@@ -23,10 +26,15 @@ def n_layers(plan: Plan) -> int:
 
 
 def layer_at(plan: Plan, layer: int) -> Operators:
-    """Return the operators of one layer on one rank, in execution order; all layers of a transformer are alike."""
+    """Return the operators of one layer on one rank, in execution order."""
     if isinstance(plan.model, Layered):
         return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
-    return layer_operators(plan.model, local_shape(plan), numerics(plan))
+    return _operators(plan.model, local_shape(plan), numerics(plan), first_alike(plan, layer))
+
+
+@lru_cache(maxsize=256)
+def _operators(model: Transformer, local: LocalShape, number: Numerics, layer: int) -> Operators:
+    return layer_operators(model, local, number, layer)
 
 
 def front(plan: Plan) -> Operators:
@@ -41,8 +49,37 @@ def back(plan: Plan) -> Operators:
 
 def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
     """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row)."""
-    equal = groupby(layer_at(plan, layer) for layer in range(start, stop))
-    return tuple((operators, sum(1 for _ in run)) for operators, run in equal)
+    return tuple((layer_at(plan, first), count) for first, count in equal_layers(plan, start, stop))
+
+
+def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """Return layers ``start`` to ``stop``, the last one excluded, as (first of a row of equal ones, how many they are)."""
+    layers = range(start, stop)
+    if isinstance(plan.model, Layered):
+        runs = groupby(layers, key=lambda layer: layer_at(plan, layer))
+    else:
+        runs = groupby(layers, key=lambda layer: first_alike(plan, layer))
+    together = (tuple(run) for _, run in runs)
+    return tuple((run[0], len(run)) for run in together)
+
+
+def first_alike(plan: Plan, layer: int) -> int:
+    """Return the first layer that does the same as one: of a transformer the first of its kind."""
+    if isinstance(plan.model, Layered):
+        same = layer_at(plan, layer)
+        return next(other for other in range(layer + 1) if layer_at(plan, other) == same)
+    return _first_of_kind(plan.model, plan.training.seq_length, layer)
+
+
+@lru_cache(maxsize=4096)
+def _first_of_kind(model: Transformer, seq_length: int, layer: int) -> int:
+    def kind(index: int) -> tuple[bool, bool]:
+        """Tell layers apart by what they do: a window that no sequence exceeds does nothing."""
+        own = model.layer_kind(index)
+        return own.experts, own.windowed and model.window is not None and model.window.tokens < seq_length
+
+    wanted = kind(layer)
+    return next(index for index in range(model.n_layers) if kind(index) == wanted)
 
 
 def parameters_of(operators: Operators) -> float:

@@ -29,7 +29,7 @@ from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.weights import Weights, total_weights
-from clustersim.workload.operators import Gemm
+from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
 FRAMEWORK_BYTES: Final = 1.5e9
@@ -259,7 +259,7 @@ def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
 
 
 def _is_product(kernels: tuple[object, ...]) -> bool:
-    return bool(kernels) and isinstance(kernels[0], Gemm)
+    return bool(kernels) and isinstance(kernels[0], Gemm | GroupedGemm)
 
 
 def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:

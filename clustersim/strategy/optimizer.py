@@ -14,7 +14,7 @@ from clustersim.strategy.plan import SHARDS_GRADIENTS, Optimizer, OptimizerKerne
 from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
 from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Gemm, Operator, Stream
+from clustersim.workload.operators import Gemm, GroupedGemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
 
 NORM_READ_BYTES: Final = 4.0
@@ -111,8 +111,13 @@ def state_bytes_per_parameter(plan: Plan) -> float:
 def _factors(operator: Operator) -> float:
     """Return the numbers of the factored second moment of one operator's parameters."""
     match operator.backward_weight[0] if operator.backward_weight else None:
-        case Gemm(m=rows, n=columns):
-            matrix = float(rows * columns)
+        case Gemm():
+            products = [kernel for kernel in operator.backward_weight if isinstance(kernel, Gemm)]
+            matrices = sum(product.m * product.n for product in products)
+            return sum(product.m + product.n for product in products) + max(0.0, operator.parameters - matrices)
+        case GroupedGemm(k=inputs, n=outputs) as experts:
+            n_experts = len(experts.rows)
+            return n_experts * (inputs + outputs) + max(0.0, operator.parameters - n_experts * inputs * outputs)
         case Convolution(filters=rows, depth=columns):
             matrix = float(rows * columns)
         case _:

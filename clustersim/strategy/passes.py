@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.layers import Operators, chunk_layers, layer_runs, recomputed_layers
+from clustersim.strategy.layers import Operators, chunk_layers, equal_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.latent import entering_width
 from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
@@ -30,6 +31,12 @@ def backward_work(name: str, operators: Sequence[Operator]) -> Work:
     """Return some operators backward, the last one first."""
     kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
     return Work(name=name, phase="backward", kernels=kernels)
+
+
+def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Operator]:
+    """Return what stands before the first column-split layer of half a layer, what follows up to the row-split one, and the residual."""
+    first = next(number for number, operator in enumerate(operators) if operator.column)
+    return operators[:first], operators[first:-1], operators[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,8 @@ class ChunkPasses:
         if isinstance(self.plan.model, Layered):
             runs = self._runs(chunk, start, stop)
             return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
-        blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)]
+        equal = self._equal(chunk, start, stop)
+        blocks = [Block(name="layer", body=self.layer_forward(layer=layer), repeat=count) for layer, count in equal]
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
         if chunk.last and stop == chunk.n_layers:
@@ -75,23 +83,29 @@ class ChunkPasses:
             again = [self._plain_backward(operators, count, again=True) for operators, count in self._runs(chunk, start, border)]
             once = [self._plain_backward(operators, count, again=False) for operators, count in self._runs(chunk, border, stop)]
             return (*reversed(once), *reversed(again))
-        parts = ((stop - border, False), (border - start, True))
-        blocks = [Block(name="layer", body=self.layer_backward(again=again), repeat=count) for count, again in parts if count]
+        parts = [
+            (*run, again)
+            for first, last, again in ((start, border, True), (border, stop, False))
+            for run in self._equal(chunk, first, last)
+        ]
+        blocks = [
+            Block(name="layer", body=self.layer_backward(layer=layer, again=again), repeat=count) for layer, count, again in reversed(parts)
+        ]
         if chunk.last and stop == chunk.n_layers:
             blocks.insert(0, Block(name="head", body=self.head_backward()))
         if chunk.first and start == 0:
             blocks.append(Block(name="embedding", body=self.embedding_backward()))
         return tuple(blocks)
 
-    def layer_forward(self, phase: Phase = "forward") -> tuple[Item, ...]:
+    def layer_forward(self, phase: Phase = "forward", *, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        halves = self._halves()
+        halves = self._halves(layer)
         return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
 
-    def layer_backward(self, *, again: bool = True) -> tuple[Item, ...]:
+    def layer_backward(self, *, layer: int = 0, again: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
         recompute = self.plan.strategy.recompute
-        halves = self._halves()
+        halves = self._halves(layer)
         repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
         return repeated + tuple(
             item
@@ -127,7 +141,7 @@ class ChunkPasses:
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
             return (backward_work("head", operators),)
         *norm, logits, loss = operators
-        return (*self._column_backward(logits, [loss]), backward_work("final_norm", norm))
+        return (*self._column_backward([logits, loss], transformer(self.plan).hidden_size), backward_work("final_norm", norm))
 
     @property
     def _sequence_parallel(self) -> bool:
@@ -145,15 +159,20 @@ class ChunkPasses:
         repeated = (forward_work("layer", operators, "recompute"),) if again else ()
         return Block(name="layer", body=(*repeated, backward_work("layer", operators)), repeat=count)
 
-    def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
-        shapes = self._shapes()
-        return (("attention", attention_operators(*shapes)), ("mlp", mlp_operators(*shapes)))
+    def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        first = chunk_layers(self.plan, chunk).start
+        return equal_layers(self.plan, first + start, first + stop)
 
-    def _collective(self, op: CollectiveOp) -> tuple[Collective, ...]:
+    def _halves(self, layer: int) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
+        shapes = self._shapes()
+        return (("attention", attention_operators(*shapes, layer)), ("mlp", mlp_operators(*shapes, layer)))
+
+    def _collective(self, op: CollectiveOp, width: int | None = None) -> tuple[Collective, ...]:
+        """Return a collective of rows of the hidden size, or of another width."""
         if self.plan.strategy.tp == 1:
             return ()
         rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        size_bytes = rows * transformer(self.plan).hidden_size * numerics(self.plan).element_bytes
+        size_bytes = rows * (transformer(self.plan).hidden_size if width is None else width) * numerics(self.plan).element_bytes
         return (Collective(op=op, group=self.group, bytes=size_bytes),)
 
     def _small_reductions(self) -> tuple[Collective, ...]:
@@ -163,11 +182,11 @@ class ChunkPasses:
     def _half_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1:
             return (forward_work(name, operators, phase),)
-        norm, *inner, residual = operators
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
+        before, inner, residual = _cut(operators)
+        gather = self._collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
         close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
         return (
-            forward_work(f"{name} norm", [norm], phase),
+            forward_work(f"{name} norm", before, phase),
             *gather,
             forward_work(name, inner, phase),
             *close,
@@ -181,34 +200,43 @@ class ChunkPasses:
             return self._half_forward(name, operators, "recompute")
         if self.plan.strategy.tp == 1:
             return (forward_work(name, kept, "recompute"),)
-        norm, *inner = kept
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (forward_work(f"{name} norm", [norm], "recompute"), *gather, forward_work(name, inner, "recompute"))
+        before, _, _ = _cut(operators)
+        gather = self._collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
+        return (forward_work(f"{name} norm", before, "recompute"), *gather, forward_work(name, kept[len(before) :], "recompute"))
 
     def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
         dropped = [operator for operator in operators if operator.selective] if selective else []
         again = (forward_work(f"{name} again", dropped, "recompute"),) if dropped else ()
         if self.plan.strategy.tp == 1:
             return (*again, backward_work(name, operators))
-        norm, column, *inner, residual = operators
+        before, inner, residual = _cut(operators)
         gather = self._collective("all_gather") if self._sequence_parallel else ()
         return (
             backward_work(f"{name} residual", [residual]),
             *gather,
             *again,
-            *self._column_backward(column, inner),
-            backward_work(f"{name} norm", [norm]),
+            *self._column_backward(inner, self._entering(name)),
+            backward_work(f"{name} norm", before),
         )
 
-    def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
-        """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
+    def _entering(self, half: str) -> int:
+        """Return the width of the rows that enter the column-split layers of half a layer."""
+        model = transformer(self.plan)
+        return entering_width(model) if half == "attention" else model.hidden_size
+
+    def _column_backward(self, operators: Sequence[Operator], width: int) -> tuple[Item, ...]:
+        """Return the backward pass of column-split layers and of what follows them, and the collective of their input gradients."""
         overlap = self.plan.strategy.overlap_tp
-        before = backward_work(column.name, inner)
-        input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
-        weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
+        columns = [operator for operator in operators if operator.column]
+        name = " and ".join(operator.name for operator in columns)
+        before = backward_work(name, [operator for operator in operators if not operator.column])
+        inputs = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_input)
+        weights = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_weight)
+        input_gradient = Work(name=f"{name} input gradient", phase="backward", kernels=inputs)
+        weight_gradient = Work(name=f"{name} weight gradient", phase="backward", kernels=weights)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = self._collective("all_gather") if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
+        regather = self._collective("all_gather", width) if self._sequence_parallel else ()
+        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce", width)
         if not overlap:
             return (before, *regather, input_gradient, *close, weight_gradient)
         first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)

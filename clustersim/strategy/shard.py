@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan, Training
-from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
@@ -80,6 +80,21 @@ def local_shape(plan: Plan) -> LocalShape:
         intermediate_size=model.intermediate_size // tp,
         vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
         scored_tokens=training.scored_tokens,
+        experts=_expert_share(plan),
+        shared_size=model.experts.shared_size // tp if model.experts else 0,
+    )
+
+
+def _expert_share(plan: Plan) -> ExpertShare | None:
+    """Return the experts of one rank: all of them, each cut by tensor parallelism, with the rows of a router that favours none."""
+    experts, training, strategy = transformer(plan).experts, plan.training, plan.strategy
+    if experts is None:
+        return None
+    rows = training.micro_batch_size * training.seq_length * experts.top_k
+    return ExpertShare(
+        rows=balanced_rows(rows, experts.n_experts),
+        intermediate_size=experts.intermediate_size // strategy.tp,
+        dispatched_rows=rows // strategy.tp if strategy.sequence_parallel else rows,
     )
 
 

@@ -21,7 +21,7 @@ from clustersim.strategy.gradients import (
     reduced_bytes,
 )
 from clustersim.strategy.interference import beside_blocks
-from clustersim.strategy.layers import Operators, back, front, layer_at, layer_weights, recomputed_layers
+from clustersim.strategy.layers import back, first_alike, front, layer_at, layer_weights, recomputed_layers
 from clustersim.strategy.memory import end_parameters
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import FP8_CAST_BYTES
@@ -90,8 +90,7 @@ class _Units:
 
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _Units:
-        first: dict[Operators, int] = {}
-        kinds = tuple(first.setdefault(layer_at(plan, layer), layer) for layer in range(chunk.n_layers))
+        kinds = tuple(first_alike(plan, layer) for layer in range(chunk.n_layers))
         layers, ends = layer_weights(plan), end_parameters(plan, chunk)
         each = [sum(1 for operator in layer_at(plan, layer) if operator.parameters) for layer in range(chunk.n_layers)]
         around = sum(1 for operator in (*front(plan), *back(plan)) if operator.parameters)

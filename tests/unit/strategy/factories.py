@@ -9,7 +9,7 @@ from clustersim.program.tasks import Block, Collective, Compute, Item, Overlappe
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
 from clustersim.workload.operators import Gemm, Kernel
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workload.transformer import Transformer
 from tests.unit.workload import factories as workload
 
@@ -75,6 +75,7 @@ def make_plan(model: Transformer = GPT, /, **changes: object) -> Plan:
 
 def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32, **changes: int) -> LocalShape:
     """Return the shape of a whole layer on one rank, changed in the named fields."""
+    tokens, experts = batch * seq_length, model.experts
     whole = LocalShape(
         batch=batch,
         seq_length=seq_length,
@@ -83,6 +84,14 @@ def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32
         n_kv_heads=model.n_kv_heads,
         intermediate_size=model.intermediate_size,
         vocab_size=model.vocab_size,
+        experts=None
+        if experts is None
+        else ExpertShare(
+            rows=balanced_rows(tokens * experts.top_k, experts.n_experts),
+            intermediate_size=experts.intermediate_size,
+            dispatched_rows=tokens * experts.top_k,
+        ),
+        shared_size=0 if experts is None else experts.shared_size,
     )
     return replace(whole, **changes)
 
