@@ -12,10 +12,7 @@ from clustersim.errors import ScenarioError
 
 AVAILABLE: Final[Mapping[str, tuple[Data, ...]]] = MappingProxyType(
     {
-        "strategy.cp": (1,),
-        "strategy.ep": (1,),
         "strategy.schedule": ("naive", "gpipe", "1f1b", "interleaved_1f1b"),
-        "strategy.expert_load": ("balanced",),
     }
 )
 """Values that this version takes, for every key of which it takes only some; nothing listed: the key must be left out."""

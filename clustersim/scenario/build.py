@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
@@ -26,7 +26,10 @@ from clustersim.scenario.constraints import (
     resolve_dp,
     shard_degree,
 )
+from clustersim.scenario.context_checks import check_context
 from clustersim.scenario.data_parallel import check_algorithm, check_workers, data_parallel, server_flags, server_hosts
+from clustersim.scenario.expert_checks import check_experts
+from clustersim.scenario.expert_load import expert_load_of
 from clustersim.scenario.jitter import jitter_of
 from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
 from clustersim.scenario.layered_checks import check_layered
@@ -191,7 +194,14 @@ def _planned(scenario: Scenario, nodes: Sequence[Node]) -> Planned:
     check_recomputation(model.n_layers, spec.strategy)
     check_sharding(spec.strategy)
     strategy = _strategy(spec, nodes)
+    load_flags: tuple[Flag, ...] = ()
+    if not isinstance(model, Layered):
+        check_experts(model, spec.strategy, strategy)
+        load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
+        strategy = replace(strategy, expert_load=load)
     training, training_flags = _training(spec, loaded, nodes)
+    if not isinstance(model, Layered):
+        check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel)
     check_batch(spec.training, spec.strategy, strategy.dp)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
@@ -201,6 +211,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node]) -> Planned:
         *training_flags,
         *_strategy_flags(spec, strategy, min(nodes, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(plan, node),
+        *load_flags,
     )
     return Planned(loaded=loaded, plan=plan, flags=flags)
 
@@ -231,6 +242,10 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node]) -> Strategy:
         reshard_after_forward=asked.reshard_after_forward,
         keep_ends=asked.keep_ends,
         offload=offload_of(asked.offload, nodes, zero_stage=asked.zero_stage),
+        etp=asked.etp,
+        overlap_ep=asked.overlap_ep,
+        dispatch_precision=asked.dispatch_precision,
+        context_parallel=asked.context_parallel,
     )
 
 

@@ -62,14 +62,14 @@ def check_tensor_parallelism(model: Transformer, tp: int) -> None:
         raise ScenarioError("tensor parallelism of experts is not modelled", field="strategy.tp", hint="use tp: 1")
     if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
         return
-    good = [degree for degree in _divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
+    good = [degree for degree in divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
     if model.n_heads % tp:
         what = f"{tp} does not divide {model.n_heads} attention heads"
     elif model.intermediate_size % tp:
         what = f"{tp} does not divide the intermediate size {model.intermediate_size}"
     else:
         what = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
-    raise ScenarioError(what, field="strategy.tp", hint=f"use {_listed(good)}")
+    raise ScenarioError(what, field="strategy.tp", hint=f"use {listed(good)}")
 
 
 def check_sharding(strategy: StrategySpec) -> None:
@@ -96,7 +96,7 @@ def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
         )
     if replicas % asked:
         raise ScenarioError(
-            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {_listed(_divisors(replicas))}"
+            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {listed(divisors(replicas))}"
         )
     return asked
 
@@ -112,7 +112,7 @@ def check_stages(n_layers: int, strategy: StrategySpec) -> None:
         raise ScenarioError(
             f"interleaved_1f1b with {chunks} chunk per stage is 1f1b",
             field="strategy.schedule",
-            hint=f"use virtual_stages {_listed(_chunk_choices(n_layers, strategy.pp))}, or schedule 1f1b",
+            hint=f"use virtual_stages {listed(_chunk_choices(n_layers, strategy.pp))}, or schedule 1f1b",
         )
     if not interleaved and chunks > 1:
         raise ScenarioError(
@@ -123,9 +123,9 @@ def check_stages(n_layers: int, strategy: StrategySpec) -> None:
     if n_layers % (strategy.pp * chunks) == 0:
         return
     parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
-    good = [degree for degree in _divisors(n_layers) if n_layers % (degree * chunks) == 0]
+    good = [degree for degree in divisors(n_layers) if n_layers % (degree * chunks) == 0]
     if good:
-        advice = f"use pp {_listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
+        advice = f"use pp {listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
     else:
         advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages"
     raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
@@ -243,9 +243,9 @@ def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> Non
 def _shrink(strategy: StrategySpec, n_gpus: int) -> tuple[str, str]:
     """Return which degree to blame for not dividing the cluster, and what it may be instead."""
     for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp)):
-        good = _divisors(n_gpus // rest) if n_gpus % rest == 0 else []
+        good = divisors(n_gpus // rest) if n_gpus % rest == 0 else []
         if good:
-            return f"strategy.{name}", f"with the other degrees as they are, use {name} {_listed(good)}"
+            return f"strategy.{name}", f"with the other degrees as they are, use {name} {listed(good)}"
     return "strategy.tp", f"use degrees whose product divides {n_gpus}"
 
 
@@ -256,15 +256,17 @@ def _divides_heads(model: Transformer, tp: int) -> bool:
 
 
 def _chunk_choices(n_layers: int, pp: int) -> list[int]:
-    return [chunks for chunks in _divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
+    return [chunks for chunks in divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Return all divisors, the smallest first."""
     small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
     return sorted({*small, *(number // divisor for divisor in small)})
 
 
-def _listed(numbers: list[int]) -> str:
+def listed(numbers: list[int]) -> str:
+    """Return numbers as a choice for people."""
     shown = [str(number) for number in numbers[:_MOST_SHOWN]]
     if len(numbers) > _MOST_SHOWN:
         return f"{', '.join(shown)} and so on"

@@ -41,7 +41,7 @@ from clustersim.units.fields import (
     UsdPerHour,
     UsdPerKilowattHour,
 )
-from clustersim.workload.shapes import AttentionKind
+from clustersim.workload.shapes import AttentionKind, ContextKind
 
 SCHEDULES: Final = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
 EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
@@ -216,7 +216,19 @@ class StrategySpec(Part):
     )
     preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
+    etp: PositiveInt | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
+    expert_skew: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = Field(
+        default=None, description="Exponent of zipf, or concentration of dirichlet; default: 1."
+    )
+    expert_capacity: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="An expert takes at most so many times the mean and the rest is dropped; default: it takes all."
+    )
+    overlap_ep: StrictBool = Field(default=False, description="Shared experts compute while tokens travel to routed ones and back.")
+    dispatch_precision: WirePrecision = Field(default="same", description="Of tokens on their way to experts; they come back as they are.")
+    context_parallel: ContextKind = Field(
+        default="ring", description="Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses)."
+    )
     placement: Annotated[Literal["auto"] | list[Dimension], AfterValidator(_check_placement)] = Field(
         default_factory=lambda: list(DIMENSIONS), description="Fastest-varying dimension first."
     )

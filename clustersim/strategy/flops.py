@@ -40,7 +40,7 @@ def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
 
 
 def _undivided(plan: Plan) -> Plan:
-    strategy = replace(plan.strategy, tp=1, pp=1, sequence_parallel=False, virtual_stages=1, schedule="1f1b")
+    strategy = replace(plan.strategy, tp=1, pp=1, cp=1, ep=1, etp=None, sequence_parallel=False, virtual_stages=1, schedule="1f1b")
     return replace(plan, strategy=strategy, training=replace(plan.training, micro_batch_size=1))
 
 

@@ -25,11 +25,18 @@ def n_layers(plan: Plan) -> int:
     return plan.model.n_layers
 
 
-def layer_at(plan: Plan, layer: int) -> Operators:
-    """Return the operators of one layer on one rank, in execution order."""
+def layer_at(plan: Plan, layer: int, place: int | None = None) -> Operators:
+    """Return the operators of one layer on one rank, in execution order.
+
+    Parameters
+    ----------
+    place
+        Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
+    """
     if isinstance(plan.model, Layered):
         return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
-    return _operators(plan.model, local_shape(plan), numerics(plan), first_alike(plan, layer))
+    first = first_alike(plan, layer)
+    return _operators(plan.model, local_shape(plan, first, place), numerics(plan), first)
 
 
 @lru_cache(maxsize=256)
@@ -47,9 +54,9 @@ def back(plan: Plan) -> Operators:
     return () if isinstance(plan.model, Layered) else head_operators(plan.model, local_shape(plan), numerics(plan))
 
 
-def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row)."""
-    return tuple((layer_at(plan, first), count) for first, count in equal_layers(plan, start, stop))
+def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:
+    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row); see ``layer_at``."""
+    return tuple((layer_at(plan, first, place), count) for first, count in equal_layers(plan, start, stop))
 
 
 def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
@@ -68,6 +75,8 @@ def first_alike(plan: Plan, layer: int) -> int:
     if isinstance(plan.model, Layered):
         same = layer_at(plan, layer)
         return next(other for other in range(layer + 1) if layer_at(plan, other) == same)
+    if plan.strategy.expert_load.by_layer and plan.model.layer_kind(layer).experts:
+        return layer
     return _first_of_kind(plan.model, plan.training.seq_length, layer)
 
 
@@ -148,4 +157,4 @@ def boundary_bytes(plan: Plan) -> float:
     """Return the activations that a stage hands to the next, in full; nothing where there is one stage only."""
     if plan.strategy.pp == 1:
         return 0.0
-    return plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).hidden_size * numerics(plan).element_bytes
+    return local_shape(plan).rows * transformer(plan).hidden_size * numerics(plan).element_bytes

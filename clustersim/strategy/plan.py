@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from clustersim.workload.layered import Layered
-from clustersim.workload.shapes import AttentionKind
+from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.shapes import AttentionKind, ContextKind
 from clustersim.workload.transformer import Transformer
 
 SHARDS_GRADIENTS: Final = 2
@@ -169,6 +170,13 @@ class Strategy:
     offload: Offload = Offload()
     etp: int | None = None
     """Ranks that divide each expert among them; None: tp."""
+    expert_load: ExpertLoad = ExpertLoad()
+    overlap_ep: bool = False
+    """True where shared experts compute while rows are sent to routed ones and back."""
+    dispatch_precision: WirePrecision = "same"
+    """Of rows on their way to experts."""
+    context_parallel: ContextKind = "ring"
+    """How the ranks of context parallelism attend over all of a sequence."""
 
     @property
     def expert_tp(self) -> int:

@@ -112,7 +112,7 @@ class FlashAttention:
             return 1.0
         if self.window is None or self.window >= self.key_length:
             return 0.5
-        return 1.0 - (self.seen_length - 1) / (2.0 * self.query_length)
+        return 1.0 - (self.seen_length - 1) / (2.0 * self.key_length)
 
     @property
     def flops(self) -> float:
