@@ -40,15 +40,21 @@ class Stepper:
     """How many times as long as by its price computation takes."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
+    host_s: float = 0.0
 
     def run(self, ended: Callable[[], None]) -> None:
-        """Start the first item; call ``ended`` after the last."""
+        """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
         items = self._items()
+        issued_s = self.clock.now_s + self.pricing.price(self.action).at(self.factor).issue_s
 
         def step() -> None:
             item = next(items, None)
             if item is None:
-                ended()
+                self.host_s = max(0.0, issued_s - self.clock.now_s)
+                if self.host_s > 0.0:
+                    self.clock.after(self.host_s, ended)
+                else:
+                    ended()
                 return
             self._one(item, step)
 

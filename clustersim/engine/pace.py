@@ -24,6 +24,10 @@ class Timing(Protocol):
         """Return the time of kernels in order."""
         ...
 
+    def issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        """Return the time in which the host issues kernels and collectives."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Slowest:
@@ -34,6 +38,10 @@ class Slowest:
     def work_s(self, kernels: Sequence[Kernel]) -> float:
         """Return the longest time of kernels in order."""
         return max(model.work_s(kernels) for model in self.models)
+
+    def issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        """Return the longest time in which a host issues them."""
+        return max(model.issue_s(kernels, n_collectives) for model in self.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
@@ -13,6 +13,7 @@ from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
 from clustersim.trace.timeline import DetailBlock, SpanDetail
+from clustersim.workload.operators import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,10 @@ class Price:
     carried: dict[State, float] = field(default_factory=dict[State, float])
     """Seconds in flight for each state of the network, for the account of the links."""
     detail: tuple[DetailBlock, ...] = ()
+    issue_s: float = 0.0
+    """What the host needs, for the whole pass."""
     host_s: float = 0.0
-    """What the host needs."""
+    """Of that, what comes on top of the accelerator and its communication, because the host is the slower of the two."""
     overlaps: tuple[Overlap, ...] = ()
     """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
 
@@ -52,7 +55,6 @@ class Price:
         """Return the price where computation and host take ``factor`` times as long; communication does not."""
         if factor == 1.0:
             return self
-        longer = factor - 1.0
         exposed_s, hidden_s, sticking_out_s = self.exposed_s, self.hidden_s, 0.0
         if self.overlaps:
             exposed_s, hidden_s = dict(exposed_s), dict(hidden_s)
@@ -61,8 +63,10 @@ class Price:
                 exposed_s[overlap.dimension] += change_s
                 hidden_s[overlap.dimension] -= change_s
                 sticking_out_s += change_s
+        device_s = self.duration_s - self.host_s + (factor - 1.0) * self.compute_s + sticking_out_s
+        host_s = max(0.0, factor * self.issue_s - device_s)
         return Price(
-            duration_s=self.duration_s + longer * (self.compute_s + self.host_s) + sticking_out_s,
+            duration_s=device_s + host_s,
             compute_s=factor * self.compute_s,
             recompute_s=factor * self.recompute_s,
             flops=self.flops,
@@ -71,7 +75,8 @@ class Price:
             hidden_s=hidden_s,
             carried=self.carried,
             detail=self.detail,
-            host_s=factor * self.host_s,
+            issue_s=factor * self.issue_s,
+            host_s=host_s,
         )
 
     def part(self, share: float) -> Price:
@@ -85,6 +90,7 @@ class Price:
             exposed_s={dimension: share * seconds for dimension, seconds in self.exposed_s.items()},
             hidden_s={dimension: share * seconds for dimension, seconds in self.hidden_s.items()},
             carried={state: share * seconds for state, seconds in self.carried.items()},
+            issue_s=share * self.issue_s,
             host_s=share * self.host_s,
         )
 
@@ -95,6 +101,8 @@ class Quote:
 
     compute_s: float
     communication_s: float
+    issue_s: float
+    """Of the host."""
     carried: tuple[tuple[State, float], ...] = ()
     """States of the network that the communication passes through alone, and seconds in each."""
 
@@ -130,18 +138,22 @@ class Pricing:
         """Return the times of one item."""
         match item:
             case Work():
-                return Quote(compute_s=self._work_s(item), communication_s=0.0)
+                return Quote(compute_s=self._work_s(item), communication_s=0.0, issue_s=self._issue_s(item.kernels))
             case Collective():
-                alone = self._alone(item)
-                return Quote(compute_s=0.0, communication_s=alone.duration_s, carried=alone.carried)
+                alone, issue_s = self._alone(item), self._issue_s((), item.pieces)
+                return Quote(compute_s=0.0, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
             case Overlapped():
-                alone = self._alone(item.collective)
-                return Quote(compute_s=self._work_s(item.work), communication_s=alone.duration_s, carried=alone.carried)
+                alone, issue_s = self._alone(item.collective), self._issue_s(item.work.kernels, item.collective.pieces)
+                compute_s = self._work_s(item.work)
+                return Quote(compute_s=compute_s, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
 
     def _work_s(self, work: Work) -> float:
         # The loader is the host's, and keeps its pace beside a slow accelerator.
         slowdown = 1.0 if work.phase == "load" else self.slowdown
         return slowdown * self.kernels.work_s(work.kernels)
+
+    def _issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        return self.slowdown * self.kernels.issue_s(kernels, n_collectives)
 
     def _alone(self, collective: Collective) -> Alone:
         flights = self.traffic.flights(collective)
@@ -154,9 +166,11 @@ class Pricing:
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = price.host_s = self.slowdown * self.step_host_s
+            price.duration_s = price.issue_s = price.host_s = self.slowdown * self.step_host_s
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
+        price.host_s = max(0.0, price.issue_s - price.duration_s)
+        price.duration_s += price.host_s
         return price
 
     def _add_block(self, price: Price, block: Block) -> DetailBlock:
@@ -165,6 +179,7 @@ class Pricing:
             quote = self.quote(item)
             price.duration_s += block.repeat * quote.duration_s
             price.compute_s += block.repeat * quote.compute_s
+            price.issue_s += block.repeat * quote.issue_s
             work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped) else None
             collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
             if work is not None:

@@ -65,12 +65,15 @@ class KernelModel:
         return time_s
 
     def work_s(self, kernels: Iterable[Kernel]) -> float:
-        """Return the time of kernels in order: what the accelerator needs, or the host to issue them if that is longer."""
-        device_s, n_launches = 0.0, 0
+        """Return the time that the accelerator needs for kernels in order."""
+        device_s = 0.0
         for kernel in kernels:
             device_s += self.kernel_s(kernel)
-            n_launches += _launches(kernel)
-        return max(device_s, n_launches * self.calibration.launch.dispatch_s)
+        return device_s
+
+    def issue_s(self, kernels: Iterable[Kernel], n_collectives: int = 0) -> float:
+        """Return the time that the host needs to issue kernels, and collectives beside them."""
+        return (n_collectives + sum(map(_launches, kernels))) * self.calibration.launch.dispatch_s
 
     def _memory_s(self, traffic_bytes: float) -> float:
         return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)

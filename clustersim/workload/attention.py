@@ -14,6 +14,10 @@ MASK_BYTES = 1.0
 EAGER_SOFTMAX_PASSES = 6.0
 """Reads and writes of the scores by scale, mask and softmax as three kernels; a fused kernel needs two."""
 
+FUSED_SOFTMAX_HEADS = 4
+"""Megatron-LM's fused softmax takes heads in fours: where those of a micro-batch and rank are no multiple, separate kernels run
+(megatron/model/fused_softmax.py, ``is_kernel_available``)."""
+
 
 def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
     """Return scores, softmax, dropout and context of one micro-batch on one rank.
@@ -123,7 +127,7 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
     context = Gemm(s, model.value_dim, s, batch=products, element_bytes=e, output_bytes=e)
     query_gradient = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
     probability_gradient = Gemm(s, s, model.value_dim, batch=products, element_bytes=e, output_bytes=e)
-    passes = 2.0 if numerics.kernels == "fused" else EAGER_SOFTMAX_PASSES
+    passes = 2.0 if numerics.kernels == "fused" and products % FUSED_SOFTMAX_HEADS == 0 else EAGER_SOFTMAX_PASSES
     softmax = Stream(scores * passes * each, launches=int(passes / 2))
     softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
     dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()

@@ -85,6 +85,14 @@ def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
     assert softmax == Stream(6 * 2 * SCORES, launches=3)
 
 
+@pytest.mark.parametrize(("batch", "heads", "launches"), [(1, 2, 3), (2, 2, 1), (4, 3, 1), (3, 5, 3)])
+def test_a_fused_softmax_takes_heads_in_fours(batch: int, heads: int, launches: int) -> None:
+    local = replace(make_shape(DRY, batch=batch, seq_length=S), n_heads=heads)
+    (softmax,) = [kernel for kernel in core_attention(DRY, local, NUMERICS).forward if isinstance(kernel, Stream)]
+
+    assert softmax.launches == launches
+
+
 def test_backward_the_softmax_reads_one_array_more() -> None:
     forward = [kernel.traffic_bytes for kernel in attention(DRY).forward if isinstance(kernel, Stream)]
     backward = [kernel.traffic_bytes for kernel in attention(DRY).backward_input if isinstance(kernel, Stream)]
