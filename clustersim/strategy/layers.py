@@ -14,6 +14,7 @@ from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
+from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -50,8 +51,12 @@ def front(plan: Plan) -> Operators:
 
 
 def back(plan: Plan) -> Operators:
-    """Return what the last stage does behind the last layer, loss included; nothing where the model is a list of layers."""
-    return () if isinstance(plan.model, Layered) else head_operators(plan.model, local_shape(plan), numerics(plan))
+    """Return what the last stage does behind the last layer, losses included; nothing where the model is a list of layers."""
+    if isinstance(plan.model, Layered):
+        return ()
+    shapes = plan.model, local_shape(plan), numerics(plan)
+    further = prediction(*shapes).operators * plan.model.n_mtp if plan.model.n_mtp else ()
+    return head_operators(*shapes) + further
 
 
 def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:

@@ -15,6 +15,7 @@ from clustersim.workload.latent import entering_width
 from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
+from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -102,9 +103,12 @@ class ChunkPasses:
         halves = self._halves(layer)
         return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
 
-    def layer_backward(self, *, layer: int = 0, again: bool = True) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
-        recompute = self.plan.strategy.recompute
+    def layer_backward(self, *, layer: int = 0, again: bool = True, repeats: bool = True) -> tuple[Item, ...]:
+        """Return one layer backward, with what is recomputed before it.
+
+        Full recomputation does not repeat a layer that is not to run ``again``; of one that never ``repeats`` nothing is recomputed.
+        """
+        recompute = self.plan.strategy.recompute if repeats else "none"
         halves = self._halves(layer)
         repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
         return repeated + tuple(
@@ -124,8 +128,15 @@ class ChunkPasses:
         return (*gather, backward_work("embedding", embedding_operators(*self._shapes())))
 
     def head_forward(self) -> tuple[Item, ...]:
-        """Return final normalisation, logits and loss."""
-        operators = head_operators(*self._shapes())
+        """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
+        further: tuple[Item, ...] = ()
+        if transformer(self.plan).n_mtp:
+            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            join = forward_work("mtp", module.joining)
+            further = (join, *self.layer_forward(layer=last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
+        return self._head_forward(head_operators(*self._shapes())) + further
+
+    def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not operators:
             return (forward_work("head", operators),)
         lm_head = transformer(self.plan).lm_head
@@ -136,8 +147,17 @@ class ChunkPasses:
         return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
 
     def head_backward(self) -> tuple[Item, ...]:
-        """Return the gradients of loss, logits and final normalisation."""
-        operators = head_operators(*self._shapes())
+        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
+        further: tuple[Item, ...] = ()
+        if transformer(self.plan).n_mtp:
+            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            join = backward_work("mtp", module.joining)
+            # They keep everything and repeat nothing, like the head.
+            layer = self.layer_backward(layer=last, repeats=False)
+            further = (*self._head_backward(module.head), *layer, join) * transformer(self.plan).n_mtp
+        return further + self._head_backward(head_operators(*self._shapes()))
+
+    def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
             return (backward_work("head", operators),)
         *norm, logits, loss = operators

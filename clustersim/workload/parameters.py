@@ -98,8 +98,8 @@ def further_prediction_parameters(model: Transformer) -> int:
 
     Table and output head are the model's own and count there.
     """
-    joining = linear_parameters(2 * model.hidden_size, model.hidden_size, bias=False) + 3 * norm_parameters(model)
-    return model.n_mtp * (joining + layer_parameters(model, model.n_layers))
+    joining = linear_parameters(2 * model.hidden_size, model.hidden_size, bias=False) + 2 * norm_parameters(model)
+    return model.n_mtp * (joining + layer_parameters(model, model.n_layers) + final_norm_parameters(model))
 
 
 def embedding_parameters(model: Transformer) -> int:

@@ -12,6 +12,7 @@ from clustersim.scenario.model_spec import load_model, model_names
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.parameters import total_parameters
+from clustersim.workload.predictions import prediction
 from clustersim.workload.transformer import Experts, LatentAttention, Transformer
 from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
 
@@ -82,6 +83,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
         latent=draw(st.none() | latents()),
         experts=draw(st.none() | mixtures()),
         attention_sinks=draw(flag),
+        n_mtp=draw(st.integers(0, 2)),
     )
 
 
@@ -94,6 +96,7 @@ def parameters_of_operators(model: Transformer) -> float:
     """Return the parameters of all operators on one rank, a tied head once."""
     shape = make_shape(model)
     parts = (*embedding_operators(model, shape, NUMERICS), *head_operators(model, shape, NUMERICS))
+    parts += prediction(model, shape, NUMERICS).operators * model.n_mtp
     layers = [operator for layer in range(model.n_layers) for operator in layer_operators(model, shape, NUMERICS, layer)]
     shared = model.vocab_size * model.hidden_size if model.tied_embeddings and model.lm_head else 0
     return sum(operator.parameters for operator in (*layers, *parts)) - shared

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
 from clustersim.kernels.model import KernelModel, attention_fraction
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
 
@@ -111,6 +111,41 @@ def test_a_causal_mask_halves_the_work() -> None:
     long_s = model().kernel_s(attention(8192))
 
     assert model().kernel_s(attention(8192, causal=True)) == pytest.approx(long_s / 2, rel=1e-12)
+
+
+def test_a_window_leaves_the_band_below_the_diagonal() -> None:
+    whole, window = attention(8192, causal=True), replace(attention(8192, causal=True), window=1024)
+    pairs = sum(min(query + 1, 1024) for query in range(8192))
+
+    assert window.flops * window.done_fraction == pytest.approx(4 * 2 * 16 * 96 * pairs, rel=1e-12)
+    assert model().kernel_s(window) / model().kernel_s(whole) == pytest.approx(pairs / (8192 * 8192 / 2), rel=1e-12)
+
+
+def test_a_window_as_long_as_the_sequence_is_none() -> None:
+    whole = attention(8192, causal=True)
+
+    assert model().kernel_s(replace(whole, window=8192)) == model().kernel_s(replace(whole, window=9000)) == model().kernel_s(whole)
+
+
+def test_narrow_values_take_less_work_at_the_rate_of_the_mean_width() -> None:
+    wide, narrow = attention(4096, head_dim=192), replace(attention(4096, head_dim=192), value_dim=128)
+
+    assert narrow.flops == wide.flops * 320 / 384
+    assert model().kernel_s(narrow) == pytest.approx(model().kernel_s(attention(4096, head_dim=160)), rel=1e-12)
+
+
+def test_experts_in_one_kernel_are_launched_once() -> None:
+    experts = GroupedGemm((1280,) * 10, 12800, 8192)
+
+    assert model(LAUNCH).kernel_s(experts) - model().kernel_s(experts) == pytest.approx(2e-6, rel=1e-6)
+    assert model().kernel_s(experts) == pytest.approx(experts.flops / PEAK, rel=1e-12)
+
+
+def test_experts_of_few_rows_are_bound_by_reading_their_weights() -> None:
+    experts = GroupedGemm((1,) * 64, 4096, 4096)
+
+    assert model().kernel_s(experts) == pytest.approx(experts.traffic_bytes / MEMORY, rel=1e-12)
+    assert experts.traffic_bytes >= 64 * 2 * 4096 * 4096
 
 
 def test_the_backward_pass_has_five_products_instead_of_two() -> None:

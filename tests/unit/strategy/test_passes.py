@@ -15,7 +15,7 @@ from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import FlashAttention, Kernel
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer import Experts, LatentAttention, Transformer, Window
 from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512
@@ -253,3 +253,66 @@ def test_one_rank_alone_communicates_with_nobody(model: Transformer) -> None:
     whole = ChunkPasses(plan=alone, group=Group(name="tp", dimension="tp", members=((0,),)))
 
     assert [each for block in (*whole.forward(WHOLE), *whole.backward(WHOLE)) for each in collectives_of(block.body)] == []
+
+
+MIXED = replace(
+    LLAMA,
+    experts=Experts(n_experts=8, top_k=2, intermediate_size=128, dense_layers=(0, 1)),
+    window=Window(tokens=64, global_layers=tuple(range(8, 16))),
+)
+LATENT = LatentAttention(q_lora_rank=128, kv_lora_rank=64, qk_nope_head_dim=48, qk_rope_head_dim=16, v_head_dim=64)
+
+
+def test_passes_go_through_runs_of_equal_layers() -> None:
+    mixed = passes(MIXED)
+
+    assert [block.repeat for block in mixed.forward(MIDDLE)] == [2, 6, 8]
+    assert [block.repeat for block in mixed.backward(MIDDLE)] == [8, 6, 2]
+
+
+def test_a_window_that_no_sequence_exceeds_makes_no_kinds_of_layers() -> None:
+    wide = replace(MIXED, experts=None, window=Window(tokens=256, global_layers=(3,)))
+
+    assert [block.repeat for block in passes(wide).forward(MIDDLE)] == [16]
+
+
+def test_runs_are_cut_where_recomputation_ends() -> None:
+    partly = passes(MIXED, recompute="full", recompute_layers=4)
+
+    assert [block.repeat for block in partly.backward(MIDDLE)] == [8, 4, 2, 2]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_layers_of_several_kinds_do_the_work_of_the_model(recompute: str) -> None:
+    mixed = passes(replace(MIXED, n_mtp=2), recompute=recompute, attention="flash")
+    blocks = mixed.forward(WHOLE) + mixed.backward(WHOLE)
+
+    assert isclose(mixed.plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), hardware_flops(mixed.plan), rel_tol=1e-12)
+
+
+def test_sequence_parallelism_gathers_latent_rows_before_the_heads() -> None:
+    model = replace(LLAMA, latent=LATENT, n_kv_heads=8, head_dim=64)
+    layer = passes(model, tp=4, sequence_parallel=True).layer_forward()
+
+    attention, mlp = collectives_of(layer)[0], collectives_of(layer)[2]
+    assert attention.bytes == ACTIVATION_BYTES * (128 + 64 + 16) / 512
+    assert mlp.bytes == ACTIVATION_BYTES
+
+
+def test_latent_attention_sums_one_gradient_for_both_ways_up() -> None:
+    model = replace(LLAMA, latent=LATENT, n_kv_heads=8, head_dim=64)
+    backward = passes(model, tp=4, overlap_tp=False).layer_backward()
+
+    assert "q_up and kv_up input gradient" in names(backward)
+    assert [collective.bytes for collective in collectives_of(backward)] == [ACTIVATION_BYTES, ACTIVATION_BYTES * 208 / 512]
+
+
+def test_further_predictions_run_a_layer_and_the_head_once_more() -> None:
+    more = passes(replace(LLAMA, n_mtp=1), tp=4)
+    once = passes(LLAMA, tp=4)
+
+    assert names(more.head_forward()) == [*names(once.head_forward()), "mtp", *names(once.layer_forward()), *names(once.head_forward())]
+    assert operations(more.head_backward()) == [
+        *operations(once.head_backward() + once.layer_backward()),
+        *operations(once.head_backward()),
+    ]
