@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from clustersim.workload.layered import Layered
-from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
 from clustersim.workload.shapes import AttentionKind, ContextKind
 from clustersim.workload.transformer import Transformer
 
@@ -27,6 +27,8 @@ WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
 GatherUnit = Literal["layer", "tensor"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
 """How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
+ExpertDispatch = Literal["all_to_all", "per_node"]
+"""How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 
@@ -170,11 +172,14 @@ class Strategy:
     offload: Offload = Offload()
     etp: int | None = None
     """Ranks that divide each expert among them; None: tp."""
-    expert_load: ExpertLoad = ExpertLoad()
+    expert_load: ExpertLoad = EVEN_LOAD
     overlap_ep: bool = False
     """True where shared experts compute while rows are sent to routed ones and back."""
     dispatch_precision: WirePrecision = "same"
     """Of rows on their way to experts."""
+    dispatch: ExpertDispatch = "all_to_all"
+    domain_size: int = 8
+    """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
     context_parallel: ContextKind = "ring"
     """How the ranks of context parallelism attend over all of a sequence."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class ExpertLoad:
     def by_layer(self) -> bool:
         """Whether layers differ."""
         return self.kind in ("dirichlet", "file")
+
+
+EVEN_LOAD: Final = ExpertLoad()
+"""Every expert gets as much, and nothing is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
