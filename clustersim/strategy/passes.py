@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.layers import Operators, chunk_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
@@ -39,7 +40,8 @@ class ChunkPasses:
     As in Megatron-LM, attention and MLP are each a column-split layer followed by a row-split one. Without sequence
     parallelism the row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input
     backward. With it, activations are gathered before and scattered after the pair, and the other way round backward.
-    The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them.
+    The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them, and the others
+    beside chunks of the products next to them where it cuts these.
 
     A model that is a list of layers has no ends and is not cut: runs of equal layers become blocks.
     """
@@ -133,6 +135,10 @@ class ChunkPasses:
     def _sequence_parallel(self) -> bool:
         return self.plan.strategy.sequence_parallel
 
+    @property
+    def _chunked(self) -> bool:
+        return self.plan.strategy.overlap_tp == "gemm_chunks"
+
     def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
 
@@ -164,13 +170,9 @@ class ChunkPasses:
         if self.plan.strategy.tp == 1:
             return (forward_work(name, operators, phase),)
         norm, *inner, residual = operators
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
         return (
             forward_work(f"{name} norm", [norm], phase),
-            *gather,
-            forward_work(name, inner, phase),
-            *close,
+            *self._split_pair(name, inner, phase, self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")),
             forward_work(f"{name} residual", [residual], phase),
         )
 
@@ -182,8 +184,20 @@ class ChunkPasses:
         if self.plan.strategy.tp == 1:
             return (forward_work(name, kept, "recompute"),)
         norm, *inner = kept
+        return (forward_work(f"{name} norm", [norm], "recompute"), *self._split_pair(name, inner, "recompute", ()))
+
+    def _split_pair(self, name: str, inner: Sequence[Operator], phase: Phase, close: tuple[Collective, ...]) -> tuple[Item, ...]:
+        """Return a column-split layer, what follows it and, unless nothing closes it, the row-split layer, with their collectives."""
         gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (forward_work(f"{name} norm", [norm], "recompute"), *gather, forward_work(name, inner, "recompute"))
+        if not self._chunked:
+            return (*gather, forward_work(name, inner, phase), *close)
+        column, *between = inner
+        row = (between.pop(),) if close else ()
+        return (
+            *beside_chunks(column.name, phase, column.forward, gather),
+            forward_work(name, between, phase),
+            *(item for each in row for item in beside_chunks(each.name, phase, each.forward, close)),
+        )
 
     def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
         dropped = [operator for operator in operators if operator.selective] if selective else []
@@ -192,24 +206,27 @@ class ChunkPasses:
             return (*again, backward_work(name, operators))
         norm, column, *inner, residual = operators
         gather = self._collective("all_gather") if self._sequence_parallel else ()
+        opened: tuple[Item, ...] = (*gather, *again)
+        if self._chunked:
+            row = inner.pop()
+            weight_gradient = Work(name=f"{row.name} weight gradient", phase="backward", kernels=row.backward_weight)
+            opened = (*beside_chunks(f"{row.name} input gradient", "backward", row.backward_input, gather), weight_gradient, *again)
         return (
             backward_work(f"{name} residual", [residual]),
-            *gather,
-            *again,
+            *opened,
             *self._column_backward(column, inner),
             backward_work(f"{name} norm", [norm]),
         )
 
     def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
         """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
-        overlap = self.plan.strategy.overlap_tp
         before = backward_work(column.name, inner)
         input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
         weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
         regather = self._collective("all_gather") if self._sequence_parallel else ()
         close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
-        if not overlap:
+        if self.plan.strategy.overlap_tp == "none":
             return (before, *regather, input_gradient, *close, weight_gradient)
         first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
         return (before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))

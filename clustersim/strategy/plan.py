@@ -26,6 +26,9 @@ WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
 GatherUnit = Literal["layer", "tensor"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
 """How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
+TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks"]
+"""Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
+2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine, PyTorch's asynchronous TP)."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 
@@ -150,8 +153,8 @@ class Strategy:
     data_parallel: DataParallel
     overlap_p2p: bool
     """True where sends and receives run beside computation; False where each pass waits for its sends."""
-    overlap_tp: bool
-    """True where the backward collective of a column-split layer runs beside its weight gradient (Megatron since 2021-10)."""
+    overlap_tp: TensorOverlap
+    """What tensor-parallel collectives run beside."""
     placement: tuple[Dimension, ...]
     """Fastest-varying dimension first."""
     recompute_layers: int | None = None

@@ -45,7 +45,7 @@ STRATEGY = Strategy(
     recompute="none",
     data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
     overlap_p2p=False,
-    overlap_tp=True,
+    overlap_tp="weight_gradient",
     placement=("tp", "cp", "ep", "dp", "pp"),
 )
 
