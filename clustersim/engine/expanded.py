@@ -8,7 +8,7 @@ from typing import Protocol
 
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.traffic import Flights, Traffic
-from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Work
+from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Uneven, Work
 
 
 class Clock(Protocol):
@@ -66,9 +66,12 @@ class Stepper:
                 yield from block.body
 
     def _one(self, item: Item, step: Callable[[], None]) -> None:
-        compute_s = self.factor * self.pricing.quote(item).compute_s
-        if isinstance(item, Work):
-            self.clock.after(compute_s, step)
+        quote = self.pricing.quote(item)
+        compute_s, waiting_s = self.factor * quote.compute_s, self.factor * quote.waiting_s
+        if isinstance(item, Uneven):
+            self.exposed_s[item.dimension] = self.exposed_s.get(item.dimension, 0.0) + waiting_s
+        if isinstance(item, Work | Uneven):
+            self.clock.after(compute_s + waiting_s, step)
             return
         collective = item if isinstance(item, Collective) else item.collective
         start_s = self.clock.now_s

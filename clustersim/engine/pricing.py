@@ -11,7 +11,7 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Uneven, Work
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 from clustersim.workload.operators import Kernel
 
@@ -48,6 +48,8 @@ class Price:
     """What the host needs, for the whole pass."""
     host_s: float = 0.0
     """Of that, what comes on top of the accelerator and its communication, because the host is the slower of the two."""
+    waiting_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Part of what is exposed: the waiting for a rank that has more work, which is as slow as computation is."""
     overlaps: tuple[Overlap, ...] = ()
     """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
 
@@ -56,8 +58,11 @@ class Price:
         if factor == 1.0:
             return self
         exposed_s, hidden_s, sticking_out_s = self.exposed_s, self.hidden_s, 0.0
-        if self.overlaps:
+        if self.overlaps or self.waiting_s:
             exposed_s, hidden_s = dict(exposed_s), dict(hidden_s)
+            for dimension, seconds in self.waiting_s.items():
+                exposed_s[dimension] += (factor - 1.0) * seconds
+                sticking_out_s += (factor - 1.0) * seconds
             for overlap in self.overlaps:
                 change_s = overlap.exposed_s(factor) - overlap.exposed_s(1.0)
                 exposed_s[overlap.dimension] += change_s
@@ -105,11 +110,13 @@ class Quote:
     """Of the host."""
     carried: tuple[tuple[State, float], ...] = ()
     """States of the network that the communication passes through alone, and seconds in each."""
+    waiting_s: float = 0.0
+    """For the rank that has most work, in the mean of those that have less."""
 
     @property
     def duration_s(self) -> float:
-        """The longer of the two: what one item of work and communication takes."""
-        return max(self.compute_s, self.communication_s)
+        """The longer of the two: what one item of work and communication takes; and the waiting for who has more work."""
+        return max(self.compute_s, self.communication_s) + self.waiting_s
 
 
 @dataclass(slots=True)
@@ -147,6 +154,11 @@ class Pricing:
                 compute_s = self._work_s(item.work)
                 return Quote(compute_s=compute_s, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
 
+            case Uneven():
+                compute_s, issue_s = self._work_s(item.work), self._issue_s(item.longest.kernels)
+                waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
+                return Quote(compute_s=compute_s, communication_s=0.0, issue_s=issue_s, waiting_s=waiting_s)
+
     def _work_s(self, work: Work) -> float:
         # The loader is the host's, and keeps its pace beside a slow accelerator.
         slowdown = 1.0 if work.phase == "load" else self.slowdown
@@ -180,7 +192,7 @@ class Pricing:
             price.duration_s += block.repeat * quote.duration_s
             price.compute_s += block.repeat * quote.compute_s
             price.issue_s += block.repeat * quote.issue_s
-            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped) else None
+            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped | Uneven) else None
             collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
             if work is not None:
                 flops = fsum(kernel.flops for kernel in work.kernels)
@@ -188,6 +200,11 @@ class Pricing:
                 if work.phase == "recompute":
                     price.recompute_s += block.repeat * quote.compute_s
                 slices.append(SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=quote.compute_s, flops=flops))
+            if isinstance(item, Uneven):
+                _add_waiting(price, item.dimension, block.repeat * quote.waiting_s)
+                slices.append(
+                    SpanDetail(name="wait for the longest", kind="communication", dimension=item.dimension, duration_s=quote.waiting_s)
+                )
             if collective is not None:
                 self._add_collective(price, collective, quote, repeat=block.repeat)
                 if work is not None:
@@ -204,6 +221,11 @@ class Pricing:
         price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * hidden_s
         for state, seconds in quote.carried:
             price.carried[state] = price.carried.get(state, 0.0) + repeat * seconds
+
+
+def _add_waiting(price: Price, dimension: str, waiting_s: float) -> None:
+    price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + waiting_s
+    price.waiting_s[dimension] = price.waiting_s.get(dimension, 0.0) + waiting_s
 
 
 def _overlap(collective: Collective, quote: Quote, repeat: int) -> Overlap:

@@ -19,8 +19,8 @@ from clustersim.program.tasks import (
     HostUpdate,
     Item,
     Overlapped,
-    Uneven,
     Transfer,
+    Uneven,
     Work,
 )
 

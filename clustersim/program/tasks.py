@@ -8,7 +8,7 @@ from typing import Literal
 from clustersim.hardware.communication import CollectiveOp, Place, Servers
 from clustersim.workload.operators import Kernel
 
-Phase = Literal["forward", "backward", "recompute", "optimizer", "host", "load"]
+Phase = Literal["forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load"]
 
 COMPUTE_STREAM = "compute"
 

@@ -25,6 +25,7 @@ from clustersim.scenario.constraints import (
     check_tensor_parallelism,
     resolve_dp,
     shard_degree,
+    tensor_overlap,
 )
 from clustersim.scenario.context_checks import check_context
 from clustersim.scenario.data_parallel import check_algorithm, check_workers, data_parallel, server_flags, server_hosts
@@ -234,7 +235,7 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node]) -> Strategy:
         recompute_stops_early=asked.recompute_stops_early,
         data_parallel=data_parallel(asked, node, n_nodes),
         overlap_p2p=asked.schedule == "interleaved_1f1b" if asked.overlap_p2p is None else asked.overlap_p2p,
-        overlap_tp=asked.overlap_tp,
+        overlap_tp=tensor_overlap(asked),
         placement=DIMENSIONS if asked.placement == "auto" else tuple(asked.placement),
         shard_degree=shard_degree(asked, dp),
         gather=asked.gather,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from clustersim.hardware.models import Accelerator
     from clustersim.scenario.schema import StrategySpec, TrainingSpec
+    from clustersim.strategy.plan import TensorOverlap
     from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
@@ -226,6 +227,26 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
             hint="use a larger micro_batch_size or a smaller batch",
         )
     return n_micro_batches
+
+
+def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
+    """Return what tensor-parallel collectives run beside.
+
+    Raises
+    ------
+    ScenarioError
+        When products are to be cut into chunks without sequence parallelism, which gives each rank its slice.
+    """
+    asked = strategy.overlap_tp
+    if isinstance(asked, bool):
+        return "weight_gradient" if asked else "none"
+    if asked == "gemm_chunks" and strategy.tp > 1 and strategy.sequence_parallel is False:
+        raise ScenarioError(
+            "gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
+            field="strategy.overlap_tp",
+            hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
+        )
+    return asked
 
 
 def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> None:

@@ -27,6 +27,7 @@ from clustersim.strategy.plan import (
     Precision,
     Priority,
     Recompute,
+    TensorOverlap,
     WirePrecision,
 )
 from clustersim.units.fields import (
@@ -200,8 +201,10 @@ class StrategySpec(Part):
     overlap_p2p: StrictBool | None = Field(
         default=None, description="Sends and receives run beside computation; default: true for interleaved_1f1b."
     )
-    overlap_tp: StrictBool = Field(
-        default=True, description="The backward collective of a column-split layer runs beside its weight gradient."
+    overlap_tp: TensorOverlap | StrictBool = Field(
+        default="weight_gradient",
+        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too, or"
+        " beside nothing; true and false stand for weight_gradient and none.",
     )
     shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
     gather: GatherUnit = Field(

@@ -189,7 +189,7 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
-    if served or (strategy.overlap_tp and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
+    if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
         flags.append(Flag(code="no_interference", message=message))
     return tuple(flags)

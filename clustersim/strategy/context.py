@@ -38,22 +38,22 @@ class ContextParallel:
                 before, behind = self._exchanged_bytes()
                 return (self._move("all_to_all", before), _work(core.forward, phase), self._move("all_to_all", behind))
 
-    def backward(self, core: Operator) -> tuple[Item, ...]:
+    def backward(self, core: Operator, phase: Phase = "backward") -> tuple[Item, ...]:
         """Return attention backward with its communication."""
         match self.share.kind:
             case "ring":
                 degree = self.share.degree
                 hops = [1, *[2] * (degree - 2), 1]
-                return (*self._ring(core.backward_input, hops, "backward"), self._move("send_recv", self._keys_bytes()))
+                return (*self._ring(core.backward_input, hops, phase), self._move("send_recv", self._keys_bytes()))
             case "all_gather":
                 return (
                     self._move("all_gather", self._gathered_bytes()),
-                    _work(core.backward_input, "backward"),
+                    _work(core.backward_input, phase),
                     self._move("reduce_scatter", self._gathered_bytes()),
                 )
             case "ulysses":
                 before, behind = self._exchanged_bytes()
-                return (self._move("all_to_all", behind), _work(core.backward_input, "backward"), self._move("all_to_all", before))
+                return (self._move("all_to_all", behind), _work(core.backward_input, phase), self._move("all_to_all", before))
 
     def _ring(self, kernels: tuple[Kernel, ...], hops: list[int], phase: Phase) -> tuple[Item, ...]:
         """Return the steps of a ring, the first ones with so many times the keys and values on their way beside them."""

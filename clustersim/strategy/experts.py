@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Uneven, Work
+from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import WIRE_BYTES
-from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import numerics, transformer
@@ -31,26 +31,31 @@ class ExpertGroups:
     """Ranks of the whole in one node."""
 
 
-def expert_groups(strategy: Strategy, mesh: Mesh, stage: int) -> ExpertGroups:
-    """Return the groups of expert parallelism of one stage.
+def expert_groups(strategy: Strategy, division: Division, stage: int, part: int) -> ExpertGroups:
+    """Return the groups of expert parallelism among the ranks of a class.
 
     Where a token is sent once to each node, an orbit of ranks with equal places in their nodes sends between nodes, and the ranks of a
     node pass tokens on among them; so it is done where the members of every group fill equally many places in several nodes.
     """
-    grid = expert_grid(strategy, mesh, stage)
-    lines = grid.transpose(0, 2, 1).reshape(-1, strategy.ep).tolist()
-    slices = grid.reshape(-1, strategy.expert_tp).tolist()
+    grid = expert_grid(strategy, division.mesh, stage)
+    own = set(division.ranks(stage, part).tolist())
+    lines = [line for line in grid.transpose(0, 2, 1).reshape(-1, strategy.ep).tolist() if line[0] in own]
+    slices = [line for line in grid.reshape(-1, strategy.expert_tp).tolist() if line[0] in own]
     between, inside = _by_domain(lines, strategy.domain_size) if strategy.dispatch == "per_node" else (None, None)
+
+    def named(name: str, members: list[list[int]] | None) -> Group | None:
+        return None if members is None else division.named(f"{name} of stage {stage}", "ep", members, part)
+
     return ExpertGroups(
-        whole=_named("ep", stage, lines),
-        slices=_named("etp", stage, slices),
-        between=None if between is None else _named("ep between nodes", stage, between),
-        inside=None if inside is None else _named("ep inside nodes", stage, inside),
+        whole=division.named(f"ep of stage {stage}", "ep", lines, part),
+        slices=division.named(f"etp of stage {stage}", "ep", slices, part),
+        between=named("ep between nodes", between),
+        inside=named("ep inside nodes", inside),
     )
 
 
 def expected_nodes(n_nodes: int, top_k: int) -> float:
-    """Return how many of some nodes hold at least one of a token's experts in the mean, each expert on any of them: ``g (1 - (1 - 1/g)^k)``.
+    """Return how many of g nodes hold one of a token's k experts at least, in the mean: ``g (1 - (1 - 1/g)^k)``.
 
     Examples
     --------
@@ -142,7 +147,3 @@ def _by_domain(lines: Sequence[Sequence[int]], domain_size: int) -> tuple[list[l
         inside += rooms.values()
         between += [list(column) for column in zip(*rooms.values(), strict=True)]
     return between, inside
-
-
-def _named(name: str, stage: int, lines: Iterable[Sequence[int]]) -> Group:
-    return Group(name=f"{name} of stage {stage}", dimension="ep", members=tuple(tuple(line) for line in lines))

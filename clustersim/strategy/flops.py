@@ -8,6 +8,7 @@ from math import fsum
 
 from clustersim.strategy.layers import back, chunk_layers, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import repeated_flops
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.operators import Operator
 
@@ -19,10 +20,9 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
-def _layers_forward(plan: Plan, layers: range, *, selective: bool = False) -> float:
-    """Return the FLOPs of some layers' forward pass, or of those operators alone that selective recomputation repeats."""
-    runs = layer_runs(plan, layers.start, layers.stop)
-    return sum(count * _forward(operator for operator in operators if operator.selective or not selective) for operators, count in runs)
+def _layers_forward(plan: Plan, layers: range) -> float:
+    """Return the FLOPs of some layers' forward pass."""
+    return sum(count * _forward(operators) for operators, count in layer_runs(plan, layers.start, layers.stop))
 
 
 def _repeated_layers(plan: Plan) -> list[range]:
@@ -69,7 +69,7 @@ def hardware_flops(plan: Plan) -> float:
         case "none":
             again = 0.0
         case "selective":
-            again = _layers_forward(whole, layers, selective=True)
+            again = sum(count * repeated_flops(whole, operators) for operators, count in layer_runs(whole, layers.start, layers.stop))
         case "full":
             again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
     return model_flops(plan) + plan.training.global_batch_size * again

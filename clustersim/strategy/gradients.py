@@ -124,7 +124,8 @@ def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
         tensors += [Tensor(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
     if chunk.last:
         shared, last = tied_parameters(plan) if chunk.first else 0.0, chunk.n_layers - 1
-        tensors += [Tensor(layer=last, parameters=operator.parameters - _shared(operator, shared)) for operator in back(plan)]
+        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in back(plan)]
+        tensors += [Tensor(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
     return tuple(tensor for tensor in tensors if tensor.parameters)
 
 

@@ -10,10 +10,11 @@ from math import fsum
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.strategy.weights import Weights
+from clustersim.workload.convolution import Convolution
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Gemm, GroupedGemm, Operator
 from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
@@ -140,6 +141,16 @@ def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
     if plan.strategy.recompute != "full":
         return 0
     return chunk.n_layers if plan.strategy.recompute_layers is None else min(chunk.n_layers, plan.strategy.recompute_layers)
+
+
+def waits(operator: Operator) -> bool:
+    """Return whether the gradient of an operator's weight can be put off: a product of its own, and not a by-product such as a norm's.
+
+    References
+    ----------
+    .. [1] P. Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2: what is split are the linear layers.
+    """
+    return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | GroupedGemm | Convolution)
 
 
 def tied_parameters(plan: Plan) -> float:

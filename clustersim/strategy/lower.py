@@ -20,6 +20,7 @@ from clustersim.strategy.gradients import (
     gathered_bytes,
     gradient_buckets,
 )
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
 from clustersim.strategy.memory import stage_weights
@@ -198,8 +199,8 @@ class _Lowering:
     def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> list[_Ready]:
         """Add the passes of one part of a stage; return the buckets of gradients in the order in which they become ready."""
         strategy, chunks = self.plan.strategy, pipeline.chunks[stage]
-        group = self.division.group("tp", stage, pipeline.part)
-        passes, receive = ChunkPasses(plan=self.plan, group=group), self._gather_received(group)
+        groups = parallel_groups(self.plan, self.division, stage, pipeline.part)
+        passes, receive = ChunkPasses(plan=self.plan, groups=groups), self._gather_received(groups.tp)
         forward = [_compute("F", (() if chunk.first else receive) + passes.forward(chunk)) for chunk in chunks]
         backward = [_compute("B", (() if chunk.last else receive) + passes.backward(chunk)) for chunk in chunks]
         last = {step.chunk: position for position, step in enumerate(order) if step.backward}

@@ -17,7 +17,6 @@ from clustersim.strategy.layers import (
     layer_input_bytes,
     layer_parameters,
     layer_runs,
-    parameters_of,
     recomputed_layers,
     tied_parameters,
     weights_of,
@@ -25,6 +24,7 @@ from clustersim.strategy.layers import (
 from clustersim.strategy.offload import resident
 from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.recompute import kept_bytes
 from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
@@ -147,13 +147,13 @@ def chunk_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters that one rank holds of a chunk, a tied head on another stage than the embedding counted there too."""
     layers = chunk_layers(plan, chunk)
     runs = layer_runs(plan, layers.start, layers.stop)
-    return total_weights([*((weights_of(operators), count) for operators, count in runs), (Weights(dense=end_parameters(plan, chunk)), 1)])
+    return total_weights([*((weights_of(operators), count) for operators, count in runs), (end_weights(plan, chunk), 1)])
 
 
-def end_parameters(plan: Plan, chunk: ModelChunk) -> float:
+def end_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters of embedding and head on one rank, as far as a chunk holds them; a shared table counts once."""
     ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    return parameters_of(ends) - (tied_parameters(plan) if chunk.first and chunk.last else 0.0)
+    return weights_of(ends).without(tied_parameters(plan) if chunk.first and chunk.last else 0.0)
 
 
 def stage_weights(plan: Plan, stage: int) -> Weights:
@@ -208,7 +208,7 @@ def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float
         case "none":
             return whole, whole
         case "selective":
-            return whole - fsum(operator.selective_bytes for operator in operators), whole
+            return kept_bytes(plan, operators), whole
         case "full":
             return layer_input_bytes(plan, layer), whole
 
@@ -273,7 +273,7 @@ def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
     window = ahead + 1 if sharding.reshard_after_forward else len(layers)
     most = heaviest_run(layers, window)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-    return (most + end_parameters(plan, chunk)) * number.element_bytes + most * copies_bytes
+    return (most + end_weights(plan, chunk).total) * number.element_bytes + most * copies_bytes
 
 
 def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
@@ -284,7 +284,7 @@ def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
     where micro-batches add up before they are reduced (``no_sync``).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
-    layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+    layers, ends = layer_parameters(plan), end_weights(plan, chunk).total
     if gradients.no_sync and plan.n_micro_batches > 1:
         return (fsum(layers) + ends) * number.gradient_bytes
     window = BUCKETS_IN_USE if gradients.overlap else 1

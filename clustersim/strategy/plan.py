@@ -18,6 +18,8 @@ SHARDS_PARAMETERS: Final = 3
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Recompute = Literal["none", "selective", "full"]
+RecomputeModule = Literal["core_attention", "norms", "activations", "latent_projections", "mlp", "shared_experts", "experts"]
+"""Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 Priority = Literal["layers", "none"]
@@ -29,6 +31,9 @@ OptimizerKernels = Literal["fused", "foreach", "loop"]
 """How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
 """How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
+TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks"]
+"""Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
+2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine, PyTorch's asynchronous TP)."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 
@@ -155,12 +160,14 @@ class Strategy:
     data_parallel: DataParallel
     overlap_p2p: bool
     """True where sends and receives run beside computation; False where each pass waits for its sends."""
-    overlap_tp: bool
-    """True where the backward collective of a column-split layer runs beside its weight gradient (Megatron since 2021-10)."""
+    overlap_tp: TensorOverlap
+    """What tensor-parallel collectives run beside."""
     placement: tuple[Dimension, ...]
     """Fastest-varying dimension first."""
     recompute_layers: int | None = None
     """How many layers of each model chunk full recomputation repeats, from the first; None: all."""
+    recompute_modules: tuple[RecomputeModule, ...] = ("core_attention",)
+    """What selective recomputation repeats."""
     recompute_stops_early: bool = False
     """True where full recomputation ends with the last tensor that the backward pass needs: without the last product of a layer."""
     shard_degree: int | None = None

@@ -20,9 +20,10 @@ from clustersim.strategy.gradients import (
     n_buckets,
     reduced_bytes,
 )
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import back, first_alike, front, layer_at, layer_weights, recomputed_layers
-from clustersim.strategy.memory import end_parameters
+from clustersim.strategy.memory import end_weights
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import FP8_CAST_BYTES
 from clustersim.strategy.passes import ChunkPasses
@@ -80,7 +81,7 @@ class _Units:
 
     layers: tuple[Weights, ...]
     """Parameters of each layer."""
-    ends: float
+    ends: Weights
     buckets: tuple[Bucket, ...]
     """In the order in which the backward pass completes them."""
     kinds: tuple[int, ...]
@@ -91,20 +92,20 @@ class _Units:
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _Units:
         kinds = tuple(first_alike(plan, layer) for layer in range(chunk.n_layers))
-        layers, ends = layer_weights(plan), end_parameters(plan, chunk)
+        layers, ends = layer_weights(plan), end_weights(plan, chunk)
         each = [sum(1 for operator in layer_at(plan, layer) if operator.parameters) for layer in range(chunk.n_layers)]
         around = sum(1 for operator in (*front(plan), *back(plan)) if operator.parameters)
         if plan.strategy.zero_stage == 3:
             places = [layer for layer in reversed(range(chunk.n_layers)) if layers[layer].total]
             whole = [_bucket(plan, layers[layer], layer) for layer in places]
-            buckets = (*whole, *([Bucket(parameters=ends, layer=0, n_calls=_reductions(plan, ends))] if ends else []))
+            buckets = (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
         else:
             buckets = gradient_buckets(plan, chunk)
         return cls(layers=layers, ends=ends, buckets=buckets, kinds=kinds, n_tensors=(*each, around))
 
     def weights(self, unit: int) -> Weights:
         """Return the parameters of a layer, or of the ends."""
-        return Weights(dense=self.ends) if unit == _ENDS else self.layers[unit]
+        return self.ends if unit == _ENDS else self.layers[unit]
 
     def n_gathers(self, plan: Plan, unit: int) -> int:
         """Return the calls that gather a unit: one, or one for each tensor."""
@@ -236,7 +237,7 @@ class _Sharded:
         )
         compute = self._computes.get(known)
         if compute is None:
-            passes = ChunkPasses(plan=self.plan, group=self.division.group("tp", 0, part))
+            passes = ChunkPasses(plan=self.plan, groups=parallel_groups(self.plan, self.division, 0, part))
             cut = passes.forward_slice if direction == "F" else passes.backward_slice
             phase = "forward" if direction == "F" else "backward"
             gathered = self._gathered_for(direction, layer)
@@ -255,7 +256,7 @@ class _Sharded:
             return NOTHING
         first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
         with_ends = first and (direction == "F" or not sharding.keep_ends)
-        return self.units.layers[layer] + (Weights(dense=self.units.ends) if with_ends else NOTHING)
+        return self.units.layers[layer] + (self.units.ends if with_ends else NOTHING)
 
     def _casts_gathered(self, layer: int, weights: Weights) -> tuple[Block, ...]:
         """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it."""

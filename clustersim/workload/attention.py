@@ -89,7 +89,6 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Wi
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
-        selective=True,
         forward_flops=sum(kernel.flops for kernel in kernels[False]),
     )
 
@@ -142,6 +141,5 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + kept,
         selective_bytes=kept,
-        selective=True,
         forward_flops=counted,
     )

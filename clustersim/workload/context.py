@@ -42,7 +42,6 @@ def context_attention(model: Transformer, local: LocalShape, numerics: Numerics,
         parameters=sinks(model, local),
         saved_bytes=kept_keys_bytes(model, local, numerics) + queries_bytes + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
-        selective=True,
         forward_flops=2.0 * local.batch * local.n_heads * pairs * (model.head_dim + model.value_dim),
     )
 

@@ -184,10 +184,8 @@ class Operator:
     """Activations kept from forward to backward."""
     needless: bool = False
     """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
-    selective: bool = False
-    """True where selective recomputation repeats the forward kernels in the backward pass."""
     selective_bytes: float = 0.0
-    """Part of ``saved_bytes`` that selective recomputation does not keep."""
+    """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
     column: bool = False

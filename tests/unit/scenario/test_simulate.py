@@ -229,7 +229,7 @@ def test_fp8_says_what_it_leaves_out() -> None:
     [
         ({"dp": 8}, False),
         ({"tp": 8}, True),
-        ({"tp": 8, "overlap_tp": False}, False),
+        ({"tp": 8, "overlap_tp": "none"}, False),
         ({"pp": 8, "overlap_p2p": True}, True),
         ({"pp": 8}, False),
     ],
