@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
+from clustersim.scenario.pipelining import check_micro_batches, divisors, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +22,6 @@ MAX_GPUS: Final = 1_000_000
 
 MAX_PASSES: Final = 200_000
 """Forward and backward passes of all stages that a replay takes on: minutes of computing."""
-
-_MOST_SHOWN: Final = 12
 
 
 def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
@@ -102,36 +101,6 @@ def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
     return asked
 
 
-def check_stages(n_layers: int, strategy: StrategySpec) -> None:
-    """Refuse stages or chunks that do not hold equally many layers, and chunks where the schedule has none."""
-    interleaved = strategy.schedule == "interleaved_1f1b"
-    chunks = strategy.virtual_stages
-    if interleaved and strategy.pp < 2:
-        advice = "use pp of 2 or more, or schedule 1f1b"
-        raise ScenarioError("interleaved_1f1b needs at least 2 stages", field="strategy.schedule", hint=advice)
-    if interleaved and chunks < 2:
-        raise ScenarioError(
-            f"interleaved_1f1b with {chunks} chunk per stage is 1f1b",
-            field="strategy.schedule",
-            hint=f"use virtual_stages {listed(_chunk_choices(n_layers, strategy.pp))}, or schedule 1f1b",
-        )
-    if not interleaved and chunks > 1:
-        raise ScenarioError(
-            f"schedule {strategy.schedule} has one chunk per stage, not {chunks}",
-            field="strategy.virtual_stages",
-            hint="use 1, or schedule interleaved_1f1b",
-        )
-    if n_layers % (strategy.pp * chunks) == 0:
-        return
-    parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
-    good = [degree for degree in divisors(n_layers) if n_layers % (degree * chunks) == 0]
-    if good:
-        advice = f"use pp {listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
-    else:
-        advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages"
-    raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
-
-
 def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
     """Refuse an output head that scores more tokens than a sequence has.
 
@@ -158,20 +127,27 @@ def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> Non
         raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
 
 
-def check_recomputation(n_layers: int, strategy: StrategySpec) -> None:
+def check_recomputation(most: int, strategy: StrategySpec) -> None:
     """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
+
+    Parameters
+    ----------
+    most
+        Layers of the largest model chunk.
 
     Raises
     ------
     ScenarioError
         At the value that does not fit.
     """
+    if strategy.recompute_modules is not None and strategy.recompute != "selective":
+        message = f"parts of layers that selective recomputation repeats, and recompute is {strategy.recompute}"
+        raise ScenarioError(message, field="strategy.recompute_modules", hint="leave it out, or write recompute: selective")
     details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
     for key, given in details.items():
         if given and strategy.recompute != "full":
             message = f"a detail of full recomputation, and recompute is {strategy.recompute}"
             raise ScenarioError(message, field=f"strategy.{key}", hint="leave it out, or write recompute: full")
-    most = n_layers // (strategy.pp * strategy.virtual_stages)
     if strategy.recompute_layers is not None and strategy.recompute_layers > most:
         message = f"{strategy.recompute_layers} layers of a model chunk that has {most}"
         raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
@@ -192,8 +168,13 @@ def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator
             raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
-def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
+def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, n_chunks: int) -> int:
     """Return the micro-batches of one replica.
+
+    Parameters
+    ----------
+    n_chunks
+        Of the model, on each stage.
 
     Raises
     ------
@@ -211,15 +192,8 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
             hint=f"the nearest is {near}",
         )
     n_micro_batches = batch // unit
-    if strategy.schedule == "interleaved_1f1b" and n_micro_batches % strategy.pp:
-        lower = n_micro_batches // strategy.pp * strategy.pp
-        near = f"{lower * unit} or {(lower + strategy.pp) * unit}" if lower else str(strategy.pp * unit)
-        raise ScenarioError(
-            f"interleaved_1f1b needs a multiple of pp = {strategy.pp} micro-batches, and {batch} / ({dp} * {micro}) is {n_micro_batches}",
-            field="training.global_batch_size",
-            hint=f"the nearest that works is {near}",
-        )
-    passes = 2 * n_micro_batches * strategy.pp * strategy.virtual_stages
+    check_micro_batches(strategy, n_micro_batches, unit, f"{batch} / ({dp} * {micro})")
+    passes = 2 * n_micro_batches * strategy.pp * n_chunks
     if passes > MAX_PASSES:
         raise ScenarioError(
             f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",
@@ -274,21 +248,3 @@ def _divides_heads(model: Transformer, tp: int) -> bool:
     heads = model.n_kv_heads
     # More ranks than key and value heads: each head is kept by several ranks.
     return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
-
-
-def _chunk_choices(n_layers: int, pp: int) -> list[int]:
-    return [chunks for chunks in divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors, the smallest first."""
-    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
-    return sorted({*small, *(number // divisor for divisor in small)})
-
-
-def listed(numbers: list[int]) -> str:
-    """Return numbers as a choice for people."""
-    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
-    if len(numbers) > _MOST_SHOWN:
-        return f"{', '.join(shown)} and so on"
-    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -15,6 +15,7 @@ from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.resolved_hardware import resolved_hardware
 from clustersim.scenario.schema import ClusterSpec
 from clustersim.strategy.plan import DataParallel, Offload, Plan, Strategy
+from clustersim.strategy.schedules import SCHEDULES
 from clustersim.units.quantity import exact_quantity
 from clustersim.workload.layered import Layered
 
@@ -128,6 +129,8 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "sequence_parallel": strategy.sequence_parallel,
         "schedule": strategy.schedule,
         "virtual_stages": strategy.virtual_stages,
+        **({"stage_layers": list(strategy.stage_layers)} if strategy.stage_layers else {}),
+        **({"optimizer_post_validation": strategy.optimizer_post_validation} if _may_validate_later(strategy) else {}),
         "zero_stage": strategy.zero_stage,
         "recompute": strategy.recompute,
         **({"recompute_layers": strategy.recompute_layers} if strategy.recompute_layers is not None else {}),
@@ -144,6 +147,11 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "expert_load": "balanced",
         "placement": list(strategy.placement),
     }
+
+
+def _may_validate_later(strategy: Strategy) -> bool:
+    known = SCHEDULES.get(strategy.schedule)
+    return strategy.optimizer_post_validation or (known is not None and known.validates_later)
 
 
 def _offload(offload: Offload) -> list[Data]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from clustersim.strategy.layers import back, chunk_layers, layer_runs, n_layers, recomputed_layers
+from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated_flops
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -26,10 +26,9 @@ def _layers_forward(plan: Plan, layers: range) -> float:
 
 
 def _repeated_layers(plan: Plan) -> list[range]:
-    """Return the layers that full recomputation repeats, chunk by chunk."""
-    chunks = [chunk for stage in model_chunks(plan) for chunk in stage]
-    starts = [chunk_layers(plan, chunk).start for chunk in chunks]
-    return [range(start, start + recomputed_layers(plan, chunk)) for start, chunk in zip(starts, chunks, strict=True)]
+    """Return the layers that full recomputation repeats, chunk by chunk of one copy of the model."""
+    chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
+    return [chunk.layers[: recomputed_layers(plan, chunk)] for chunk in chunks]
 
 
 def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
@@ -40,7 +39,19 @@ def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
 
 
 def _undivided(plan: Plan) -> Plan:
-    strategy = replace(plan.strategy, tp=1, pp=1, cp=1, ep=1, etp=None, sequence_parallel=False, virtual_stages=1, schedule="1f1b")
+    strategy = replace(
+        plan.strategy,
+        tp=1,
+        pp=1,
+        cp=1,
+        ep=1,
+        etp=None,
+        sequence_parallel=False,
+        virtual_stages=1,
+        schedule="1f1b",
+        stage_layers=None,
+        written=None,
+    )
     return replace(plan, strategy=strategy, training=replace(plan.training, micro_batch_size=1))
 
 
@@ -83,6 +94,6 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
     """
     forward = 0.0
     for chunk in model_chunks(plan)[stage]:
-        forward += _layers_forward(plan, chunk_layers(plan, chunk))
-        forward += _forward(back(plan)) if chunk.last else 0.0
-    return plan.n_micro_batches * (1.0 + BACKWARD_FACTOR) * forward
+        once = _layers_forward(plan, chunk.layers) + (_forward(back(plan)) if chunk.last else 0.0)
+        forward += n_passes_of(plan, chunk) * once
+    return (1.0 + BACKWARD_FACTOR) * forward

@@ -13,7 +13,7 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Group, Work
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import back, chunk_layers, front, layer_at, tied_parameters
+from clustersim.strategy.layers import back, front, layer_at, tied_parameters
 from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.shard import ModelChunk, numerics
 from clustersim.strategy.sharding_groups import Holders, ShardScope, expert_replicas, replicas, shard_scopes
@@ -119,11 +119,11 @@ def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
     tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (front(plan) if chunk.first else ())]
-    for number, layer in enumerate(chunk_layers(plan, chunk)):
+    for number, layer in enumerate(chunk.layers):
         operators = layer_at(plan, layer)
         tensors += [Tensor(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
     if chunk.last:
-        shared, last = tied_parameters(plan) if chunk.first else 0.0, chunk.n_layers - 1
+        shared, last = tied_parameters(plan) if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
         behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in back(plan)]
         tensors += [Tensor(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
     return tuple(tensor for tensor in tensors if tensor.parameters)

@@ -14,7 +14,7 @@ from clustersim.workload.convolution import Convolution
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Gemm, GroupedGemm, Operator
+from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator
 from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
@@ -130,12 +130,6 @@ def heaviest_run(parameters: Sequence[float], length: int) -> float:
     return max((fsum(parameters[start : start + length]) for start in range(len(parameters) - length + 1)), default=0.0)
 
 
-def chunk_layers(plan: Plan, chunk: ModelChunk) -> range:
-    """Return which layers of the model a chunk holds."""
-    start = (chunk.chunk * plan.strategy.pp + chunk.stage) * chunk.n_layers
-    return range(start, start + chunk.n_layers)
-
-
 def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
     """Return how many layers of a chunk, from its first, full recomputation repeats."""
     if plan.strategy.recompute != "full":
@@ -151,6 +145,23 @@ def waits(operator: Operator) -> bool:
     .. [1] P. Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2: what is split are the linear layers.
     """
     return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | GroupedGemm | Convolution)
+
+
+def waiting_bytes(operators: Operators) -> float:
+    """Return what is kept of a micro-batch for weight gradients that are put off: input, and gradient of the output, of each product."""
+    return fsum(operator.saved_bytes + _output_gradient_bytes(operator.backward_weight[0]) for operator in operators if waits(operator))
+
+
+def _output_gradient_bytes(product: Kernel) -> float:
+    match product:
+        case Gemm():
+            return product.batch * product.k * product.n * product.element_bytes
+        case GroupedGemm():
+            return sum(product.rows) * product.n * product.element_bytes
+        case Convolution():
+            return product.batch * product.filters * product.places[0] * product.places[1] * product.element_bytes
+        case _:
+            return 0.0
 
 
 def tied_parameters(plan: Plan) -> float:

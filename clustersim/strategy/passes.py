@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from clustersim.program.tasks import Block, Collective, Item, Work
 from clustersim.strategy.halves import Gradients, Halves, ParallelGroups, backward_work, forward_work
-from clustersim.strategy.layers import Operators, chunk_layers, equal_layers, layer_runs, recomputed_layers
+from clustersim.strategy.layers import Operators, equal_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
@@ -150,12 +150,10 @@ class ChunkPasses:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
 
     def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-        first = chunk_layers(self.plan, chunk).start
-        return layer_runs(self.plan, first + start, first + stop)
+        return layer_runs(self.plan, chunk.start + start, chunk.start + stop)
 
     def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-        first = chunk_layers(self.plan, chunk).start
-        return equal_layers(self.plan, first + start, first + stop)
+        return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
 
     def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
         """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
+from clustersim.strategy.schedules.written import WrittenSchedule
 from clustersim.workload.layered import Layered
 from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
 from clustersim.workload.shapes import AttentionKind, ContextKind
@@ -189,6 +191,14 @@ class Strategy:
     """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
     context_parallel: ContextKind = "ring"
     """How the ranks of context parallelism attend over all of a sequence."""
+    stage_layers: tuple[int, ...] | None = None
+    """Layers of each part of the model, in its order; None: all alike."""
+    optimizer_post_validation: bool = False
+    """True where a stage updates before the norm of all gradients is known, and goes back in the rare step in which it should not have."""
+    costs: PassCosts = EQUAL_COSTS
+    """What a schedule that depends on them takes passes to cost."""
+    written: WrittenSchedule | None = None
+    """The schedule itself, where ``schedule`` names a file."""
 
     @property
     def expert_tp(self) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan, Training
 from clustersim.strategy.routing import expert_share
+from clustersim.strategy.stages import places_of
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -102,21 +104,55 @@ class ModelChunk:
 
     stage: int
     chunk: int
+    start: int
+    """First layer of the model that it holds."""
     n_layers: int
     first: bool
     """Holds the embedding."""
     last: bool
     """Holds logits and loss."""
+    beside_first: bool
+    """Whether its stage holds the embedding, in this chunk or in another."""
+    way: int = 0
+    """Number of the copy of the model that it belongs to."""
+
+    @property
+    def layers(self) -> range:
+        """Which layers of the model it holds."""
+        return range(self.start, self.start + self.n_layers)
 
 
 def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of every stage: layers are dealt out evenly, chunk by chunk around the stages."""
-    p, v = plan.strategy.pp, plan.strategy.virtual_stages
-    n_layers = plan.model.n_layers // (p * v)
-    return tuple(
-        tuple(
-            ModelChunk(stage=stage, chunk=chunk, n_layers=n_layers, first=stage == chunk == 0, last=(stage, chunk) == (p - 1, v - 1))
-            for chunk in range(v)
+    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
+    places = places_of(plan.strategy)
+    counts = part_layers(plan, places.n_parts)
+    starts = (0, *accumulate(counts))
+    stages: list[tuple[ModelChunk, ...]] = []
+    for stage in range(plan.strategy.pp):
+        stops = list(places.stops(stage))
+        stages.append(
+            tuple(
+                ModelChunk(
+                    stage=stage,
+                    chunk=chunk,
+                    start=starts[part],
+                    n_layers=counts[part],
+                    first=part == 0,
+                    last=part == places.n_parts - 1,
+                    beside_first=any(other == 0 for _, other, _ in stops),
+                    way=way,
+                )
+                for chunk, part, way in stops
+            )
         )
-        for stage in range(p)
-    )
+    return tuple(stages)
+
+
+def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
+    """Return how many layers each part of the model has, in its order."""
+    return plan.strategy.stage_layers or (plan.model.n_layers // n_parts,) * n_parts
+
+
+def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:
+    """Return how many micro-batches of a step go through a chunk: all, unless copies of the model share them."""
+    return len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))

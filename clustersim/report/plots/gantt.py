@@ -60,6 +60,7 @@ _LIGHTER_AT_MOST: Final = 0.4
 _KIND_LABELS: Final = {
     "forward": "F forward",
     "backward": "B backward",
+    "input": "I input gradient",
     "weight": "W weight gradient",
     "recompute": "recomputation",
     "optimizer": "O optimizer",

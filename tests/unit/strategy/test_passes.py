@@ -19,7 +19,7 @@ from clustersim.workload.transformer import Experts, LatentAttention, Transforme
 from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, groups_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512
-WHOLE = ModelChunk(stage=0, chunk=0, n_layers=16, first=True, last=True)
+WHOLE = ModelChunk(stage=0, chunk=0, start=0, n_layers=16, first=True, last=True, beside_first=True)
 MIDDLE = replace(WHOLE, first=False, last=False)
 
 
