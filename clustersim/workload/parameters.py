@@ -143,16 +143,15 @@ def total_parameters(model: Transformer) -> int:
 
 
 def active_parameters(model: Transformer) -> int:
-    """Return the parameters that one token meets: all but those of the experts that it is not sent to.
+    """Return the parameters that one token meets on its way to the next one: all but those of the experts that it is not sent to.
 
-    The token table counts in full, as in most published counts.
+    Modules that predict further tokens do not count. The token table does, in full: some published counts leave it out.
     """
+    main = total_parameters(model) - further_prediction_parameters(model)
     if model.experts is None:
-        return total_parameters(model)
+        return main
     idle = (model.experts.n_experts - model.experts.top_k) * expert_parameters(model)
-    n_sparse = sum(model.layer_kind(layer).experts for layer in range(model.n_layers))
-    n_sparse += model.n_mtp * model.layer_kind(model.n_layers).experts
-    return total_parameters(model) - n_sparse * idle
+    return main - idle * sum(model.layer_kind(layer).experts for layer in range(model.n_layers))
 
 
 def parameters_as_published(model: Transformer) -> int:

@@ -156,6 +156,7 @@ def test_active_are_all_but_the_experts_that_a_token_does_not_meet() -> None:
     mixed = replace(MOE, experts=replace(EXPERTS, dense_layers=(0,)))
 
     assert total_parameters(mixed) - active_parameters(mixed) == 15 * 6 * 3 * H * F
+    assert active_parameters(replace(mixed, n_mtp=1)) == active_parameters(mixed)
     assert active_parameters(LLAMA) == total_parameters(LLAMA)
 
 
