@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clustersim.hardware.models import Accelerator
+    from clustersim.scenario.pipelining import Pipelining
     from clustersim.scenario.schema import StrategySpec, TrainingSpec
     from clustersim.strategy.plan import TensorOverlap
     from clustersim.workload.shapes import AttentionKind
@@ -168,13 +169,13 @@ def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator
             raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
-def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, n_chunks: int) -> int:
+def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, found: Pipelining) -> int:
     """Return the micro-batches of one replica.
 
     Parameters
     ----------
-    n_chunks
-        Of the model, on each stage.
+    found
+        What the schedule comes to.
 
     Raises
     ------
@@ -192,8 +193,8 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, n_chunk
             hint=f"the nearest is {near}",
         )
     n_micro_batches = batch // unit
-    check_micro_batches(strategy, n_micro_batches, unit, f"{batch} / ({dp} * {micro})")
-    passes = 2 * n_micro_batches * strategy.pp * n_chunks
+    check_micro_batches(strategy, found, n_micro_batches, unit=unit, batch=f"{batch} / ({dp} * {micro})")
+    passes = 2 * n_micro_batches * strategy.pp * found.chunks
     if passes > MAX_PASSES:
         raise ScenarioError(
             f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",

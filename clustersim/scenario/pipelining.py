@@ -2,21 +2,98 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
 
 if TYPE_CHECKING:
     from clustersim.scenario.schema import StrategySpec
     from clustersim.strategy.schedules.schedule import Schedule
-    from clustersim.strategy.schedules.written import WrittenSchedule
 
 _MOST_SHOWN: Final = 12
+_MAX_FILE_BYTES: Final = 50_000_000
+_DIGITS: Final = 8
 _UNEVEN: Final = "stage_layers: balanced, or stage_layers with the layers of each chunk"
 
 
-def virtual_stages(strategy: StrategySpec, n_layers: int, written: WrittenSchedule | None = None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelining:
+    """What the schedule of a scenario comes to."""
+
+    name: str
+    chunks: int
+    """Of the model, on each stage."""
+    n_parts: int
+    """Into how many parts the model is divided."""
+    sends_beside: bool
+    validates_later: bool
+    """What is so unless the scenario says otherwise."""
+    written: WrittenSchedule | None = None
+
+
+def pipelining_of(strategy: StrategySpec, n_layers: int, folder: Path) -> Pipelining:
+    """Return what the schedule of a scenario comes to.
+
+    Parameters
+    ----------
+    folder
+        What the path of a schedule is relative to.
+
+    Raises
+    ------
+    ScenarioError
+        When a file cannot be used, or the schedule does not go with the stages, chunks or layers.
+    """
+    if strategy.schedule.endswith(".csv"):
+        found = _written(strategy, folder)
+    else:
+        schedule, chunks = SCHEDULES[strategy.schedule], virtual_stages(strategy, n_layers)
+        found = Pipelining(
+            name=strategy.schedule,
+            chunks=chunks,
+            n_parts=schedule.layout(strategy.pp, chunks).n_parts,
+            sends_beside=schedule.sends_beside,
+            validates_later=schedule.validates_later,
+        )
+    check_layers(n_layers, strategy, found.n_parts)
+    return found
+
+
+def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
+    path = folder / strategy.schedule
+    if strategy.pp < 2:
+        raise ScenarioError("a schedule is for at least 2 stages", field="strategy.pp", hint="use pp of 2 or more, or schedule 1f1b")
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            message = f"{path} has more than {_MAX_FILE_BYTES // 1_000_000} MB"
+            raise ScenarioError(message, field="strategy.schedule", hint="use fewer micro-batches")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not text in UTF-8"
+        hint = "write a path relative to the scenario, or the name of a schedule"
+        raise ScenarioError(f"cannot read {path}: {reason}", field="strategy.schedule", hint=hint) from error
+    written = read_schedule(text, path.name, strategy.pp)
+    n_parts = written.places.n_parts
+    chunks, asked = n_parts // strategy.pp, strategy.virtual_stages
+    if asked not in (None, chunks):
+        message = f"{path.name} has {chunks} per stage, not {asked}"
+        raise ScenarioError(message, field="strategy.virtual_stages", hint=f"use {chunks}, or leave it out")
+    name = f"{_digest_free(path.stem)}-{sha256(written.text.encode()).hexdigest()[:_DIGITS]}.csv"
+    return Pipelining(name=name, chunks=chunks, n_parts=n_parts, sends_beside=True, validates_later=False, written=written)
+
+
+def _digest_free(stem: str) -> str:
+    """Return a name without the digits that tell files of one name apart, so that a copy is called the same."""
+    return re.sub(rf"-[0-9a-f]{{{_DIGITS}}}$", "", stem)
+
+
+def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
     """Return how many chunks of the model each stage holds.
 
     Raises
@@ -25,12 +102,6 @@ def virtual_stages(strategy: StrategySpec, n_layers: int, written: WrittenSchedu
         When the schedule has another number of them, or too few stages.
     """
     asked, name = strategy.virtual_stages, strategy.schedule
-    if written is not None:
-        chunks = written.places.n_parts // written.places.n_stages
-        if asked not in (None, chunks):
-            message = f"{name} has {chunks} per stage, not {asked}"
-            raise ScenarioError(message, field="strategy.virtual_stages", hint=f"use {chunks}, or leave it out")
-        return chunks
     schedule = SCHEDULES[name]
     _check_stages(schedule, strategy)
     if schedule.n_chunks is None:
@@ -101,7 +172,7 @@ def _check_list(asked: list[int], n_layers: int, n_parts: int) -> None:
         raise ScenarioError(message, field="strategy.stage_layers", hint="only the first and the last chunk may be without layers")
 
 
-def check_micro_batches(strategy: StrategySpec, n_micro_batches: int, unit: int, batch: str) -> None:
+def check_micro_batches(strategy: StrategySpec, found: Pipelining, n_micro_batches: int, *, unit: int, batch: str) -> None:
     """Refuse numbers of micro-batches that a schedule cannot take.
 
     Parameters
@@ -116,10 +187,14 @@ def check_micro_batches(strategy: StrategySpec, n_micro_batches: int, unit: int,
     ScenarioError
         With the nearest batches that work.
     """
-    schedule = SCHEDULES.get(strategy.schedule)
-    if schedule is None:
-        return
     name, stages = strategy.schedule, strategy.pp
+    if found.written is not None:
+        wanted = found.written.n_micro_batches
+        if wanted != n_micro_batches:
+            message = f"{name} is for {wanted} micro-batches, and {batch} is {n_micro_batches}"
+            raise ScenarioError(message, field="training.global_batch_size", hint=f"use {wanted * unit}")
+        return
+    schedule = SCHEDULES[name]
     least, step, what = 1, 1, ""
     if schedule.whole_rounds:
         least = step = stages

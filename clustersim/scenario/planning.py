@@ -28,12 +28,11 @@ from clustersim.scenario.load import Scenario
 from clustersim.scenario.model_spec import load_model
 from clustersim.scenario.offloading import offload_of
 from clustersim.scenario.pass_costs import arranged
-from clustersim.scenario.pipelining import check_layers, virtual_stages
+from clustersim.scenario.pipelining import Pipelining, pipelining_of
 from clustersim.scenario.placement import placement_of
 from clustersim.scenario.schema import DIMENSIONS, ScenarioSpec
 from clustersim.scenario.training import training_of
 from clustersim.strategy.plan import Plan, Strategy
-from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.layered import Layered
 
@@ -48,10 +47,9 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
         check_layered(spec, model)
     else:
         check_tensor_parallelism(model, spec.strategy.tp)
-    chunks = virtual_stages(spec.strategy, model.n_layers)
+    found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     check_sharding(spec.strategy)
-    check_layers(model.n_layers, spec.strategy, SCHEDULES[spec.strategy.schedule].layout(spec.strategy.pp, chunks).n_parts)
-    strategy = _strategy(spec, nodes, chunks)
+    strategy = _strategy(spec, nodes, found)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
     strategy = replace(strategy, placement=placement)
     if not isinstance(model, Layered):
@@ -61,7 +59,7 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     training, training_flags = training_of(spec, loaded, nodes)
     if not isinstance(model, Layered):
         check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel)
-    check_batch(spec.training, spec.strategy, strategy.dp, chunks)
+    check_batch(spec.training, spec.strategy, strategy.dp, found)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
     plan = arranged(Plan(model=model, training=training, strategy=strategy), node, balanced=spec.strategy.stage_layers == "balanced")
@@ -76,9 +74,8 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     return Planned(loaded=loaded, plan=plan, flags=flags)
 
 
-def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], chunks: int) -> Strategy:
+def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> Strategy:
     asked, node, n_nodes = spec.strategy, nodes[0], len(nodes)
-    schedule = SCHEDULES[asked.schedule]
     later = asked.optimizer_post_validation
     dp = resolve_dp(asked, n_nodes * node.n_accelerators)
     return Strategy(
@@ -88,16 +85,17 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], chunks: int) -> Strateg
         cp=asked.cp,
         ep=asked.ep,
         sequence_parallel=asked.tp > 1 and asked.sequence_parallel is not False,
-        schedule=asked.schedule,
-        virtual_stages=chunks,
+        schedule=found.name,
+        written=found.written,
+        virtual_stages=found.chunks,
         stage_layers=tuple(asked.stage_layers) if isinstance(asked.stage_layers, list) else None,
-        optimizer_post_validation=schedule.validates_later if later is None else later,
+        optimizer_post_validation=found.validates_later if later is None else later,
         zero_stage=asked.zero_stage,
         recompute=asked.recompute,
         recompute_layers=asked.recompute_layers,
         recompute_stops_early=asked.recompute_stops_early,
         data_parallel=data_parallel(asked, node, n_nodes),
-        overlap_p2p=schedule.sends_beside if asked.overlap_p2p is None else asked.overlap_p2p,
+        overlap_p2p=found.sends_beside if asked.overlap_p2p is None else asked.overlap_p2p,
         overlap_tp=tensor_overlap(asked),
         placement=DIMENSIONS,
         shard_degree=shard_degree(asked, dp),

@@ -122,13 +122,11 @@ class _Lowering:
             self.add_pipeline()
         self.add_copies_sync()
         self.add_embedding_sync()
-        through = [self._through(part) for part in range(self.division.n_parts)]
+        # Checked later, the norm goes from stage to stage with the first activations of the next step: a few bytes, and nobody waits.
         if not self.plan.strategy.optimizer_post_validation:
-            self.add_norm(through)
+            self.add_norm()
         for stage in self.division.stages:
             self.add_update(stage)
-        if self.plan.strategy.optimizer_post_validation:
-            self.add_norm(through)
 
     def add_pipeline(self) -> None:
         plan, strategy = self.plan, self.plan.strategy
@@ -188,18 +186,8 @@ class _Lowering:
                 action = Communicate(name="gradients of copies", collective=Collective(op="all_reduce", group=group, bytes=size_bytes))
                 self.builder.add(("copies of the model", stage, part), action, lanes, after=after)
 
-    def _through(self, part: int) -> tuple[Key, ...]:
-        """Return the last passes of all stages so far, of one part of their replicas."""
-        return tuple(key for stage in self.division.stages for key in self.builder.last(self.division.lane(stage, part)))
-
-    def add_norm(self, through: Sequence[Sequence[Key]]) -> None:
-        """Add the norm of all gradients of a model replica: one number, for which everybody waits unless it is checked later.
-
-        Parameters
-        ----------
-        through
-            For each part of the replicas, the last passes of the stages.
-        """
+    def add_norm(self) -> None:
+        """Add the norm of all gradients of a model replica: one number, for which everybody waits."""
         strategy, division = self.plan.strategy, self.division
         if strategy.tp * strategy.pp == 1:
             return
@@ -208,8 +196,9 @@ class _Lowering:
             members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1).tolist()
             group = division.named("model", "pp" if strategy.pp > 1 else "tp", members, part)
             communicate = Communicate(name="gradient norm", collective=Collective(op="all_reduce", group=group, bytes=NORM_BYTES))
+            after = [key for stage in division.stages for key in self.builder.last(division.lane(stage, part))]
             lanes = [division.lane(stage, part, GRADIENT_STREAM) for stage in division.stages]
-            self.builder.add(("norm", part), communicate, lanes, after=through[part])
+            self.builder.add(("norm", part), communicate, lanes, after=after)
 
     def add_update(self, stage: int) -> None:
         """Add the update, which waits for all gradients; sharded optimizer states end with the gathering of the new weights."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clustersim.strategy.schedules.order import PassCosts, StageOrder
+from clustersim.strategy.schedules.order import Pass, PassCosts, StageOrder
 from clustersim.strategy.schedules.places import Places, Stop
 
 Done = tuple[int, int, str, int]
@@ -38,23 +38,23 @@ class _Execution:
 
     def ready_s(self, stage: int, at: int) -> float | None:
         """Return when what a pass needs is there; None where that has not been made."""
-        step = self.orders[stage][at]
-        before, behind = self.neighbours[stage, step.chunk]
-        needed: list[tuple[Done, float]] = []
-        if step.kind == "F":
-            source = before
-        else:
-            source = behind if step.goes_back else None
-            needed.append(((stage, step.chunk, "I" if step.kind == "W" else "F", step.micro_batch), 0.0))
-        if source is not None:
-            away_s = self.times.send_s if source[0] != stage else 0.0
-            needed.append(((*source, "F" if step.kind == "F" else "I", step.micro_batch), away_s))
         ready_s = 0.0
-        for done, away_s in needed:
+        for done in needs(stage, self.orders[stage][at], self.neighbours):
             if done not in self.ended_s:
                 return None
-            ready_s = max(ready_s, self.ended_s[done] + away_s)
+            ready_s = max(ready_s, self.ended_s[done] + (self.times.send_s if done[0] != stage else 0.0))
         return ready_s
+
+
+def needs(stage: int, step: Pass, neighbours: Mapping[Stop, tuple[Stop | None, Stop | None]]) -> list[Done]:
+    """Return the results that a pass cannot start without: those of its own stage first, and what it receives."""
+    before, behind = neighbours[stage, step.chunk]
+    if step.kind == "F":
+        return [] if before is None else [(*before, "F", step.micro_batch)]
+    if step.kind == "W":
+        return [(stage, step.chunk, "back", step.micro_batch)]
+    own: Done = (stage, step.chunk, "F", step.micro_batch)
+    return [own] if behind is None else [own, (*behind, "back", step.micro_batch)]
 
 
 def execute(orders: Sequence[StageOrder], places: Places, times: PassCosts) -> Executed:
@@ -80,7 +80,7 @@ def execute(orders: Sequence[StageOrder], places: Places, times: PassCosts) -> E
             for at in together:
                 step = order[at]
                 if step.kind != "W":
-                    run.ended_s[stage, step.chunk, "F" if step.kind == "F" else "I", step.micro_batch] = done.end_s[stage]
+                    run.ended_s[stage, step.chunk, "F" if step.kind == "F" else "back", step.micro_batch] = done.end_s[stage]
                     waiting += [stop[0] for stop in run.neighbours[stage, step.chunk] if stop is not None and stop[0] != stage]
             done.at[stage] += width
     return done
