@@ -45,12 +45,12 @@ class Stepper:
     def run(self, ended: Callable[[], None]) -> None:
         """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
         items = self._items()
-        issued_s = self.clock.now_s + self.pricing.price(self.action).at(self.factor).issue_s
+        price, start_s = self.pricing.price(self.action).at(self.factor), self.clock.now_s
 
         def step() -> None:
             item = next(items, None)
             if item is None:
-                self.host_s = max(0.0, issued_s - self.clock.now_s)
+                self.host_s = price.held_up_s(self.clock.now_s - start_s, price.issue_s)
                 if self.host_s > 0.0:
                     self.clock.after(self.host_s, ended)
                 else:

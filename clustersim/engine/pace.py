@@ -20,6 +20,11 @@ BLOCK_DRAWS = 4096
 class Timing(Protocol):
     """How long work takes."""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the host waits for each kernel."""
+        ...
+
     def work_s(self, kernels: Sequence[Kernel]) -> float:
         """Return the time of kernels in order."""
         ...
@@ -34,6 +39,11 @@ class Slowest:
     """Accelerators of several kinds that go on together after every piece of work: it takes as long as on the one slowest at it."""
 
     models: tuple[KernelModel, ...]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the host waits for each kernel, which is a choice for all."""
+        return self.models[0].blocks
 
     def work_s(self, kernels: Sequence[Kernel]) -> float:
         """Return the longest time of kernels in order."""

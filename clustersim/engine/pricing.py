@@ -50,6 +50,8 @@ class Price:
     """Of that, what comes on top of the accelerator and its communication, because the host is the slower of the two."""
     waiting_s: dict[str, float] = field(default_factory=dict[str, float])
     """Part of what is exposed: the waiting for a rank that has more work, which is as slow as computation is."""
+    blocks: bool = False
+    """Whether the host waits for each kernel before it issues the next one."""
     overlaps: tuple[Overlap, ...] = ()
     """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
 
@@ -69,7 +71,7 @@ class Price:
                 hidden_s[overlap.dimension] -= change_s
                 sticking_out_s += change_s
         device_s = self.duration_s - self.host_s + (factor - 1.0) * self.compute_s + sticking_out_s
-        host_s = max(0.0, factor * self.issue_s - device_s)
+        host_s = self.held_up_s(device_s, factor * self.issue_s)
         return Price(
             duration_s=device_s + host_s,
             compute_s=factor * self.compute_s,
@@ -82,7 +84,12 @@ class Price:
             detail=self.detail,
             issue_s=factor * self.issue_s,
             host_s=host_s,
+            blocks=self.blocks,
         )
+
+    def held_up_s(self, device_s: float, issue_s: float) -> float:
+        """Return by how much the host makes a pass longer: all that it needs where it waits, else what the accelerator does not hide."""
+        return issue_s if self.blocks else max(0.0, issue_s - device_s)
 
     def part(self, share: float) -> Price:
         """Return the price of a pass of which only a share has been done."""
@@ -181,7 +188,8 @@ class Pricing:
             price.duration_s = price.issue_s = price.host_s = self.slowdown * self.step_host_s
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
-        price.host_s = max(0.0, price.issue_s - price.duration_s)
+        price.blocks = self.kernels.blocks
+        price.host_s = price.held_up_s(price.duration_s, price.issue_s)
         price.duration_s += price.host_s
         return price
 

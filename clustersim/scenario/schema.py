@@ -134,6 +134,9 @@ class TrainingSpec(Part):
         default=False, description="Gradients of each micro-batch are clipped before they are added up, not those of the step."
     )
     kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
+    blocking_launches: StrictBool = Field(
+        default=False, description="The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
+    )
     scored_tokens: PositiveInt | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )

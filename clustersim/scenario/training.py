@@ -47,6 +47,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         elementwise_precision=asked.elementwise_precision,
         clip_micro_batches=asked.clip_micro_batches,
         kernels=asked.kernels,
+        blocking_launches=asked.blocking_launches,
         fused_loss=asked.fused_loss,
         scored_tokens=asked.scored_tokens,
         loss_metrics=asked.loss_metrics,

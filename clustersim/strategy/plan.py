@@ -58,6 +58,8 @@ class Training:
     """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
     optimizer_kernels: OptimizerKernels | None = None
     """None: fused or foreach, as ``kernels`` is fused or eager."""
+    blocking_launches: bool = False
+    """True where the host waits for every kernel and collective before it issues the next one (CUDA_LAUNCH_BLOCKING)."""
     scored_tokens: int | None = None
     """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
     loss_metrics: int = 0

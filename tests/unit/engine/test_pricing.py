@@ -179,10 +179,11 @@ def test_an_item_takes_the_longer_of_its_two_parts() -> None:
     assert Quote(compute_s=2.0, communication_s=1.0, issue_s=9.0).duration_s == 2.0
 
 
-def issued(*items: Item, dispatch_s: float, slowdown: float = 1.0) -> Price:
+def issued(*items: Item, dispatch_s: float, slowdown: float = 1.0, blocks: bool = False) -> Price:
     """Return the price of a pass of four layers where issuing a kernel or a collective takes the host so long."""
     action = compute(*items, repeat=4)
     machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=dispatch_s, step_s=0.0))
+    machine = replace(machine, kernels=replace(machine.kernels, blocks=blocks))
     _, _, pricing, _ = laid_out(machine, program(task(action)))
     return replace(pricing, slowdown=slowdown).price(action)
 
@@ -209,6 +210,14 @@ def test_a_collective_is_issued_once_for_each_of_its_pieces() -> None:
     pieces = replace(collective(TP, ONE_SECOND), pieces=3)
 
     assert issued(Overlapped(collective=pieces, work=SMALL), dispatch_s=1.0).issue_s == 4 * (3 + 3)
+
+
+@pytest.mark.parametrize("dispatch_s", [0.1, 1.0])
+def test_a_host_that_waits_for_each_kernel_hides_nothing_of_what_it_needs(dispatch_s: float) -> None:
+    price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=dispatch_s, blocks=True)
+
+    assert (price.duration_s, price.host_s) == (pytest.approx(8.0 + 16.0 * dispatch_s), pytest.approx(16.0 * dispatch_s))
+    assert price.at(2.0).duration_s == pytest.approx(8.0 + 4.0 + 32.0 * dispatch_s)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
-from clustersim.kernels.model import KernelModel, attention_fraction
+from clustersim.kernels.model import KernelModel, attention_fraction, is_aligned
 from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
@@ -242,6 +242,25 @@ def test_work_is_the_sum_of_its_kernels() -> None:
     card = model()
 
     assert card.work_s(kernels) == pytest.approx(sum(card.kernel_s(kernel) for kernel in kernels), rel=1e-12)
+
+
+@pytest.mark.parametrize(("k", "slower"), [(8192, 1.0), (8196, 16.0)])
+def test_a_batch_of_products_whose_rows_are_no_whole_vectors_runs_without_matrix_units(k: int, slower: float) -> None:
+    heads, card = Gemm(1280, 1280, k, batch=100), model()
+    rates = {**card.accelerator.peak_flops_per_s, "fp32": PEAK / 16}
+    with_vectors = KernelModel(replace(card.accelerator, peak_flops_per_s=rates), card.calibration, "bf16", "bf16")
+
+    assert with_vectors.kernel_s(heads) / card.kernel_s(heads) == pytest.approx(slower, rel=1e-2)
+
+
+def test_the_rows_of_the_left_operand_may_be_any_number() -> None:
+    assert is_aligned(Gemm(1, 512, 512, batch=8))
+    assert is_aligned(Gemm(13, 12, 20, batch=8, element_bytes=4.0))
+    assert not is_aligned(Gemm(16, 16, 24, batch=8, element_bytes=1.0))
+
+
+def test_a_product_by_itself_is_aligned_by_the_library() -> None:
+    assert is_aligned(Gemm(1024, 2145, 1024))
 
 
 def test_the_host_issues_kernels_and_collectives_one_by_one() -> None:
