@@ -59,8 +59,6 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
 
 def check_tensor_parallelism(model: Transformer, tp: int) -> None:
     """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
-    if tp > 1 and model.experts is not None:
-        raise ScenarioError("tensor parallelism of experts is not modelled", field="strategy.tp", hint="use tp: 1")
     if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
         return
     good = [degree for degree in divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]

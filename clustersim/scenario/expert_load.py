@@ -44,7 +44,7 @@ def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) ->
         if asked.expert_skew is not None:
             raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
         shares = _read(_found(kind, scenario), model)
-        return ExpertLoad(kind="file", shares=shares, capacity_factor=capacity), ()
+        return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, capacity_factor=capacity), ()
     known: LoadKind = "zipf" if kind == "zipf" else "dirichlet"
     skew = _SKEWS[kind] if asked.expert_skew is None else asked.expert_skew
     what = "exponent" if kind == "zipf" else "concentration"

@@ -23,6 +23,8 @@ class ExpertLoad:
     seed: int = 0
     shares: tuple[tuple[float, ...], ...] = ()
     """Of a file: for each layer, the shares of all experts."""
+    file: str = ""
+    """Its name."""
     capacity_factor: float | None = None
     """An expert takes at most so many times the mean, and what is beyond is dropped; None: it takes all."""
 

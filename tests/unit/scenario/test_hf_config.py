@@ -72,8 +72,6 @@ REMOTE = {
             "qk_rope_head_dim": 64,
             "v_head_dim": 128,
             "first_k_dense_replace": 1,
-            "num_nextn_predict_layers": 0,
-            "num_key_value_heads": 64,
         },
     ),
     "grok-1": (
