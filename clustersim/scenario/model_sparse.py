@@ -60,7 +60,8 @@ class SparseSpec(BaseModel):
     @model_validator(mode="after")
     def _experts_are_whole(self) -> Self:
         if not self.has_experts:
-            stray = next((name for name in OF_EXPERTS if name in self.model_fields_set and getattr(self, name)), None)
+            fields = type(self).model_fields
+            stray = next((name for name in OF_EXPERTS if getattr(self, name) != fields[name].default), None)
             if stray is not None and self.num_experts is None:
                 raise ScenarioError("there are no experts", field=stray, hint="give num_experts, or delete this")
             return self
