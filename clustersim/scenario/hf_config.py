@@ -120,7 +120,7 @@ def config_fields(origin: Origin, config: Mapping[str, Data]) -> Reading:
     Raises
     ------
     ScenarioError
-        For a model that is no dense transformer, and for a missing size.
+        For a model that is no transformer of text, and for a missing size.
     """
     kind, text = config.get("model_type"), config.get("text_config")
     model_type = kind if isinstance(kind, str) else ""

@@ -60,8 +60,8 @@ class SparseSpec(BaseModel):
     @model_validator(mode="after")
     def _experts_are_whole(self) -> Self:
         if not self.has_experts:
-            # A resolved scenario writes every default.
-            stray = next((name for name in OF_EXPERTS if getattr(self, name) != SparseSpec.model_fields[name].default), None)
+            fields = type(self).model_fields
+            stray = next((name for name in OF_EXPERTS if getattr(self, name) != fields[name].default), None)
             if stray is not None and self.num_experts is None:
                 raise ScenarioError("there are no experts", field=stray, hint="give num_experts, or delete this")
             return self
