@@ -154,6 +154,9 @@ def _places(cells: Sequence[Sequence[_Cell]], place: Place) -> Places:
     """Return where the parts of the model are: each on one rank, or all on two in opposite order."""
     held = [sorted({cell.part for cell in of_rank}) for of_rank in cells]
     counts = [len(parts) for parts in held]
+    if not min(counts):
+        message = f"rank {counts.index(0)} has no passes"
+        raise ScenarioError(message, field="strategy.schedule", hint=_EXAMPLES, place=place)
     if min(counts) != max(counts):
         few, many = counts.index(min(counts)), counts.index(max(counts))
         message = f"rank {many} has {counts[many]} stages of the file, and rank {few} has {counts[few]}"
@@ -203,7 +206,7 @@ def _check_complete(cells: Sequence[Sequence[_Cell]], places: Places, place: Pla
                 kinds = found.get((part, micro_batch), {})
                 lacking = [kind for kind in ("F", *(() if "B" in kinds else ("I", "W"))) if kind not in kinds]
                 if lacking:
-                    name = "B" if {"I", "W"} <= set(lacking) else lacking[0]
+                    name = "B" if lacking == ["I", "W"] else lacking[0]
                     message = f"rank {rank}: {part}{name}{micro_batch} is missing"
                     raise ScenarioError(message, field="strategy.schedule", hint="every pass stands there once", place=place)
 
