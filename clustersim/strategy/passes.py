@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.layers import Operators, chunk_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
@@ -94,7 +95,11 @@ class ChunkPasses:
         """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
         recompute = self.plan.strategy.recompute
         halves = self._halves()
-        repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
+        repeated: tuple[Item, ...] = ()
+        if recompute == "alternate":
+            repeated = tuple(item for half in halves for item in self._half_alternate(*half))
+        elif again and recompute == "full":
+            repeated = tuple(item for half in halves for item in self._half_again(*half))
         return repeated + tuple(
             item
             for name, operators in reversed(halves)
@@ -181,6 +186,14 @@ class ChunkPasses:
         kept = [operator for operator in operators if not (operator.needless and self.plan.strategy.recompute_stops_early)]
         if len(kept) == len(operators):
             return self._half_forward(name, operators, "recompute")
+        if self.plan.strategy.tp == 1:
+            return (forward_work(name, kept, "recompute"),)
+        norm, *inner = kept
+        return (forward_work(f"{name} norm", [norm], "recompute"), *self._split_pair(name, inner, "recompute", ()))
+
+    def _half_alternate(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return what is repeated of half a layer whose every second product is kept, and what its row-split layer scatters or reduces."""
+        kept = [operator for operator in repeated_operators(self.plan, operators) if not operator.needless]
         if self.plan.strategy.tp == 1:
             return (forward_work(name, kept, "recompute"),)
         norm, *inner = kept

@@ -16,7 +16,7 @@ SHARDS_PARAMETERS: Final = 3
 """The zero_stage that shards parameters too."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "alternate", "full"]
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 Priority = Literal["layers", "none"]
