@@ -25,6 +25,9 @@ def check_experts(model: Transformer, asked: StrategySpec, strategy: Strategy) -
         _refuse_without_experts(model, asked)
         return
     _check_degrees(model.experts, strategy)
+    if asked.recompute == "alternate":
+        message = "every second product is recomputed of dense layers only"
+        raise ScenarioError(message, field="strategy.recompute", hint="use none, selective (with recompute_modules) or full")
     if strategy.tp > 1 and not strategy.sequence_parallel:
         message = "experts take tokens that tensor-parallel ranks have divided among them"
         raise ScenarioError(message, field="strategy.sequence_parallel", hint="use true, or tp: 1")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated_flops
@@ -81,6 +82,9 @@ def hardware_flops(plan: Plan) -> float:
             again = 0.0
         case "selective":
             again = sum(count * repeated_flops(whole, operators) for operators, count in layer_runs(whole, layers.start, layers.stop))
+        case "alternate":
+            runs = layer_runs(whole, 0, n_layers(whole))
+            again = fsum(count * _forward(each for each in repeated_operators(whole, run) if not each.needless) for run, count in runs)
         case "full":
             again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
     return model_flops(plan) + plan.training.global_batch_size * again

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.alternate import CORE_ATTENTION, repeated_operators
 from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.division import Division
@@ -28,9 +29,6 @@ Gradients = Literal["all", "input", "weight"]
 """What a backward pass computes: both gradients, those that the stage before waits for, or what was put off then."""
 
 PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
-
-CORE: Final = "attention"
-"""Name of the operator between the projections."""
 
 
 def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
@@ -100,7 +98,9 @@ class Halves:
     def backward(self, layer: int, *, repeats: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what selective recomputation repeats of it where it ``repeats`` anything."""
         mlp = self._experts_backward if self._is_expert(layer) else self._dense_backward
-        return (*mlp(layer, repeats=repeats), *self._pair_backward(*self._attention(layer), repeats=repeats))
+        alternate = repeats and self.plan.strategy.recompute == "alternate" and self.gradients != "weight"
+        first = tuple(item for half in (self._attention, self._mlp) for item in self._alternate(*half(layer))) if alternate else ()
+        return (*first, *mlp(layer, repeats=repeats), *self._pair_backward(*self._attention(layer), repeats=repeats))
 
     def collective(self, op: CollectiveOp, width: int | None = None) -> tuple[Collective, ...]:
         """Return a tensor-parallel collective of rows of the hidden size, or of another width."""
@@ -209,6 +209,15 @@ class Halves:
             return self._forwards(name, kept, "recompute")
         before, _, _ = _cut(operators)
         return (forward_work(f"{name} norm", before, "recompute"), *self._split_pair(name, kept[len(before) :], "recompute", ()))
+
+    def _alternate(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return what is repeated of half a layer whose every second product is kept, and what its row-split layer scatters or reduces."""
+        kept = [operator for operator in repeated_operators(self.plan, operators) if not operator.needless and operator.forward]
+        if self.plan.strategy.tp == 1:
+            return (forward_work(name, kept, "recompute"),)
+        n_before = len(_cut(operators)[0])
+        before = forward_work(f"{name} norm", kept[:n_before], "recompute")
+        return (before, *self._split_pair(name, kept[n_before:], "recompute", ()))
 
     def _split_pair(self, name: str, inner: Sequence[Operator], phase: Phase, close: tuple[Collective, ...]) -> tuple[Item, ...]:
         """Return column-split layers, what follows them and, unless nothing closes it, the row-split layer, with their collectives."""
@@ -360,7 +369,7 @@ def of_gradients(halves: Halves, gradients: Gradients) -> Halves:
 
 
 def _core(operators: Sequence[Operator]) -> int | None:
-    return next((place for place, operator in enumerate(operators) if operator.name == CORE), None)
+    return next((place for place, operator in enumerate(operators) if operator.name == CORE_ATTENTION), None)
 
 
 def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Operator]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
+from clustersim.strategy.alternate import alternate_bytes
 from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
 from clustersim.strategy.layers import (
     Operators,
@@ -221,6 +222,8 @@ def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float
             return whole, whole
         case "selective":
             return kept_bytes(plan, operators), whole
+        case "alternate":
+            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
         case "full":
             return layer_input_bytes(plan, layer), whole
 

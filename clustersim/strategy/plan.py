@@ -19,7 +19,7 @@ SHARDS_PARAMETERS: Final = 3
 """The zero_stage that shards parameters too."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attention", "norms", "activations", "latent_projections", "mlp", "shared_experts", "experts"]
 """Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]

@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
 from clustersim.strategy.halves import backward_work, forward_work
@@ -105,6 +106,9 @@ class _SingleProcess:
 def _repeated(plan: Plan) -> Operators:
     """Return what recomputation repeats of a micro-batch: layers from the first, or the operators whose results are dropped."""
     ((chunk,),) = model_chunks(plan)
+    if plan.strategy.recompute == "alternate":
+        each = (operator for layer in range(n_layers(plan)) for operator in repeated_operators(plan, layer_at(plan, layer)))
+        return tuple(operator for operator in each if not operator.needless)
     border, early = recomputed_layers(plan, chunk), plan.strategy.recompute_stops_early
     layers = [layer_at(plan, layer) for layer in range(n_layers(plan))]
     if plan.strategy.recompute == "selective":
