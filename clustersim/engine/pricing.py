@@ -11,7 +11,7 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Uneven, Work
+from clustersim.program.tasks import Block, Collective, Compute, Item, Uneven, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 from clustersim.workload.operators import Kernel
 
@@ -122,8 +122,8 @@ class Quote:
 
     @property
     def duration_s(self) -> float:
-        """The longer of the two: what one item of work and communication takes; and the waiting for who has more work."""
-        return max(self.compute_s, self.communication_s) + self.waiting_s
+        """The longer of the two: computation with the waiting for who has more of it, or communication beside it."""
+        return max(self.compute_s + self.waiting_s, self.communication_s)
 
 
 @dataclass(slots=True)
@@ -150,21 +150,17 @@ class Pricing:
 
     def quote(self, item: Item) -> Quote:
         """Return the times of one item."""
-        match item:
-            case Work():
-                return Quote(compute_s=self._work_s(item), communication_s=0.0, issue_s=self._issue_s(item.kernels))
-            case Collective():
-                alone, issue_s = self._alone(item), self._issue_s((), item.pieces)
-                return Quote(compute_s=0.0, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
-            case Overlapped():
-                alone, issue_s = self._alone(item.collective), self._issue_s(item.work.kernels, item.collective.pieces)
-                compute_s = self._work_s(item.work)
-                return Quote(compute_s=compute_s, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
-
-            case Uneven():
-                compute_s, issue_s = self._work_s(item.work), self._issue_s(item.longest.kernels)
-                waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
-                return Quote(compute_s=compute_s, communication_s=0.0, issue_s=issue_s, waiting_s=waiting_s)
+        works, collectives = works_in(item), collectives_in(item)
+        moved = [self._alone(collective) for collective in collectives]
+        issued = [kernel for work in works for kernel in _longest(work).kernels]
+        means_s = [self._work_s(_mean(work)) for work in works]
+        return Quote(
+            compute_s=fsum(means_s),
+            communication_s=fsum(alone.duration_s for alone in moved),
+            issue_s=self._issue_s(issued, sum(collective.pieces for collective in collectives)),
+            carried=tuple(state for alone in moved for state in alone.carried),
+            waiting_s=fsum(max(0.0, self._work_s(_longest(work)) - mean_s) for work, mean_s in zip(works, means_s, strict=True)),
+        )
 
     def _work_s(self, work: Work) -> float:
         # The loader is the host's, and keeps its pace beside a slow accelerator.
@@ -200,50 +196,53 @@ class Pricing:
             price.duration_s += block.repeat * quote.duration_s
             price.compute_s += block.repeat * quote.compute_s
             price.issue_s += block.repeat * quote.issue_s
-            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped | Uneven) else None
-            collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
-            if work is not None:
-                flops = fsum(kernel.flops for kernel in work.kernels)
-                price.flops += block.repeat * flops
-                if work.phase == "recompute":
-                    price.recompute_s += block.repeat * quote.compute_s
-                slices.append(SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=quote.compute_s, flops=flops))
-            if isinstance(item, Uneven):
-                _add_waiting(price, item.dimension, block.repeat * quote.waiting_s)
-                slices.append(
-                    SpanDetail(name="wait for the longest", kind="communication", dimension=item.dimension, duration_s=quote.waiting_s)
-                )
-            if collective is not None:
-                self._add_collective(price, collective, quote, repeat=block.repeat)
-                if work is not None:
-                    price.overlaps += (_overlap(collective, quote, block.repeat),)
-                slices.append(_exposed_slice(collective, quote))
+            for work in works_in(item):
+                slices += self._add_work(price, work, repeat=block.repeat)
+            for state, seconds in quote.carried:
+                price.carried[state] = price.carried.get(state, 0.0) + block.repeat * seconds
+            for collective in collectives_in(item):
+                slices.append(self._add_collective(price, collective, quote, repeat=block.repeat))
         return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
 
-    def _add_collective(self, price: Price, collective: Collective, quote: Quote, *, repeat: int) -> None:
-        dimension = collective.group.dimension
-        exposed_s = max(0.0, quote.communication_s - quote.compute_s)
+    def _add_work(self, price: Price, item: Work | Uneven, *, repeat: int) -> list[SpanDetail]:
+        work = _mean(item)
+        flops, compute_s = fsum(kernel.flops for kernel in work.kernels), self._work_s(work)
+        price.flops += repeat * flops
+        if work.phase == "recompute":
+            price.recompute_s += repeat * compute_s
+        computed = SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=compute_s, flops=flops)
+        if not isinstance(item, Uneven):
+            return [computed]
+        waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
+        _add_waiting(price, item.dimension, repeat * waiting_s)
+        return [computed, SpanDetail(name="wait for the longest", kind="communication", dimension=item.dimension, duration_s=waiting_s)]
+
+    def _add_collective(self, price: Price, collective: Collective, quote: Quote, *, repeat: int) -> SpanDetail:
+        """Add one collective; of several beside the same work each sticks out of its share of it."""
+        dimension, own_s = collective.group.dimension, self._alone(collective).duration_s
+        beside_s = quote.compute_s + quote.waiting_s
+        share = own_s / quote.communication_s if quote.communication_s > 0.0 else 0.0
+        exposed_s = max(0.0, own_s - share * beside_s)
         price.bytes += repeat * collective.bytes
         price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
-        hidden_s = quote.communication_s - exposed_s
-        price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * hidden_s
-        for state, seconds in quote.carried:
-            price.carried[state] = price.carried.get(state, 0.0) + repeat * seconds
+        price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * (own_s - exposed_s)
+        if beside_s > 0.0:
+            price.overlaps += (Overlap(dimension=dimension, repeat=repeat, compute_s=share * beside_s, communication_s=own_s),)
+        name = collective.op.replace("_", "-")
+        return SpanDetail(name=name, kind="communication", dimension=dimension, duration_s=exposed_s, bytes=collective.bytes)
+
+
+def _mean(work: Work | Uneven) -> Work:
+    return work.work if isinstance(work, Uneven) else work
+
+
+def _longest(work: Work | Uneven) -> Work:
+    return work.longest if isinstance(work, Uneven) else work
 
 
 def _add_waiting(price: Price, dimension: str, waiting_s: float) -> None:
     price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + waiting_s
     price.waiting_s[dimension] = price.waiting_s.get(dimension, 0.0) + waiting_s
-
-
-def _overlap(collective: Collective, quote: Quote, repeat: int) -> Overlap:
-    return Overlap(dimension=collective.group.dimension, repeat=repeat, compute_s=quote.compute_s, communication_s=quote.communication_s)
-
-
-def _exposed_slice(collective: Collective, quote: Quote) -> SpanDetail:
-    exposed_s = max(0.0, quote.communication_s - quote.compute_s)
-    name = collective.op.replace("_", "-")
-    return SpanDetail(name=name, kind="communication", dimension=collective.group.dimension, duration_s=exposed_s, bytes=collective.bytes)
 
 
 def exposed_pairs(exposed_s: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

@@ -22,6 +22,7 @@ from clustersim.program.tasks import (
     Transfer,
     Uneven,
     Work,
+    Woven,
 )
 
 T = TypeVar("T")
@@ -98,6 +99,8 @@ class _Placing:
                 return self._collective(item)
             case Overlapped():
                 return replace(item, collective=self._collective(item.collective))
+            case Woven():
+                return replace(item, collectives=tuple(self._collective(each) for each in item.collectives))
 
     def _collective(self, collective: Collective) -> Collective:
         return _once(self._collectives, collective, self._moved)

@@ -30,7 +30,7 @@ from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.pipeline import Pipeline
+from clustersim.strategy.pipeline import Labelled, Pipeline
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, PassKind, StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
@@ -38,6 +38,7 @@ from clustersim.strategy.sharded import lower_sharded_passes
 from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
 from clustersim.strategy.stages import orders_of, places_of
+from clustersim.strategy.weaving import woven
 from clustersim.workload.operators import Recorded
 
 LOADER_STREAM: Final = "loader"
@@ -238,7 +239,7 @@ class _Lowering:
             together.append((step, *self._pieces(work, step, last, position)))
             if step.beside_next:
                 continue
-            added = pipeline.add_together(stage, [(each, pieces) for each, pieces, _ in together])
+            added = pipeline.add_together(stage, work.woven([(each, pieces) for each, pieces, _ in together]))
             for keys, (_, _, buckets) in zip(added, together, strict=True):
                 # A pass with one bucket for all of its pieces has one piece.
                 ready += [_Ready(key=key, bucket=bucket) for key, bucket in zip(keys, buckets, strict=bool(buckets))]
@@ -292,6 +293,7 @@ class _StageWork:
     receive: tuple[Block, ...]
     """Puts together what was sent in parts."""
     _known: dict[tuple[PassKind, int], Compute] = field(default_factory=dict[tuple[PassKind, int], Compute])
+    _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
 
     def whole(self, step: Pass) -> Compute:
         """Return a pass in one piece."""
@@ -301,6 +303,17 @@ class _StageWork:
             blocks = passes.forward(chunk) if step.kind == "F" else passes.backward(chunk)
             action = self._known[step.kind, step.chunk] = _compute(step.kind, self._received(step) + blocks)
         return action
+
+    def woven(self, passes: list[Labelled]) -> list[Labelled]:
+        """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""
+        if len(passes) == 1 or any(len(pieces) > 1 for _, pieces in passes):
+            return passes
+        (one, (mine,)), (other, (theirs,)) = passes
+        found = self._pairs.get((id(mine), id(theirs)))
+        if found is None:
+            # Both are kept by the pair, so that their identities stay theirs.
+            found = self._pairs[id(mine), id(theirs)] = (mine, theirs, *woven(mine, theirs))
+        return [(one, (found[2],)), (other, (found[3],))]
 
     def buckets(self, step: Pass) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
         """Return a backward pass in pieces, last layers first, and the bucket of gradients that each of them completes."""
