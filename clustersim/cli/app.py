@@ -181,6 +181,20 @@ def study(
 
 
 @app.command()
+def schedule(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; stdout if left out.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Print the pipeline schedule of a scenario as PyTorch writes it, a row for each rank."""
+    from clustersim.cli.schedule import schedule_command
+
+    return schedule_command(scenario, tuple(set_ or ()), out=out, as_json=json)
+
+
+@app.command()
 def init(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the new scenario.")] = "my-scenario",
     example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.traffic import Flights, Traffic
-from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Work
+from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Uneven, Work
 
 
 class Clock(Protocol):
@@ -40,15 +40,21 @@ class Stepper:
     """How many times as long as by its price computation takes."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
+    host_s: float = 0.0
 
     def run(self, ended: Callable[[], None]) -> None:
-        """Start the first item; call ``ended`` after the last."""
+        """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
         items = self._items()
+        price, start_s = self.pricing.price(self.action).at(self.factor), self.clock.now_s
 
         def step() -> None:
             item = next(items, None)
             if item is None:
-                ended()
+                self.host_s = price.held_up_s(self.clock.now_s - start_s, price.issue_s)
+                if self.host_s > 0.0:
+                    self.clock.after(self.host_s, ended)
+                else:
+                    ended()
                 return
             self._one(item, step)
 
@@ -60,9 +66,12 @@ class Stepper:
                 yield from block.body
 
     def _one(self, item: Item, step: Callable[[], None]) -> None:
-        compute_s = self.factor * self.pricing.quote(item).compute_s
-        if isinstance(item, Work):
-            self.clock.after(compute_s, step)
+        quote = self.pricing.quote(item)
+        compute_s, waiting_s = self.factor * quote.compute_s, self.factor * quote.waiting_s
+        if isinstance(item, Uneven):
+            self.exposed_s[item.dimension] = self.exposed_s.get(item.dimension, 0.0) + waiting_s
+        if isinstance(item, Work | Uneven):
+            self.clock.after(compute_s + waiting_s, step)
             return
         collective = item if isinstance(item, Collective) else item.collective
         start_s = self.clock.now_s

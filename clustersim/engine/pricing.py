@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
@@ -11,8 +11,9 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Work
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Uneven, Work
 from clustersim.trace.timeline import DetailBlock, SpanDetail
+from clustersim.workload.operators import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,14 @@ class Price:
     carried: dict[State, float] = field(default_factory=dict[State, float])
     """Seconds in flight for each state of the network, for the account of the links."""
     detail: tuple[DetailBlock, ...] = ()
+    issue_s: float = 0.0
+    """What the host needs, for the whole pass."""
     host_s: float = 0.0
-    """What the host needs."""
+    """Of that, what comes on top of the accelerator and its communication, because the host is the slower of the two."""
+    waiting_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Part of what is exposed: the waiting for a rank that has more work, which is as slow as computation is."""
+    blocks: bool = False
+    """Whether the host waits for each kernel before it issues the next one."""
     overlaps: tuple[Overlap, ...] = ()
     """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
 
@@ -52,17 +59,21 @@ class Price:
         """Return the price where computation and host take ``factor`` times as long; communication does not."""
         if factor == 1.0:
             return self
-        longer = factor - 1.0
         exposed_s, hidden_s, sticking_out_s = self.exposed_s, self.hidden_s, 0.0
-        if self.overlaps:
+        if self.overlaps or self.waiting_s:
             exposed_s, hidden_s = dict(exposed_s), dict(hidden_s)
+            for dimension, seconds in self.waiting_s.items():
+                exposed_s[dimension] += (factor - 1.0) * seconds
+                sticking_out_s += (factor - 1.0) * seconds
             for overlap in self.overlaps:
                 change_s = overlap.exposed_s(factor) - overlap.exposed_s(1.0)
                 exposed_s[overlap.dimension] += change_s
                 hidden_s[overlap.dimension] -= change_s
                 sticking_out_s += change_s
+        device_s = self.duration_s - self.host_s + (factor - 1.0) * self.compute_s + sticking_out_s
+        host_s = self.held_up_s(device_s, factor * self.issue_s)
         return Price(
-            duration_s=self.duration_s + longer * (self.compute_s + self.host_s) + sticking_out_s,
+            duration_s=device_s + host_s,
             compute_s=factor * self.compute_s,
             recompute_s=factor * self.recompute_s,
             flops=self.flops,
@@ -71,8 +82,14 @@ class Price:
             hidden_s=hidden_s,
             carried=self.carried,
             detail=self.detail,
-            host_s=factor * self.host_s,
+            issue_s=factor * self.issue_s,
+            host_s=host_s,
+            blocks=self.blocks,
         )
+
+    def held_up_s(self, device_s: float, issue_s: float) -> float:
+        """Return by how much the host makes a pass longer: all that it needs where it waits, else what the accelerator does not hide."""
+        return issue_s if self.blocks else max(0.0, issue_s - device_s)
 
     def part(self, share: float) -> Price:
         """Return the price of a pass of which only a share has been done."""
@@ -85,6 +102,7 @@ class Price:
             exposed_s={dimension: share * seconds for dimension, seconds in self.exposed_s.items()},
             hidden_s={dimension: share * seconds for dimension, seconds in self.hidden_s.items()},
             carried={state: share * seconds for state, seconds in self.carried.items()},
+            issue_s=share * self.issue_s,
             host_s=share * self.host_s,
         )
 
@@ -95,13 +113,17 @@ class Quote:
 
     compute_s: float
     communication_s: float
+    issue_s: float
+    """Of the host."""
     carried: tuple[tuple[State, float], ...] = ()
     """States of the network that the communication passes through alone, and seconds in each."""
+    waiting_s: float = 0.0
+    """For the rank that has most work, in the mean of those that have less."""
 
     @property
     def duration_s(self) -> float:
-        """The longer of the two: what one item of work and communication takes."""
-        return max(self.compute_s, self.communication_s)
+        """The longer of the two: what one item of work and communication takes; and the waiting for who has more work."""
+        return max(self.compute_s, self.communication_s) + self.waiting_s
 
 
 @dataclass(slots=True)
@@ -130,18 +152,27 @@ class Pricing:
         """Return the times of one item."""
         match item:
             case Work():
-                return Quote(compute_s=self._work_s(item), communication_s=0.0)
+                return Quote(compute_s=self._work_s(item), communication_s=0.0, issue_s=self._issue_s(item.kernels))
             case Collective():
-                alone = self._alone(item)
-                return Quote(compute_s=0.0, communication_s=alone.duration_s, carried=alone.carried)
+                alone, issue_s = self._alone(item), self._issue_s((), item.pieces)
+                return Quote(compute_s=0.0, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
             case Overlapped():
-                alone = self._alone(item.collective)
-                return Quote(compute_s=self._work_s(item.work), communication_s=alone.duration_s, carried=alone.carried)
+                alone, issue_s = self._alone(item.collective), self._issue_s(item.work.kernels, item.collective.pieces)
+                compute_s = self._work_s(item.work)
+                return Quote(compute_s=compute_s, communication_s=alone.duration_s, issue_s=issue_s, carried=alone.carried)
+
+            case Uneven():
+                compute_s, issue_s = self._work_s(item.work), self._issue_s(item.longest.kernels)
+                waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
+                return Quote(compute_s=compute_s, communication_s=0.0, issue_s=issue_s, waiting_s=waiting_s)
 
     def _work_s(self, work: Work) -> float:
         # The loader is the host's, and keeps its pace beside a slow accelerator.
         slowdown = 1.0 if work.phase == "load" else self.slowdown
         return slowdown * self.kernels.work_s(work.kernels)
+
+    def _issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        return self.slowdown * self.kernels.issue_s(kernels, n_collectives)
 
     def _alone(self, collective: Collective) -> Alone:
         flights = self.traffic.flights(collective)
@@ -154,9 +185,12 @@ class Pricing:
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = price.host_s = self.slowdown * self.step_host_s
+            price.duration_s = price.issue_s = price.host_s = self.slowdown * self.step_host_s
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
+        price.blocks = self.kernels.blocks
+        price.host_s = price.held_up_s(price.duration_s, price.issue_s)
+        price.duration_s += price.host_s
         return price
 
     def _add_block(self, price: Price, block: Block) -> DetailBlock:
@@ -165,7 +199,8 @@ class Pricing:
             quote = self.quote(item)
             price.duration_s += block.repeat * quote.duration_s
             price.compute_s += block.repeat * quote.compute_s
-            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped) else None
+            price.issue_s += block.repeat * quote.issue_s
+            work = item if isinstance(item, Work) else item.work if isinstance(item, Overlapped | Uneven) else None
             collective = item if isinstance(item, Collective) else item.collective if isinstance(item, Overlapped) else None
             if work is not None:
                 flops = fsum(kernel.flops for kernel in work.kernels)
@@ -173,6 +208,11 @@ class Pricing:
                 if work.phase == "recompute":
                     price.recompute_s += block.repeat * quote.compute_s
                 slices.append(SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=quote.compute_s, flops=flops))
+            if isinstance(item, Uneven):
+                _add_waiting(price, item.dimension, block.repeat * quote.waiting_s)
+                slices.append(
+                    SpanDetail(name="wait for the longest", kind="communication", dimension=item.dimension, duration_s=quote.waiting_s)
+                )
             if collective is not None:
                 self._add_collective(price, collective, quote, repeat=block.repeat)
                 if work is not None:
@@ -189,6 +229,11 @@ class Pricing:
         price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * hidden_s
         for state, seconds in quote.carried:
             price.carried[state] = price.carried.get(state, 0.0) + repeat * seconds
+
+
+def _add_waiting(price: Price, dimension: str, waiting_s: float) -> None:
+    price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + waiting_s
+    price.waiting_s[dimension] = price.waiting_s.get(dimension, 0.0) + waiting_s
 
 
 def _overlap(collective: Collective, quote: Quote, repeat: int) -> Overlap:

@@ -20,6 +20,7 @@ from clustersim.program.tasks import (
     Item,
     Overlapped,
     Transfer,
+    Uneven,
     Work,
 )
 
@@ -91,7 +92,7 @@ class _Placing:
 
     def _item(self, item: Item) -> Item:
         match item:
-            case Work():
+            case Work() | Uneven():
                 return item
             case Collective():
                 return self._collective(item)

@@ -8,7 +8,7 @@ from typing import Literal
 from clustersim.hardware.communication import CollectiveOp, Place, Servers
 from clustersim.workload.operators import Kernel
 
-Phase = Literal["forward", "backward", "recompute", "optimizer", "host", "load"]
+Phase = Literal["forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load"]
 
 COMPUTE_STREAM = "compute"
 
@@ -64,7 +64,19 @@ class Overlapped:
     work: Work
 
 
-Item = Work | Collective | Overlapped
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uneven:
+    """Work of which the ranks of a class have unlike amounts, and after which they wait for each other."""
+
+    work: Work
+    """The mean of all."""
+    longest: Work
+    """Of the rank for which the others wait."""
+    dimension: str
+    """What the waiting is charged to."""
+
+
+Item = Work | Collective | Overlapped | Uneven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

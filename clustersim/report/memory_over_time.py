@@ -1,6 +1,7 @@
 """Memory over time: which micro-batches, buffers and copies a rank holds while its passes run.
 
 Activations of a micro-batch grow evenly while its forward pass runs, and are freed evenly while its backward pass does: layers are alike.
+Where the backward pass falls into two, the first leaves what the second frees.
 Beside that a backward pass has working memory from its start to its end; sharded parameters that are gathered, and gradients
 before they are reduced, are there while passes run; the copies of the optimizer, while it updates.
 """
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.memory import MemoryCurve
-from clustersim.trace.timeline import Span, Timeline
+from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
 
 FloatArray = NDArray[np.float64]
 Window = tuple[float, float]
@@ -25,6 +26,8 @@ PassKey = tuple[int, int, int]
 """Step, micro-batch and chunk."""
 
 GATHER_STREAM: Final = "dp_gather"
+_WORKING: Final = ("backward", "input")
+"""Passes that need working memory."""
 _SAME: Final = 1e-9
 """Sums in another order differ by less, as a share of the peak."""
 
@@ -58,8 +61,13 @@ class StageHoldings(Protocol):
         ...
 
     @property
+    def weight_bytes(self) -> tuple[float, ...]:
+        """What is left of them between the passes of input and weight gradients."""
+        ...
+
+    @property
     def backward_bytes(self) -> float:
-        """Activations beside those, while a backward pass runs."""
+        """Activations beside those, while a backward pass or that of an input gradient runs."""
         ...
 
     @property
@@ -118,7 +126,7 @@ def memory_curves(timeline: Timeline, stages: Sequence[StageHoldings]) -> tuple[
 
 def _curve(rank_class: int, spans: Sequence[Span], held: StageHoldings, duration_s: float) -> MemoryCurve:
     computing = [span for span in spans if span.stream == COMPUTE_STREAM]
-    passes = _joined(span for span in computing if span.kind in ("forward", "backward") and span.micro_batch >= 0)
+    passes = _joined(span for span in computing if span.kind in PASS_KINDS and span.micro_batch >= 0)
     activations = _activations(passes, held)
     updates = [(span.start_s, span.end_s) for span in computing if span.kind == "optimizer"]
     extra = {
@@ -174,10 +182,10 @@ def _key(span: Span) -> PassKey:
 def _activations(passes: Sequence[Span], held: StageHoldings) -> _Pieces:
     """Return what micro-batches keep, and the working memory of backward passes."""
     length_s: defaultdict[tuple[PassKey, str], float] = defaultdict(float)
-    last_end_s: dict[PassKey, float] = {}
+    last_end_s: dict[tuple[PassKey, str], float] = {}
     for span in passes:
         length_s[_key(span), span.kind] += span.end_s - span.start_s
-        last_end_s[_key(span)] = span.end_s
+        last_end_s[_key(span), span.kind] = span.end_s
     done_s: defaultdict[tuple[PassKey, str], float] = defaultdict(float)
     points: list[tuple[float, float]] = [(0.0, 0.0)]
     in_flight: dict[PassKey, None] = {}
@@ -185,21 +193,30 @@ def _activations(passes: Sequence[Span], held: StageHoldings) -> _Pieces:
     for span in passes:
         key, kind = _key(span), span.kind
         points.append((span.start_s, kept + working))
-        if kind == "backward":
+        if kind in _WORKING:
             working = held.backward_bytes
             points.append((span.start_s, kept + working))
         before_s = done_s[key, kind]
         done_s[key, kind] = before_s + span.end_s - span.start_s
         share = (done_s[key, kind] - before_s) / length_s[key, kind] if length_s[key, kind] > 0 else 1.0
-        kept += (held.kept_bytes[key[2]] if kind == "forward" else -held.kept_bytes[key[2]]) * share
+        kept += _change_bytes(held, kind, key[2]) * share
         in_flight[key] = None
         points.append((span.end_s, kept + working))
-        if kind == "backward" and span.end_s == last_end_s[key]:
+        if kind == "forward" or span.end_s != last_end_s[key, kind]:
+            continue
+        if kind != "input":
             del in_flight[key]
-            # Nothing is nothing, whatever the sums before were rounded to.
-            kept, working = kept if in_flight else 0.0, 0.0
-            points.append((span.end_s, kept))
+        # Nothing is nothing, whatever the sums before were rounded to.
+        kept, working = kept if in_flight else 0.0, 0.0
+        points.append((span.end_s, kept))
     return _pieces(points)
+
+
+def _change_bytes(held: StageHoldings, kind: str, chunk: int) -> float:
+    """Return what is kept after a pass and was not before."""
+    kept_bytes, weight_bytes = held.kept_bytes[chunk], held.weight_bytes[chunk]
+    changes = {"forward": kept_bytes, "backward": -kept_bytes, "input": weight_bytes - kept_bytes, "weight": -weight_bytes}
+    return changes[kind]
 
 
 def _pieces(points: Sequence[tuple[float, float]]) -> _Pieces:
@@ -211,7 +228,7 @@ def _pieces(points: Sequence[tuple[float, float]]) -> _Pieces:
 
 def _backward_windows(passes: Sequence[Span]) -> list[Window]:
     """Return for each step the time from the first backward pass to the end of the last."""
-    return list(_by_step(span for span in passes if span.kind == "backward"))
+    return list(_by_step(span for span in passes if span.kind != "forward"))
 
 
 def _pass_windows(spans: Sequence[Span], passes: Sequence[Span]) -> list[Window]:
@@ -262,4 +279,5 @@ def _running(computing: Sequence[Span], at_s: float, *, n_chunks: int) -> str:
     if span.micro_batch < 0:
         return "optimizer update" if span.kind == "optimizer" else span.name
     chunk = f", chunk {span.chunk}" if n_chunks > 1 else ""
-    return f"{span.kind} pass of micro-batch {span.micro_batch}{chunk}"
+    name = {"input": "input-gradient", "weight": "weight-gradient"}.get(span.kind, span.kind)
+    return f"{name} pass of micro-batch {span.micro_batch}{chunk}"

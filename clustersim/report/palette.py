@@ -1,6 +1,7 @@
 """One colour for one thing in every picture, safe for colour-blind readers; `docs/reference/palette.md` shows them.
 
-The colours of the passes are from Okabe and Ito [1]_, those of the communication dimensions from Tol [2]_.
+The colours of the passes are from Okabe and Ito [1]_, but for that of input gradients, which lies between those of backward passes and
+weight gradients; those of the communication dimensions are from Tol [2]_.
 
 References
 ----------
@@ -16,6 +17,7 @@ from typing import Final
 
 FORWARD: Final = "#0072B2"
 BACKWARD: Final = "#009E73"
+INPUT_GRADIENT: Final = "#8DC63F"
 WEIGHT_GRADIENT: Final = "#F0E442"
 RECOMPUTE: Final = "#56B4E9"
 OPTIMIZER: Final = "#CC79A7"
@@ -33,6 +35,7 @@ KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "forward": FORWARD,
         "backward": BACKWARD,
+        "input": INPUT_GRADIENT,
         "weight": WEIGHT_GRADIENT,
         "recompute": RECOMPUTE,
         "optimizer": OPTIMIZER,
@@ -46,7 +49,7 @@ KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
 """Colour of a kind of span; ``exposed`` and ``hidden`` are the two faces of communication."""
 
 KIND_LETTERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"forward": "F", "backward": "B", "weight": "W", "recompute": "R", "optimizer": "O", "host": "H", "load": "L"}
+    {"forward": "F", "backward": "B", "input": "I", "weight": "W", "recompute": "R", "optimizer": "O", "host": "H", "load": "L"}
 )
 """Letter in a cell of that kind, which tells kinds apart where colour does not."""
 

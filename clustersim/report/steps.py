@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import fsum
+from math import fsum, inf
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.steps import StepLog
-from clustersim.trace.timeline import RankClass, Timeline
+from clustersim.trace.timeline import PASS_KINDS, RankClass, Span, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,32 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
     share = log.throughput_per_s / rate_per_s if rate_per_s > 0.0 else 1.0
     links = tuple(replace(link, bytes=share * link.bytes, busy_s=share * link.busy_s) for link in timeline.links)
     return replace(timeline, step_time_s=share * timeline.step_time_s, links=links)
+
+
+def in_own_time(timeline: Timeline) -> Timeline:
+    """Return one step as each rank class lives through it, where all begin the next step when they have ended one.
+
+    Time is counted for each class by itself: the wait for its first pass is left out, because its last step lasts until then. A step
+    takes as long as that of the longest class. Repeated at that pace, no class works on two steps at once, and none waits longer.
+    """
+    first_s, before_s = [inf] * len(timeline.rank_classes), [0.0] * len(timeline.rank_classes)
+    computing = [span for span in timeline.spans if span.stream == COMPUTE_STREAM]
+    for span in computing:
+        if span.kind in PASS_KINDS:
+            first_s[span.rank_class] = min(first_s[span.rank_class], span.start_s)
+    for span in computing:
+        if span.end_s <= first_s[span.rank_class]:
+            before_s[span.rank_class] = max(before_s[span.rank_class], span.end_s)
+    late_s = [first - before if first < inf else 0.0 for first, before in zip(first_s, before_s, strict=True)]
+
+    def own(span: Span) -> Span:
+        late = late_s[span.rank_class]
+        if span.stream == COMPUTE_STREAM and span.end_s <= first_s[span.rank_class]:
+            return span
+        return replace(span, start_s=max(0.0, span.start_s - late), end_s=max(0.0, span.end_s - late))
+
+    spans = tuple(map(own, timeline.spans))
+    return replace(timeline, spans=spans, step_time_s=max((span.end_s for span in spans), default=0.0))
 
 
 def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float], *, slow: Sequence[str] = ()) -> StepsReport:

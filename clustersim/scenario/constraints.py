@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
+from clustersim.scenario.pipelining import check_micro_batches, divisors, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clustersim.hardware.models import Accelerator
+    from clustersim.scenario.pipelining import Pipelining
     from clustersim.scenario.schema import StrategySpec, TrainingSpec
+    from clustersim.strategy.plan import TensorOverlap
     from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
@@ -20,8 +23,6 @@ MAX_GPUS: Final = 1_000_000
 
 MAX_PASSES: Final = 200_000
 """Forward and backward passes of all stages that a replay takes on: minutes of computing."""
-
-_MOST_SHOWN: Final = 12
 
 
 def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
@@ -58,18 +59,16 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
 
 def check_tensor_parallelism(model: Transformer, tp: int) -> None:
     """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
-    if tp > 1 and model.experts is not None:
-        raise ScenarioError("tensor parallelism of experts is not modelled", field="strategy.tp", hint="use tp: 1")
     if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
         return
-    good = [degree for degree in _divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
+    good = [degree for degree in divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
     if model.n_heads % tp:
         what = f"{tp} does not divide {model.n_heads} attention heads"
     elif model.intermediate_size % tp:
         what = f"{tp} does not divide the intermediate size {model.intermediate_size}"
     else:
         what = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
-    raise ScenarioError(what, field="strategy.tp", hint=f"use {_listed(good)}")
+    raise ScenarioError(what, field="strategy.tp", hint=f"use {listed(good)}")
 
 
 def check_sharding(strategy: StrategySpec) -> None:
@@ -96,39 +95,9 @@ def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
         )
     if replicas % asked:
         raise ScenarioError(
-            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {_listed(_divisors(replicas))}"
+            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {listed(divisors(replicas))}"
         )
     return asked
-
-
-def check_stages(n_layers: int, strategy: StrategySpec) -> None:
-    """Refuse stages or chunks that do not hold equally many layers, and chunks where the schedule has none."""
-    interleaved = strategy.schedule == "interleaved_1f1b"
-    chunks = strategy.virtual_stages
-    if interleaved and strategy.pp < 2:
-        advice = "use pp of 2 or more, or schedule 1f1b"
-        raise ScenarioError("interleaved_1f1b needs at least 2 stages", field="strategy.schedule", hint=advice)
-    if interleaved and chunks < 2:
-        raise ScenarioError(
-            f"interleaved_1f1b with {chunks} chunk per stage is 1f1b",
-            field="strategy.schedule",
-            hint=f"use virtual_stages {_listed(_chunk_choices(n_layers, strategy.pp))}, or schedule 1f1b",
-        )
-    if not interleaved and chunks > 1:
-        raise ScenarioError(
-            f"schedule {strategy.schedule} has one chunk per stage, not {chunks}",
-            field="strategy.virtual_stages",
-            hint="use 1, or schedule interleaved_1f1b",
-        )
-    if n_layers % (strategy.pp * chunks) == 0:
-        return
-    parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
-    good = [degree for degree in _divisors(n_layers) if n_layers % (degree * chunks) == 0]
-    if good:
-        advice = f"use pp {_listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "")
-    else:
-        advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages"
-    raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
 
 
 def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
@@ -157,20 +126,27 @@ def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> Non
         raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
 
 
-def check_recomputation(n_layers: int, strategy: StrategySpec) -> None:
+def check_recomputation(most: int, strategy: StrategySpec) -> None:
     """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
+
+    Parameters
+    ----------
+    most
+        Layers of the largest model chunk.
 
     Raises
     ------
     ScenarioError
         At the value that does not fit.
     """
+    if strategy.recompute_modules is not None and strategy.recompute != "selective":
+        message = f"parts of layers that selective recomputation repeats, and recompute is {strategy.recompute}"
+        raise ScenarioError(message, field="strategy.recompute_modules", hint="leave it out, or write recompute: selective")
     details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
     for key, given in details.items():
         if given and strategy.recompute != "full":
             message = f"a detail of full recomputation, and recompute is {strategy.recompute}"
             raise ScenarioError(message, field=f"strategy.{key}", hint="leave it out, or write recompute: full")
-    most = n_layers // (strategy.pp * strategy.virtual_stages)
     if strategy.recompute_layers is not None and strategy.recompute_layers > most:
         message = f"{strategy.recompute_layers} layers of a model chunk that has {most}"
         raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
@@ -191,8 +167,13 @@ def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator
             raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
-def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
+def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, found: Pipelining) -> int:
     """Return the micro-batches of one replica.
+
+    Parameters
+    ----------
+    found
+        What the schedule comes to.
 
     Raises
     ------
@@ -210,15 +191,8 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
             hint=f"the nearest is {near}",
         )
     n_micro_batches = batch // unit
-    if strategy.schedule == "interleaved_1f1b" and n_micro_batches % strategy.pp:
-        lower = n_micro_batches // strategy.pp * strategy.pp
-        near = f"{lower * unit} or {(lower + strategy.pp) * unit}" if lower else str(strategy.pp * unit)
-        raise ScenarioError(
-            f"interleaved_1f1b needs a multiple of pp = {strategy.pp} micro-batches, and {batch} / ({dp} * {micro}) is {n_micro_batches}",
-            field="training.global_batch_size",
-            hint=f"the nearest that works is {near}",
-        )
-    passes = 2 * n_micro_batches * strategy.pp * strategy.virtual_stages
+    check_micro_batches(strategy, found, n_micro_batches, unit=unit, batch=f"{batch} / ({dp} * {micro})")
+    passes = 2 * n_micro_batches * strategy.pp * found.chunks
     if passes > MAX_PASSES:
         raise ScenarioError(
             f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",
@@ -226,6 +200,26 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int) -> int:
             hint="use a larger micro_batch_size or a smaller batch",
         )
     return n_micro_batches
+
+
+def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
+    """Return what tensor-parallel collectives run beside.
+
+    Raises
+    ------
+    ScenarioError
+        When products are to be cut into chunks without sequence parallelism, which gives each rank its slice.
+    """
+    asked = strategy.overlap_tp
+    if isinstance(asked, bool):
+        return "weight_gradient" if asked else "none"
+    if asked == "gemm_chunks" and strategy.tp > 1 and strategy.sequence_parallel is False:
+        raise ScenarioError(
+            "gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
+            field="strategy.overlap_tp",
+            hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
+        )
+    return asked
 
 
 def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> None:
@@ -243,9 +237,9 @@ def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> Non
 def _shrink(strategy: StrategySpec, n_gpus: int) -> tuple[str, str]:
     """Return which degree to blame for not dividing the cluster, and what it may be instead."""
     for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp)):
-        good = _divisors(n_gpus // rest) if n_gpus % rest == 0 else []
+        good = divisors(n_gpus // rest) if n_gpus % rest == 0 else []
         if good:
-            return f"strategy.{name}", f"with the other degrees as they are, use {name} {_listed(good)}"
+            return f"strategy.{name}", f"with the other degrees as they are, use {name} {listed(good)}"
     return "strategy.tp", f"use degrees whose product divides {n_gpus}"
 
 
@@ -253,19 +247,3 @@ def _divides_heads(model: Transformer, tp: int) -> bool:
     heads = model.n_kv_heads
     # More ranks than key and value heads: each head is kept by several ranks.
     return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
-
-
-def _chunk_choices(n_layers: int, pp: int) -> list[int]:
-    return [chunks for chunks in _divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
-
-
-def _divisors(number: int) -> list[int]:
-    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
-    return sorted({*small, *(number // divisor for divisor in small)})
-
-
-def _listed(numbers: list[int]) -> str:
-    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
-    if len(numbers) > _MOST_SHOWN:
-        return f"{', '.join(shown)} and so on"
-    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -21,6 +21,7 @@ from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
 from clustersim.report.metrics import JobReport
+from clustersim.report.steps import in_own_time
 from clustersim.scenario.constraints import MAX_PASSES
 from clustersim.scenario.jobs import Job
 from clustersim.scenario.unevenness import Uneven, division_of, jitter_of, paces_of, policy_of
@@ -60,6 +61,11 @@ class Replayed:
     jobs: tuple[JobReport, ...] = ()
 
 
+def in_turn(plan: Plan, timeline: Timeline) -> bool:
+    """Return whether a timeline is one step of a plan whose stages begin and end their steps one after the other."""
+    return plan.strategy.optimizer_post_validation and plan.strategy.pp > 1 and timeline.steps is None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """How a plan is replayed: how often, and what is unlike between its ranks."""
@@ -85,6 +91,7 @@ def kernels_of(plan: Plan, accelerator: Accelerator, calibration: Calibration) -
         calibration=calibration,
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
+        blocks=plan.training.blocking_launches,
     )
 
 
@@ -97,6 +104,11 @@ class _Prepared:
     jitter: Drawn | None
     policy: Policy
     n_steps: int
+    plan: Plan
+
+    def step_s(self, timeline: Timeline) -> float:
+        """Return the step time of a timeline."""
+        return (in_own_time(timeline) if in_turn(self.plan, timeline) else timeline).step_time_s
 
     def replay(self, background: Sequence[Background] = (), others: Sequence[OtherJob] = ()) -> tuple[Timeline, tuple[str, ...]]:
         """Return the timeline of the step, or of several, and the groups that lie unevenly."""
@@ -120,7 +132,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         parts = root_and_others(plan.strategy.dp) if plan.strategy.data_parallel.single_process else None
         program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
-        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps)
+        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, plan=plan)
     division = division_of(plan, uneven)
     known: dict[str, KernelModel] = {}
 
@@ -137,6 +149,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         jitter=jitter_of(division, uneven, conditions.seed),
         policy=policy_of(plan, division),
         n_steps=conditions.n_steps,
+        plan=plan,
     )
 
 
@@ -174,7 +187,7 @@ def replay_plan(
 
 def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibration, neighbours: Neighbours) -> Replayed:
     """Return the timeline of a plan on nodes of its own, while others use the rest of the cluster."""
-    alone_s = prepared.replay()[0].step_time_s
+    alone_s = prepared.step_s(prepared.replay()[0])
     _check_bursts(neighbours.background, alone_s)
     others: list[OtherJob] = []
     others_alone_s: list[float] = []

@@ -72,6 +72,8 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
     _write_text(folder / "scenario.yaml", result.built.scenario.text)
     _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
+    if result.built.plan.strategy.written is not None:
+        _write_text(folder / result.built.plan.strategy.schedule, result.built.plan.strategy.written.text)
     _write_text(folder / "results.json", _json(results_document(result)))
     _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
     write_tables(result.metrics, result.spans, folder)

@@ -16,8 +16,8 @@ from clustersim.hardware.provenance import UNSEEN
 from clustersim.report.measure import breakdown, busiest_links, tier_use
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
-from clustersim.report.steps import StepsReport, in_whole_steps, steps_report
-from clustersim.scenario.replaying import Conditions, Neighbours, replay_plan
+from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
+from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.scenario.unevenness import division_of, slow_ranks
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.memory import holdings, stage_memory
@@ -61,12 +61,13 @@ def simulate(
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         each_alone = plan.strategy.data_parallel.mode == "async"
         timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
-        parts, hidden = breakdown(timeline, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
+        own = in_own_time(timeline) if in_turn(plan, timeline) else timeline
+        parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*calibration_flags(calibration), *_model_flags(plan))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
     slow = _slow(plan, conditions)
     all_flags = [*flags, *assumed, *_pace_flags(timeline, slow), *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
-    step_s, n_ranks, strategy = timeline.step_time_s, plan.n_ranks, plan.strategy
+    step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
     # What comes too late for an update is no part of the batch.
     used = 1.0 - strategy.data_parallel.backup_workers / len(timeline.rank_classes)
@@ -92,16 +93,23 @@ def simulate(
         overlapped_communication_s=hidden,
         bubble_fraction=parts.bubble / step_s,
         memory=memory_report(plan, cluster, timeline),
-        links=tier_use(timeline, _links_per_tier(cluster)),
-        busiest_links=busiest_links(timeline),
+        links=tier_use(own, _links_per_tier(cluster)),
+        busiest_links=busiest_links(own),
         collectives=timeline.collectives,
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
         steps=_steps(plan, timeline, slow),
         engine=timeline.engine,
-        flags=tuple(all_flags),
+        flags=(*all_flags, *_turn_flags(plan, timeline)),
     )
     return metrics, timeline
+
+
+def _turn_flags(plan: Plan, timeline: Timeline) -> tuple[Flag, ...]:
+    if not in_turn(plan, timeline):
+        return ()
+    message = "each stage begins its next step when it has ended one; the step time is that of the stage that takes longest"
+    return (Flag(code="stages_in_turn", message=message),)
 
 
 def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | None) -> float:
@@ -189,7 +197,7 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
-    if served or (strategy.overlap_tp and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
+    if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
         flags.append(Flag(code="no_interference", message=message))
     return tuple(flags)

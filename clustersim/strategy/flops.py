@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from clustersim.strategy.layers import back, chunk_layers, layer_runs, n_layers, recomputed_layers
+from clustersim.strategy.alternate import repeated_operators
+from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.recompute import repeated_flops
+from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -19,17 +21,15 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
-def _layers_forward(plan: Plan, layers: range, *, selective: bool = False) -> float:
-    """Return the FLOPs of some layers' forward pass, or of those operators alone that selective recomputation repeats."""
-    runs = layer_runs(plan, layers.start, layers.stop)
-    return sum(count * _forward(operator for operator in operators if operator.selective or not selective) for operators, count in runs)
+def _layers_forward(plan: Plan, layers: range) -> float:
+    """Return the FLOPs of some layers' forward pass."""
+    return sum(count * _forward(operators) for operators, count in layer_runs(plan, layers.start, layers.stop))
 
 
 def _repeated_layers(plan: Plan) -> list[range]:
-    """Return the layers that full recomputation repeats, chunk by chunk."""
-    chunks = [chunk for stage in model_chunks(plan) for chunk in stage]
-    starts = [chunk_layers(plan, chunk).start for chunk in chunks]
-    return [range(start, start + recomputed_layers(plan, chunk)) for start, chunk in zip(starts, chunks, strict=True)]
+    """Return the layers that full recomputation repeats, chunk by chunk of one copy of the model."""
+    chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
+    return [chunk.layers[: recomputed_layers(plan, chunk)] for chunk in chunks]
 
 
 def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
@@ -40,7 +40,19 @@ def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
 
 
 def _undivided(plan: Plan) -> Plan:
-    strategy = replace(plan.strategy, tp=1, pp=1, sequence_parallel=False, virtual_stages=1, schedule="1f1b")
+    strategy = replace(
+        plan.strategy,
+        tp=1,
+        pp=1,
+        cp=1,
+        ep=1,
+        etp=None,
+        sequence_parallel=False,
+        virtual_stages=1,
+        schedule="1f1b",
+        stage_layers=None,
+        written=None,
+    )
     return replace(plan, strategy=strategy, training=replace(plan.training, micro_batch_size=1))
 
 
@@ -69,7 +81,10 @@ def hardware_flops(plan: Plan) -> float:
         case "none":
             again = 0.0
         case "selective":
-            again = _layers_forward(whole, layers, selective=True)
+            again = sum(count * repeated_flops(whole, operators) for operators, count in layer_runs(whole, layers.start, layers.stop))
+        case "alternate":
+            runs = layer_runs(whole, 0, n_layers(whole))
+            again = fsum(count * _forward(each for each in repeated_operators(whole, run) if not each.needless) for run, count in runs)
         case "full":
             again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
     return model_flops(plan) + plan.training.global_batch_size * again
@@ -83,6 +98,6 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
     """
     forward = 0.0
     for chunk in model_chunks(plan)[stage]:
-        forward += _layers_forward(plan, chunk_layers(plan, chunk))
-        forward += _forward(back(plan)) if chunk.last else 0.0
-    return plan.n_micro_batches * (1.0 + BACKWARD_FACTOR) * forward
+        once = _layers_forward(plan, chunk.layers) + (_forward(back(plan)) if chunk.last else 0.0)
+        forward += n_passes_of(plan, chunk) * once
+    return (1.0 + BACKWARD_FACTOR) * forward

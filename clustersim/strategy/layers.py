@@ -9,10 +9,12 @@ from math import fsum
 
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
+from clustersim.strategy.weights import Weights
+from clustersim.workload.convolution import Convolution
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator
 from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
@@ -25,11 +27,18 @@ def n_layers(plan: Plan) -> int:
     return plan.model.n_layers
 
 
-def layer_at(plan: Plan, layer: int) -> Operators:
-    """Return the operators of one layer on one rank, in execution order."""
+def layer_at(plan: Plan, layer: int, place: int | None = None) -> Operators:
+    """Return the operators of one layer on one rank, in execution order.
+
+    Parameters
+    ----------
+    place
+        Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
+    """
     if isinstance(plan.model, Layered):
         return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
-    return _operators(plan.model, local_shape(plan), numerics(plan), first_alike(plan, layer))
+    first = first_alike(plan, layer)
+    return _operators(plan.model, local_shape(plan, first, place), numerics(plan), first)
 
 
 @lru_cache(maxsize=256)
@@ -51,9 +60,9 @@ def back(plan: Plan) -> Operators:
     return head_operators(*shapes) + further
 
 
-def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row)."""
-    return tuple((layer_at(plan, first), count) for first, count in equal_layers(plan, start, stop))
+def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:
+    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row); see ``layer_at``."""
+    return tuple((layer_at(plan, first, place), count) for first, count in equal_layers(plan, start, stop))
 
 
 def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
@@ -72,6 +81,8 @@ def first_alike(plan: Plan, layer: int) -> int:
     if isinstance(plan.model, Layered):
         same = layer_at(plan, layer)
         return next(other for other in range(layer + 1) if layer_at(plan, other) == same)
+    if plan.strategy.expert_load.by_layer and plan.model.layer_kind(layer).experts:
+        return layer
     return _first_of_kind(plan.model, plan.training.seq_length, layer)
 
 
@@ -91,6 +102,17 @@ def parameters_of(operators: Operators) -> float:
     return fsum(operator.parameters for operator in operators)
 
 
+def weights_of(operators: Operators) -> Weights:
+    """Return the parameters of some operators on one rank, those of experts apart."""
+    dense = fsum(operator.parameters for operator in operators if not operator.expert)
+    return Weights(dense=dense, expert=fsum(operator.parameters for operator in operators if operator.expert))
+
+
+def layer_weights(plan: Plan) -> tuple[Weights, ...]:
+    """Return the parameters of each layer on one rank."""
+    return tuple(weights_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
+
+
 def layer_parameters(plan: Plan) -> tuple[float, ...]:
     """Return the parameters of each layer on one rank, in forward order."""
     return tuple(parameters_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
@@ -108,17 +130,38 @@ def heaviest_run(parameters: Sequence[float], length: int) -> float:
     return max((fsum(parameters[start : start + length]) for start in range(len(parameters) - length + 1)), default=0.0)
 
 
-def chunk_layers(plan: Plan, chunk: ModelChunk) -> range:
-    """Return which layers of the model a chunk holds."""
-    start = (chunk.chunk * plan.strategy.pp + chunk.stage) * chunk.n_layers
-    return range(start, start + chunk.n_layers)
-
-
 def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
     """Return how many layers of a chunk, from its first, full recomputation repeats."""
     if plan.strategy.recompute != "full":
         return 0
     return chunk.n_layers if plan.strategy.recompute_layers is None else min(chunk.n_layers, plan.strategy.recompute_layers)
+
+
+def waits(operator: Operator) -> bool:
+    """Return whether the gradient of an operator's weight can be put off: a product of its own, and not a by-product such as a norm's.
+
+    References
+    ----------
+    .. [1] P. Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2: what is split are the linear layers.
+    """
+    return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | GroupedGemm | Convolution)
+
+
+def waiting_bytes(operators: Operators) -> float:
+    """Return what is kept of a micro-batch for weight gradients that are put off: input, and gradient of the output, of each product."""
+    return fsum(operator.saved_bytes + _output_gradient_bytes(operator.backward_weight[0]) for operator in operators if waits(operator))
+
+
+def _output_gradient_bytes(product: Kernel) -> float:
+    match product:
+        case Gemm():
+            return product.batch * product.k * product.n * product.element_bytes
+        case GroupedGemm():
+            return sum(product.rows) * product.n * product.element_bytes
+        case Convolution():
+            return product.batch * product.filters * product.places[0] * product.places[1] * product.element_bytes
+        case _:
+            return 0.0
 
 
 def tied_parameters(plan: Plan) -> float:
@@ -141,4 +184,4 @@ def boundary_bytes(plan: Plan) -> float:
     """Return the activations that a stage hands to the next, in full; nothing where there is one stage only."""
     if plan.strategy.pp == 1:
         return 0.0
-    return plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).hidden_size * numerics(plan).element_bytes
+    return local_shape(plan).rows * transformer(plan).hidden_size * numerics(plan).element_bytes

@@ -6,27 +6,30 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
+from clustersim.strategy.alternate import alternate_bytes
 from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
 from clustersim.strategy.layers import (
     Operators,
     back,
-    chunk_layers,
     front,
     heaviest_run,
     layer_at,
     layer_input_bytes,
     layer_parameters,
     layer_runs,
-    parameters_of,
     recomputed_layers,
     tied_parameters,
+    waiting_bytes,
+    weights_of,
 )
 from clustersim.strategy.offload import resident
 from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
-from clustersim.strategy.schedules import stage_orders
+from clustersim.strategy.recompute import kept_bytes
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.stages import orders_of
+from clustersim.strategy.weights import Weights, total_weights
 from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -73,6 +76,8 @@ class Holdings:
     """All four: from the first step to the last."""
     kept_bytes: tuple[float, ...]
     """Activations of one micro-batch from its forward to its backward pass, for each chunk of the stage."""
+    weight_bytes: tuple[float, ...]
+    """What is left of them where the gradients of weights wait: from the pass of the input gradient to their own."""
     backward_bytes: float
     """Activations beside those that are kept, while a backward pass runs."""
     full_gradients_bytes: float
@@ -82,13 +87,13 @@ class Holdings:
     update_bytes: float
     """Copies that the optimizer makes, while it updates."""
 
-    def during_passes(self, in_flight_bytes: float) -> StageHolds:
-        """Return what is held while a backward pass runs, with so many bytes of activations kept."""
+    def during_passes(self, activations_bytes: float) -> StageHolds:
+        """Return what is held while passes run, with so many bytes of activations."""
         return StageHolds(
             parameters_bytes=self.parameters_bytes,
             gradients_bytes=self.gradients_bytes + self.full_gradients_bytes,
             optimizer_bytes=self.optimizer_bytes,
-            activations_bytes=in_flight_bytes + self.backward_bytes,
+            activations_bytes=activations_bytes,
             buffers_bytes=self.buffers_bytes + self.gathered_bytes,
         )
 
@@ -109,9 +114,9 @@ def stage_memory(plan: Plan, stage: int) -> StageHolds:
     Either a backward pass runs while the schedule keeps most micro-batches in flight, or the optimizer updates with copies of what it
     works on; see ``holdings`` for the parts.
     """
-    strategy, held = plan.strategy, holdings(plan, stage)
-    order = stage_orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[stage]
-    passes, update = held.during_passes(peak_in_flight(order, held.kept_bytes)), held.during_update()
+    held, order = holdings(plan, stage), orders_of(plan)[stage]
+    activations_bytes = peak_in_flight(order, held.kept_bytes, held.weight_bytes, working_bytes=held.backward_bytes)
+    passes, update = held.during_passes(activations_bytes), held.during_update()
     return max(passes, update, key=lambda moment: moment.peak_bytes)
 
 
@@ -122,41 +127,46 @@ def holdings(plan: Plan, stage: int) -> Holdings:
     state, and hosts what is offloaded to them.
     """
     strategy, number = plan.strategy, numerics(plan)
-    parameters, chunks = stage_parameters(plan, stage), model_chunks(plan)[stage]
-    degree = strategy.sharding.degree
-    shards = [degree if strategy.zero_stage >= zero_stage else 1 for zero_stage in (1, 2, 3)]
+    weights, chunks = stage_weights(plan, stage), model_chunks(plan)[stage]
+    shard = weights.shard(strategy.sharding)
+    updated, reduced, used = (shard if strategy.zero_stage >= zero_stage else weights.total for zero_stage in (1, 2, 3))
     stays = resident(plan)
-    updated = 0.0 if strategy.data_parallel.service else parameters / shards[0] * stays.optimizer
+    updated *= 0.0 if strategy.data_parallel.service else stays.optimizer
     return Holdings(
-        parameters_bytes=parameters * number.element_bytes / shards[2] * stays.parameters + _fp8_bytes(plan, stage),
-        gradients_bytes=parameters * number.gradient_bytes / shards[1] * stays.gradients,
+        parameters_bytes=used * number.element_bytes * stays.parameters + _fp8_bytes(plan, stage),
+        gradients_bytes=reduced * number.gradient_bytes * stays.gradients,
         optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
         kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + _of_others_bytes(plan, chunk) for chunk in chunks),
+        weight_bytes=tuple(chunk_weight_bytes(plan, chunk) for chunk in chunks),
         backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
-        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 or not stays.gradients else 0.0,
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if reduced < weights.total or not stays.gradients else 0.0,
         gathered_bytes=_gathered_bytes(plan, chunks[0]) if strategy.gathers_weights else 0.0,
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
 
-def chunk_parameters(plan: Plan, chunk: ModelChunk) -> float:
+def chunk_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters that one rank holds of a chunk, a tied head on another stage than the embedding counted there too."""
-    layers = chunk_layers(plan, chunk)
-    runs = layer_runs(plan, layers.start, layers.stop)
-    return fsum(count * parameters_of(operators) for operators, count in runs) + end_parameters(plan, chunk)
+    runs = _runs(plan, chunk)
+    return total_weights([*((weights_of(operators), count) for operators, count in runs), (end_weights(plan, chunk), 1)])
 
 
-def end_parameters(plan: Plan, chunk: ModelChunk) -> float:
+def end_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters of embedding and head on one rank, as far as a chunk holds them; a shared table counts once."""
     ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    return parameters_of(ends) - (tied_parameters(plan) if chunk.first and chunk.last else 0.0)
+    return weights_of(ends).without(tied_parameters(plan) if chunk.last and chunk.beside_first else 0.0)
+
+
+def stage_weights(plan: Plan, stage: int) -> Weights:
+    """Return the parameters that one rank of a stage holds."""
+    return total_weights((chunk_weights(plan, chunk), 1) for chunk in model_chunks(plan)[stage])
 
 
 def stage_parameters(plan: Plan, stage: int) -> float:
-    """Return the parameters that one rank of a stage holds."""
-    return fsum(chunk_parameters(plan, chunk) for chunk in model_chunks(plan)[stage])
+    """Return how many parameters one rank of a stage holds."""
+    return stage_weights(plan, stage).total
 
 
 def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
@@ -174,6 +184,16 @@ def chunk_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
     return fsum(kept * count for kept, _, count in _activations(plan, chunk)) + fsum(operator.saved_bytes for operator in ends)
 
 
+def chunk_weight_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what a chunk keeps of one micro-batch from the pass of its input gradient to that of its weight gradients.
+
+    For each product that has a weight, its input and the gradient of its output; nothing is recomputed any more.
+    """
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    layers = fsum(count * waiting_bytes(operators) for operators, count in _runs(plan, chunk))
+    return layers + waiting_bytes(ends)
+
+
 def optimizer_bytes_per_parameter(plan: Plan) -> float:
     """Return optimizer state for each parameter: fp32 moments, and an fp32 master copy where weights are narrower.
 
@@ -184,7 +204,7 @@ def optimizer_bytes_per_parameter(plan: Plan) -> float:
 
 def _activations(plan: Plan, chunk: ModelChunk) -> list[tuple[float, float, int]]:
     """Return what layers keep, what they hold while they are whole, and how many such layers there are in a row."""
-    first, found = chunk_layers(plan, chunk).start, list[tuple[float, float, int]]()
+    first, found = chunk.start, list[tuple[float, float, int]]()
     border = first + recomputed_layers(plan, chunk)
     for start, stop, repeated in ((first, border, True), (border, first + chunk.n_layers, False)):
         layer = start
@@ -201,7 +221,9 @@ def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float
         case "none":
             return whole, whole
         case "selective":
-            return whole - fsum(operator.selective_bytes for operator in operators), whole
+            return kept_bytes(plan, operators), whole
+        case "alternate":
+            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
         case "full":
             return layer_input_bytes(plan, layer), whole
 
@@ -212,7 +234,7 @@ def _backward_bytes(plan: Plan, chunk: ModelChunk) -> float:
     That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
     kernel writes it as the logits are.
     """
-    again = max(whole - kept for kept, whole, _ in _activations(plan, chunk))
+    again = max((whole - kept for kept, whole, _ in _activations(plan, chunk)), default=0.0)
     replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
     loss_bytes = replicas * _loss_bytes(plan, chunk)
     casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
@@ -221,7 +243,7 @@ def _backward_bytes(plan: Plan, chunk: ModelChunk) -> float:
 
 def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return what the loss of one replica keeps: the logits in fp32."""
-    operators = (*layer_at(plan, chunk_layers(plan, chunk).stop - 1), *back(plan)) if chunk.last else ()
+    operators = (*layer_at(plan, chunk.layers.stop - 1), *back(plan)) if chunk.last else ()
     return fsum(operator.saved_bytes for operator in operators if operator.name == "loss")
 
 
@@ -247,8 +269,7 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
 
 
 def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
-    layers = chunk_layers(plan, chunk)
-    return layer_runs(plan, layers.start, layers.stop)
+    return layer_runs(plan, chunk.layers.start, chunk.layers.stop)
 
 
 def _is_product(kernels: tuple[object, ...]) -> bool:
@@ -266,7 +287,7 @@ def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
     window = ahead + 1 if sharding.reshard_after_forward else len(layers)
     most = heaviest_run(layers, window)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-    return (most + end_parameters(plan, chunk)) * number.element_bytes + most * copies_bytes
+    return (most + end_weights(plan, chunk).total) * number.element_bytes + most * copies_bytes
 
 
 def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
@@ -277,12 +298,12 @@ def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
     where micro-batches add up before they are reduced (``no_sync``).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
-    layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+    layers, ends = layer_parameters(plan), end_weights(plan, chunk).total
     if gradients.no_sync and plan.n_micro_batches > 1:
         return (fsum(layers) + ends) * number.gradient_bytes
     window = BUCKETS_IN_USE if gradients.overlap else 1
     if plan.strategy.zero_stage == SHARDS_GRADIENTS:
-        buckets = [bucket.parameters for bucket in gradient_buckets(plan, chunk)]
+        buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]
         wire_bytes = max(buckets) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
         return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
     most = heaviest_run(layers, window)
@@ -298,12 +319,14 @@ def _reduction_buffers_bytes(plan: Plan, stage: int) -> float:
     bucket in that precision.
     """
     strategy, gradients, number = plan.strategy, plan.strategy.data_parallel, numerics(plan)
-    if strategy.dp * strategy.cp == 1 or strategy.zero_stage > 1 or gradients.service or gradients.single_process:
+    if strategy.replicas == 1 or strategy.zero_stage > 1 or gradients.service or gradients.single_process:
         return 0.0
     buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
-    largest = max((bucket.parameters / bucket.n_calls for bucket in buckets), default=0.0)
+    dense = [(bucket.parameters, bucket.n_calls) for bucket in buckets]
+    expert = [(bucket.expert_parameters, bucket.expert_calls) for bucket in buckets]
+    largest = max((parameters / n_calls for parameters, n_calls in (*dense, *expert) if n_calls), default=0.0)
     cast_bytes = largest * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
     if not copies_gradients(plan):
         return cast_bytes
-    copied = fsum(bucket.parameters for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
+    copied = fsum(bucket.weights.total for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
     return copied * number.gradient_bytes + cast_bytes

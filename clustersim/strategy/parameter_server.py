@@ -15,14 +15,15 @@ from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Assignment, ParameterService, Plan
-from clustersim.strategy.schedules import stage_orders
 from clustersim.strategy.schedules.order import Pass
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.stages import orders_of
 
 ServedOp = Literal["pull", "push", "update"]
 
@@ -141,7 +142,7 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
             chunk=chunk,
             division=division,
             part=part,
-            passes=ChunkPasses(plan=plan, group=division.group("tp", 0, part)),
+            passes=ChunkPasses(plan=plan, groups=parallel_groups(plan, division, 0, part)),
             pulled=pulled,
             pushed=pushed,
         )
@@ -194,12 +195,11 @@ class _Worker:
             self._move("pull", part, once=self.service.priority == "none")
 
     def add_passes(self) -> None:
-        strategy = self.plan.strategy
-        (order,) = stage_orders(strategy.schedule, 1, self.plan.n_micro_batches, 1)
+        (order,) = orders_of(self.plan)
         forward = _forward(self.passes.forward(self.chunk))
         backward = _backward(self.passes.backward(self.chunk))
-        last = max(position for position, step in enumerate(order) if step.backward)
-        overlap = strategy.data_parallel.overlap
+        last = max(position for position, step in enumerate(order) if step.goes_back)
+        overlap = self.plan.strategy.data_parallel.overlap
         for position, step in enumerate(order):
             if position == 0:
                 for part in self.pulled:
@@ -211,7 +211,7 @@ class _Worker:
                     self._compute(step, action, part.start)
                     self._push(part)
             else:
-                self._compute(step, backward if step.backward else forward, 0)
+                self._compute(step, backward if step.goes_back else forward, 0)
         if not overlap:
             for part in reversed(self.pushed):
                 self._push(part)

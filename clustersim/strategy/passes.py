@@ -1,18 +1,16 @@
-"""Forward and backward passes of a model chunk as blocks of work and tensor-parallel collectives."""
+"""Forward and backward passes of a model chunk as blocks of work and of the collectives that interrupt it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from clustersim.hardware.communication import CollectiveOp
-from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.layers import Operators, chunk_layers, equal_layers, layer_runs, recomputed_layers
+from clustersim.program.tasks import Block, Collective, Item, Work
+from clustersim.strategy.halves import Gradients, Halves, ParallelGroups, backward_work, forward_work
+from clustersim.strategy.layers import Operators, equal_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.latent import entering_width
-from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
 from clustersim.workload.predictions import prediction
@@ -23,38 +21,21 @@ LOSS_REDUCTIONS = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
 
 
-def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
-    """Return some operators forward, one after the other."""
-    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
-
-
-def backward_work(name: str, operators: Sequence[Operator]) -> Work:
-    """Return some operators backward, the last one first."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in (*operator.backward_input, *operator.backward_weight))
-    return Work(name=name, phase="backward", kernels=kernels)
-
-
-def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Operator]:
-    """Return what stands before the first column-split layer of half a layer, what follows up to the row-split one, and the residual."""
-    first = next(number for number, operator in enumerate(operators) if operator.column)
-    return operators[:first], operators[first:-1], operators[-1]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPasses:
-    """The passes of chunks: what a layer and the two ends of the model do, and how tensor parallelism cuts in.
-
-    As in Megatron-LM, attention and MLP are each a column-split layer followed by a row-split one. Without sequence
-    parallelism the row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input
-    backward. With it, activations are gathered before and scattered after the pair, and the other way round backward.
-    The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them.
+    """The passes of chunks: what runs of equal layers and the two ends of the model do, and how tensor parallelism cuts the ends.
 
     A model that is a list of layers has no ends and is not cut: runs of equal layers become blocks.
     """
 
     plan: Plan
-    group: Group
-    """Tensor-parallel groups of the stage."""
+    groups: ParallelGroups
+    gradients: Gradients = "all"
+    """What backward passes compute."""
+
+    def of(self, gradients: Gradients) -> ChunkPasses:
+        """Return the same passes, of which the backward ones compute these gradients."""
+        return replace(self, gradients=gradients)
 
     def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the forward pass of a whole chunk."""
@@ -66,7 +47,7 @@ class ChunkPasses:
             runs = self._runs(chunk, start, stop)
             return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
         equal = self._equal(chunk, start, stop)
-        blocks = [Block(name="layer", body=self.layer_forward(layer=layer), repeat=count) for layer, count in equal]
+        blocks = [Block(name="layer", body=self.layer_forward(layer), repeat=count) for layer, count in equal]
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
         if chunk.last and stop == chunk.n_layers:
@@ -90,42 +71,33 @@ class ChunkPasses:
             for run in self._equal(chunk, first, last)
         ]
         blocks = [
-            Block(name="layer", body=self.layer_backward(layer=layer, again=again), repeat=count) for layer, count, again in reversed(parts)
+            Block(name="layer", body=self.layer_backward(layer, again=again), repeat=count) for layer, count, again in reversed(parts)
         ]
         if chunk.last and stop == chunk.n_layers:
             blocks.insert(0, Block(name="head", body=self.head_backward()))
-        if chunk.first and start == 0:
+        # Rows of a table, whose gradient nothing follows, are no product to be put off.
+        if chunk.first and start == 0 and self.gradients != "weight":
             blocks.append(Block(name="embedding", body=self.embedding_backward()))
         return tuple(blocks)
 
-    def layer_forward(self, phase: Phase = "forward", *, layer: int = 0) -> tuple[Item, ...]:
+    def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        halves = self._halves(layer)
-        return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
+        return self.halves.forward(layer)
 
-    def layer_backward(self, *, layer: int = 0, again: bool = True, repeats: bool = True) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it.
-
-        Full recomputation does not repeat a layer that is not to run ``again``; of one that never ``repeats`` nothing is recomputed.
-        """
-        recompute = self.plan.strategy.recompute if repeats else "none"
-        halves = self._halves(layer)
-        repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
-        return repeated + tuple(
-            item
-            for name, operators in reversed(halves)
-            for item in self._half_backward(name, operators, selective=recompute == "selective")
-        )
+    def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
+        """Return one layer backward, with what is recomputed before it; full recomputation repeats it where it is to run ``again``."""
+        full = again and self.plan.strategy.recompute == "full" and self.gradients != "weight"
+        return (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
         work = forward_work("embedding", embedding_operators(*self._shapes()))
-        return (work, *self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
+        return (work, *self.halves.collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, backward_work("embedding", embedding_operators(*self._shapes())))
+        gather = self.halves.collective("all_gather") if self._sequence_parallel else ()
+        return (*gather, backward_work("embedding", embedding_operators(*self._shapes()), self.gradients))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
@@ -133,8 +105,28 @@ class ChunkPasses:
         if transformer(self.plan).n_mtp:
             module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
             join = forward_work("mtp", module.joining)
-            further = (join, *self.layer_forward(layer=last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
+            further = (join, *self.layer_forward(last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
         return self._head_forward(head_operators(*self._shapes())) + further
+
+    def head_backward(self) -> tuple[Item, ...]:
+        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
+        further: tuple[Item, ...] = ()
+        if transformer(self.plan).n_mtp:
+            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            join = self.halves.backward_works("mtp", module.joining)
+            # They keep everything and repeat nothing, like the head.
+            layer = self.halves.backward(last, repeats=False)
+            further = (*self._head_backward(module.head), *layer, *join) * transformer(self.plan).n_mtp
+        return further + self._head_backward(head_operators(*self._shapes()))
+
+    @property
+    def halves(self) -> Halves:
+        """The layers."""
+        return Halves(plan=self.plan, groups=self.groups, gradients=self.gradients)
+
+    @property
+    def _sequence_parallel(self) -> bool:
+        return self.plan.strategy.sequence_parallel
 
     def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not operators:
@@ -143,121 +135,31 @@ class ChunkPasses:
         norm = operators[: len(operators) - 2] if lm_head else operators
         if not lm_head:
             return (forward_work("final_norm", norm),)
-        gather, reductions = self._collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
+        gather, reductions = self.halves.collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
         return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
-
-    def head_backward(self) -> tuple[Item, ...]:
-        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
-        further: tuple[Item, ...] = ()
-        if transformer(self.plan).n_mtp:
-            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
-            join = backward_work("mtp", module.joining)
-            # They keep everything and repeat nothing, like the head.
-            layer = self.layer_backward(layer=last, repeats=False)
-            further = (*self._head_backward(module.head), *layer, join) * transformer(self.plan).n_mtp
-        return further + self._head_backward(head_operators(*self._shapes()))
 
     def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (backward_work("head", operators),)
+            return (backward_work("head", operators, self.gradients),)
         *norm, logits, loss = operators
-        return (*self._column_backward([logits, loss], transformer(self.plan).hidden_size), backward_work("final_norm", norm))
-
-    @property
-    def _sequence_parallel(self) -> bool:
-        return self.plan.strategy.sequence_parallel
+        columns = replace(logits, column=True), loss
+        works = self.halves.backward_works("final_norm", norm)
+        return (*self.halves.column_backward(columns, transformer(self.plan).hidden_size), *works)
 
     def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
 
     def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-        first = chunk_layers(self.plan, chunk).start
-        return layer_runs(self.plan, first + start, first + stop)
+        return layer_runs(self.plan, chunk.start + start, chunk.start + stop)
+
+    def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
 
     def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
         """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
-        repeated = (forward_work("layer", operators, "recompute"),) if again else ()
-        return Block(name="layer", body=(*repeated, backward_work("layer", operators)), repeat=count)
-
-    def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-        first = chunk_layers(self.plan, chunk).start
-        return equal_layers(self.plan, first + start, first + stop)
-
-    def _halves(self, layer: int) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
-        shapes = self._shapes()
-        return (("attention", attention_operators(*shapes, layer)), ("mlp", mlp_operators(*shapes, layer)))
-
-    def _collective(self, op: CollectiveOp, width: int | None = None) -> tuple[Collective, ...]:
-        """Return a collective of rows of the hidden size, or of another width."""
-        if self.plan.strategy.tp == 1:
-            return ()
-        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        size_bytes = rows * (transformer(self.plan).hidden_size if width is None else width) * numerics(self.plan).element_bytes
-        return (Collective(op=op, group=self.group, bytes=size_bytes),)
+        repeated: tuple[Work, ...] = (forward_work("layer", operators, "recompute"),) if again and self.gradients != "weight" else ()
+        return Block(name="layer", body=(*repeated, backward_work("layer", operators, self.gradients)), repeat=count)
 
     def _small_reductions(self) -> tuple[Collective, ...]:
-        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        return (Collective(op="all_reduce", group=self.group, bytes=LOSS_REDUCTIONS * rows * FP32_BYTES, pieces=LOSS_REDUCTIONS),)
-
-    def _half_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
-        if self.plan.strategy.tp == 1:
-            return (forward_work(name, operators, phase),)
-        before, inner, residual = _cut(operators)
-        gather = self._collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
-        return (
-            forward_work(f"{name} norm", before, phase),
-            *gather,
-            forward_work(name, inner, phase),
-            *close,
-            forward_work(f"{name} residual", [residual], phase),
-        )
-
-    def _half_again(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        """Return the forward pass of half a layer as recomputation repeats it: to its end, or without what nothing needs."""
-        kept = [operator for operator in operators if not (operator.needless and self.plan.strategy.recompute_stops_early)]
-        if len(kept) == len(operators):
-            return self._half_forward(name, operators, "recompute")
-        if self.plan.strategy.tp == 1:
-            return (forward_work(name, kept, "recompute"),)
-        before, _, _ = _cut(operators)
-        gather = self._collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
-        return (forward_work(f"{name} norm", before, "recompute"), *gather, forward_work(name, kept[len(before) :], "recompute"))
-
-    def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
-        dropped = [operator for operator in operators if operator.selective] if selective else []
-        again = (forward_work(f"{name} again", dropped, "recompute"),) if dropped else ()
-        if self.plan.strategy.tp == 1:
-            return (*again, backward_work(name, operators))
-        before, inner, residual = _cut(operators)
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (
-            backward_work(f"{name} residual", [residual]),
-            *gather,
-            *again,
-            *self._column_backward(inner, self._entering(name)),
-            backward_work(f"{name} norm", before),
-        )
-
-    def _entering(self, half: str) -> int:
-        """Return the width of the rows that enter the column-split layers of half a layer."""
-        model = transformer(self.plan)
-        return entering_width(model) if half == "attention" else model.hidden_size
-
-    def _column_backward(self, operators: Sequence[Operator], width: int) -> tuple[Item, ...]:
-        """Return the backward pass of column-split layers and of what follows them, and the collective of their input gradients."""
-        overlap = self.plan.strategy.overlap_tp
-        columns = [operator for operator in operators if operator.column]
-        name = " and ".join(operator.name for operator in columns)
-        before = backward_work(name, [operator for operator in operators if not operator.column])
-        inputs = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_input)
-        weights = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_weight)
-        input_gradient = Work(name=f"{name} input gradient", phase="backward", kernels=inputs)
-        weight_gradient = Work(name=f"{name} weight gradient", phase="backward", kernels=weights)
-        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = self._collective("all_gather", width) if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce", width)
-        if not overlap:
-            return (before, *regather, input_gradient, *close, weight_gradient)
-        first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
-        return (before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
+        size_bytes = LOSS_REDUCTIONS * local_shape(self.plan).rows * FP32_BYTES
+        return (Collective(op="all_reduce", group=self.groups.tp, bytes=size_bytes, pieces=LOSS_REDUCTIONS),)

@@ -6,80 +6,111 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import Compute, Transfer
+from clustersim.program.tasks import Compute, Lane, Transfer
 from clustersim.strategy.division import Division
 from clustersim.strategy.schedules.order import Pass
-from clustersim.strategy.shard import ModelChunk
+from clustersim.strategy.schedules.places import Places, Stop
 
 SEND = {False: "send_forward", True: "send_backward"}
 RECEIVE = {False: "recv_forward", True: "recv_backward"}
 """Streams by direction: backward or not."""
+
+Labelled = tuple[Pass, Sequence[Compute]]
+"""A pass and the pieces it is done in."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
     """Adds passes of the replicas of one part to a program, and after each the transfer of its result.
 
-    Activations go to the next stage, or from the last stage to the first when the model comes around again; gradients go
-    back the same way. A pass waits for what it receives; unless transfers overlap, also for what its stage has sent.
+    Activations go to the stage with the next part of the model, and gradients go back the same way; on one stage nothing is sent. A pass
+    waits for what it receives; unless transfers overlap, also for what its stage has sent. Each stage has streams of their own for each
+    of its neighbours, so that no transfer waits for one of another pair.
     """
 
     builder: ProgramBuilder
     division: Division
-    chunks: tuple[tuple[ModelChunk, ...], ...]
-    """Of every stage."""
+    places: Places
     pair_bytes: float
     """What one rank sends to its neighbour."""
     overlap: bool
     part: int = 0
-    _transfers: dict[tuple[int, bool], Transfer] = field(default_factory=dict[tuple[int, bool], Transfer])
+    _transfers: dict[tuple[int, int, bool], Transfer] = field(default_factory=dict[tuple[int, int, bool], Transfer])
+    _sends: dict[int, dict[Lane, None]] = field(default_factory=dict[int, dict[Lane, None]])
+    """Streams on which each stage has sent so far."""
+    _neighbours: dict[Stop, tuple[Stop | None, Stop | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Lay the ways through the model once."""
+        self._neighbours = self.places.neighbours()
 
     def add_pass(self, stage: int, step: Pass, pieces: Sequence[Compute]) -> tuple[Key, ...]:
         """Add a pass, in one or more pieces, and the transfer of its result; return the names of the pieces."""
-        lane, label = self.division.lane(stage, self.part), (step.micro_batch, step.chunk)
-        keys: list[Key] = []
-        for number, piece in enumerate(pieces):
-            key: Key = (piece.name, lane.rank_class, step.chunk, step.micro_batch, number)
-            self.builder.add(key, piece, [lane], after=() if number else self._inputs(stage, step), label=label)
-            keys.append(key)
-        self._add_transfer(stage, step)
-        return tuple(keys)
+        return self.add_together(stage, [(step, pieces)])[0]
+
+    def add_together(self, stage: int, passes: Sequence[Labelled]) -> list[tuple[Key, ...]]:
+        """Add passes that run at once: all wait for what any of them needs, and their results leave when all have ended.
+
+        They are laid one behind the other, which takes as long as computation that shares an accelerator.
+        """
+        lane, added = self.division.lane(stage, self.part), list[tuple[Key, ...]]()
+        inputs = dict.fromkeys(key for step, _ in passes for key in self._inputs(stage, step))
+        for step, pieces in passes:
+            keys: list[Key] = []
+            for number, piece in enumerate(pieces):
+                key: Key = (step.kind, lane.rank_class, step.chunk, step.micro_batch, number)
+                begins = not added and not number
+                self.builder.add(key, piece, [lane], after=tuple(inputs) if begins else (), label=(step.micro_batch, step.chunk))
+                keys.append(key)
+            added.append(tuple(keys))
+        for step, _ in passes:
+            self._add_transfer(stage, step)
+        return added
 
     def _inputs(self, stage: int, step: Pass) -> tuple[Key, ...]:
-        chunk = self.chunks[stage][step.chunk]
-        starts_here = chunk.last if step.backward else chunk.first
-        received = () if starts_here else (self._arrival(stage, step.chunk, step),)
+        source = self._neighbours[stage, step.chunk][step.goes_back]
+        # What the stage has made itself stands before the pass in its order; nobody sends what a weight gradient needs.
+        away = source is not None and source[0] != stage and step.kind != "W"
+        received = (self._arrival((stage, step.chunk), step),) if away else ()
         if self.overlap:
             return received
-        sent = (self.division.lane(stage, self.part, stream) for stream in SEND.values())
-        return received + tuple(key for lane in sent for key in self.builder.last(lane))
+        return received + tuple(key for lane in self._sends.get(stage, {}) for key in self.builder.last(lane))
 
     def _add_transfer(self, stage: int, step: Pass) -> None:
-        chunk = self.chunks[stage][step.chunk]
-        if chunk.first if step.backward else chunk.last:
+        target = self._neighbours[stage, step.chunk][not step.goes_back]
+        if target is None or target[0] == stage or step.kind == "W":
             return
-        around, receiver = divmod(stage + (-1 if step.backward else 1), len(self.chunks))
+        receiver, way = target[0], self._way(stage, target[0], backward=step.goes_back)
         lanes = [
-            self.division.lane(stage, self.part, SEND[step.backward]),
-            self.division.lane(receiver, self.part, RECEIVE[step.backward]),
+            self.division.lane(stage, self.part, SEND[step.goes_back] + way),
+            self.division.lane(receiver, self.part, RECEIVE[step.goes_back] + way),
         ]
+        self._sends.setdefault(stage, {})[lanes[0]] = None
         self.builder.add(
-            self._arrival(receiver, step.chunk + around, step),
-            self._transfer(stage, receiver, backward=step.backward),
+            self._arrival(target, step),
+            self._transfer(stage, receiver, backward=step.goes_back),
             lanes,
             after=self.builder.last(self.division.lane(stage, self.part)),
             label=(step.micro_batch, step.chunk),
         )
 
+    def _way(self, sender: int, receiver: int, *, backward: bool) -> str:
+        """Return what is added to the names of streams: nothing along the stages and around, and otherwise where they lead."""
+        if receiver == (sender + (-1 if backward else 1)) % self.division.n_stages:
+            return ""
+        distance = abs(receiver - sender)
+        return ("_up" if receiver < sender else "_down") + (str(distance) if distance > 1 else "")
+
     def _transfer(self, sender: int, receiver: int, *, backward: bool) -> Transfer:
-        transfer = self._transfers.get((sender, backward))
+        transfer = self._transfers.get((sender, receiver, backward))
         if transfer is None:
             ranks = (self.division.ranks(stage, self.part).tolist() for stage in (sender, receiver))
             pairs = zip(*ranks, strict=True)
             name = self.division.name(f"{'B' if backward else 'F'} {sender}->{receiver}", self.part)
             transfer = Transfer(name=name, dimension="pp", pairs=tuple(pairs), bytes=self.pair_bytes)
-            self._transfers[(sender, backward)] = transfer
+            self._transfers[sender, receiver, backward] = transfer
         return transfer
 
-    def _arrival(self, stage: int, chunk: int, step: Pass) -> Key:
-        return ("to B" if step.backward else "to F", self.division.rank_class(stage, self.part), chunk, step.micro_batch)
+    def _arrival(self, stop: Stop, step: Pass) -> Key:
+        stage, chunk = stop
+        return ("to B" if step.goes_back else "to F", self.division.rank_class(stage, self.part), chunk, step.micro_batch)

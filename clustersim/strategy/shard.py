@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan, Training
-from clustersim.workload.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics, balanced_rows
+from clustersim.strategy.routing import expert_share
+from clustersim.strategy.stages import places_of
+from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
@@ -63,38 +66,35 @@ def padded_vocabulary(vocab_size: int, tp: int) -> int:
     return vocab_size if tp == 1 else ceil(vocab_size / (128 * tp)) * 128 * tp
 
 
-def local_shape(plan: Plan) -> LocalShape:
+def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalShape:
     """Return one rank's share of a micro-batch and of a transformer's layer.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
-    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism.
+    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
+    context parallelism leaves ``1/cp`` of every sequence.
+
+    Parameters
+    ----------
+    layer
+        Where tokens spread over experts differently in every layer.
+    place
+        Of expert parallelism; the mean of all when left out.
     """
-    model, training, tp = transformer(plan), plan.training, plan.strategy.tp
-    rows = training.micro_batch_size * training.seq_length
+    model, training, strategy = transformer(plan), plan.training, plan.strategy
+    tp, cp = strategy.tp, strategy.cp
+    rows = training.micro_batch_size * training.seq_length // cp
     return LocalShape(
         batch=training.micro_batch_size,
-        seq_length=training.seq_length,
-        sequence_rows=rows // tp if plan.strategy.sequence_parallel else rows,
+        seq_length=training.seq_length // cp,
+        sequence_rows=rows // tp if strategy.sequence_parallel else rows,
         n_heads=model.n_heads // tp,
         n_kv_heads=max(model.n_kv_heads // tp, 1),
         intermediate_size=model.intermediate_size // tp,
         vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
-        scored_tokens=training.scored_tokens,
-        experts=_expert_share(plan),
+        scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
+        context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
+        experts=expert_share(plan, layer, place),
         shared_size=model.experts.shared_size // tp if model.experts else 0,
-    )
-
-
-def _expert_share(plan: Plan) -> ExpertShare | None:
-    """Return the experts of one rank: all of them, each cut by tensor parallelism, with the rows of a router that favours none."""
-    experts, training, strategy = transformer(plan).experts, plan.training, plan.strategy
-    if experts is None:
-        return None
-    rows = training.micro_batch_size * training.seq_length * experts.top_k
-    return ExpertShare(
-        rows=balanced_rows(rows, experts.n_experts),
-        intermediate_size=experts.intermediate_size // strategy.tp,
-        dispatched_rows=rows // strategy.tp if strategy.sequence_parallel else rows,
     )
 
 
@@ -104,21 +104,55 @@ class ModelChunk:
 
     stage: int
     chunk: int
+    start: int
+    """First layer of the model that it holds."""
     n_layers: int
     first: bool
     """Holds the embedding."""
     last: bool
     """Holds logits and loss."""
+    beside_first: bool
+    """Whether its stage holds the embedding, in this chunk or in another."""
+    way: int = 0
+    """Number of the copy of the model that it belongs to."""
+
+    @property
+    def layers(self) -> range:
+        """Which layers of the model it holds."""
+        return range(self.start, self.start + self.n_layers)
 
 
 def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of every stage: layers are dealt out evenly, chunk by chunk around the stages."""
-    p, v = plan.strategy.pp, plan.strategy.virtual_stages
-    n_layers = plan.model.n_layers // (p * v)
-    return tuple(
-        tuple(
-            ModelChunk(stage=stage, chunk=chunk, n_layers=n_layers, first=stage == chunk == 0, last=(stage, chunk) == (p - 1, v - 1))
-            for chunk in range(v)
+    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
+    places = places_of(plan.strategy)
+    counts = part_layers(plan, places.n_parts)
+    starts = (0, *accumulate(counts))
+    stages: list[tuple[ModelChunk, ...]] = []
+    for stage in range(plan.strategy.pp):
+        stops = list(places.stops(stage))
+        stages.append(
+            tuple(
+                ModelChunk(
+                    stage=stage,
+                    chunk=chunk,
+                    start=starts[part],
+                    n_layers=counts[part],
+                    first=part == 0,
+                    last=part == places.n_parts - 1,
+                    beside_first=any(other == 0 for _, other, _ in stops),
+                    way=way,
+                )
+                for chunk, part, way in stops
+            )
         )
-        for stage in range(p)
-    )
+    return tuple(stages)
+
+
+def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
+    """Return how many layers each part of the model has, in its order."""
+    return plan.strategy.stage_layers or (plan.model.n_layers // n_parts,) * n_parts
+
+
+def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:
+    """Return how many micro-batches of a step go through a chunk: all, unless copies of the model share them."""
+    return len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))

@@ -11,8 +11,11 @@ from clustersim.trace.steps import StepLog
 if TYPE_CHECKING:
     import pandas
 
-KINDS: Final = ("forward", "backward", "recompute", "optimizer", "host", "load", "communication")
+KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
+
+PASS_KINDS: Final = ("forward", "backward", "input", "weight")
+"""Kinds of span that are passes of a micro-batch; a backward pass may fall into the two last ones."""
 
 DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps", "offload")
 """What communication is charged to: a parallel dimension, or the way to the host with what the host does."""
@@ -61,9 +64,11 @@ class Span:
 
     rank_class: int
     stream: str
-    """``compute``, ``send_forward``, ``recv_forward``, ``send_backward``, ``recv_backward``, ``dp``, ``dp_gather``."""
+    """``compute``, ``send_forward``, ``recv_forward``, ``send_backward``, ``recv_backward``, ``dp``, ``dp_gather``; those of transfers that
+    go another way than along the stages and around end in ``_up`` or ``_down``."""
     kind: str
-    """``forward``, ``backward``, ``optimizer``, ``host``, or ``communication``, whose dimension stands in ``dimension``."""
+    """``forward``, ``backward``, or ``input`` and ``weight`` where a backward pass falls into two; ``optimizer``, ``host``; or
+    ``communication``, whose dimension stands in ``dimension``."""
     name: str
     start_s: float
     end_s: float
@@ -78,6 +83,8 @@ class Span:
     """Part of the span spent computing (a pass may contain tensor-parallel communication)."""
     recompute_s: float = 0.0
     """Part of the span spent on activation recomputation."""
+    host_s: float = 0.0
+    """Part of the span in which the accelerator waits for the host to issue work."""
     exposed_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span and stops its computation."""
     hidden_s: tuple[tuple[str, float], ...] = ()

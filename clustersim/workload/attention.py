@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer, Window
 
 MASK_BYTES = 1.0
@@ -13,6 +13,10 @@ MASK_BYTES = 1.0
 
 EAGER_SOFTMAX_PASSES = 6.0
 """Reads and writes of the scores by scale, mask and softmax as three kernels; a fused kernel needs two."""
+
+FUSED_SOFTMAX_HEADS = 4
+"""Megatron-LM's fused softmax takes heads in fours: where those of a micro-batch and rank are no multiple, separate kernels run
+(megatron/model/fused_softmax.py, ``is_kernel_available``)."""
 
 
 def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
@@ -32,10 +36,25 @@ def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *,
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023.
     .. [2] T. Dao, "FlashAttention-2", 2023.
     """
-    window = model.window if windowed and model.window is not None and model.window.tokens < local.seq_length else None
+    window = window_of(model, local.seq_length, windowed=windowed)
     if numerics.attention == "unfused":
         return _unfused(model, local, numerics, window)
     return _flash(model, local, numerics, window)
+
+
+def window_of(model: Transformer, seq_length: int, *, windowed: bool) -> Window | None:
+    """Return the window of a layer; None where it has none, or none that a sequence exceeds."""
+    return model.window if windowed and model.window is not None and model.window.tokens < seq_length else None
+
+
+def statistics_bytes(local: LocalShape) -> float:
+    """Return what fused attention keeps for each row and head: the logarithm of the sum of exponentials."""
+    return local.rows * local.n_heads * FP32_BYTES
+
+
+def sinks(model: Transformer, local: LocalShape) -> float:
+    """Return the learned logits of attention sinks on one rank."""
+    return float(local.n_heads) if model.attention_sinks else 0.0
 
 
 def counted_pairs(seq_length: int, window: Window | None) -> int:
@@ -62,16 +81,14 @@ def _saved_projections(model: Transformer, local: LocalShape, numerics: Numerics
 
 def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
-    statistics_bytes = local.rows * local.n_heads * 4.0
     return Operator(
         name="attention",
         forward=kernels[False],
         backward_input=kernels[True],
         backward_weight=(),
-        parameters=_sinks(model, local),
-        saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes,
-        selective_bytes=statistics_bytes,
-        selective=True,
+        parameters=sinks(model, local),
+        saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
+        selective_bytes=statistics_bytes(local),
         forward_flops=sum(kernel.flops for kernel in kernels[False]),
     )
 
@@ -101,10 +118,6 @@ def _kernels(
     return (chunks, replace(whole, query_length=rest, key_length=rest)) if rest else (chunks,)
 
 
-def _sinks(model: Transformer, local: LocalShape) -> float:
-    return float(local.n_heads) if model.attention_sinks else 0.0
-
-
 def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     e, s, products = numerics.element_bytes, local.seq_length, local.batch * local.n_heads
     each = numerics.elementwise_bytes
@@ -113,7 +126,7 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
     context = Gemm(s, model.value_dim, s, batch=products, element_bytes=e, output_bytes=e)
     query_gradient = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
     probability_gradient = Gemm(s, s, model.value_dim, batch=products, element_bytes=e, output_bytes=e)
-    passes = 2.0 if numerics.kernels == "fused" else EAGER_SOFTMAX_PASSES
+    passes = 2.0 if numerics.kernels == "fused" and products % FUSED_SOFTMAX_HEADS == 0 else EAGER_SOFTMAX_PASSES
     softmax = Stream(scores * passes * each, launches=int(passes / 2))
     softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
     dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()
@@ -125,9 +138,8 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
         # Gradients of the probabilities and of the values, then of the queries and of the keys.
         backward_input=(probability_gradient, context, *dropout, softmax_gradient, query_gradient, query_gradient),
         backward_weight=(),
-        parameters=_sinks(model, local),
+        parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + kept,
         selective_bytes=kept,
-        selective=True,
         forward_flops=counted,
     )

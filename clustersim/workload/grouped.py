@@ -50,6 +50,7 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
         forward=(*cast_operand(total * inputs, numerics), *_kernels(forward, numerics)),
         backward_input=(*cast_operand(total * outputs, numerics), *_kernels(input_gradient, numerics)),
         backward_weight=weights,
+        expert=True,
         parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),
         saved_bytes=total * inputs * plain,
         forward_flops=forward.flops,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustersim.workload.attention import core_attention
+from clustersim.workload.context import context_attention
 from clustersim.workload.elementwise import N_NORMS, activation, normalization, qk_normalization, residual, rotary, second_norm, split
 from clustersim.workload.experts import moe_half
 from clustersim.workload.latent import latent_projections
@@ -27,10 +28,17 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
     return (
         normalization(model, local, numerics, name="norm_1"),
         *projections,
-        core_attention(model, local, numerics, windowed=model.layer_kind(layer).windowed),
+        _core(model, local, numerics, windowed=model.layer_kind(layer).windowed),
         linear("projection", output, numerics),
         residual(model, local, numerics, name="residual_1"),
     )
+
+
+def _core(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool) -> Operator:
+    """Return attention over whole sequences, or over those of which other ranks have parts too."""
+    if local.context is None:
+        return core_attention(model, local, numerics, windowed=windowed)
+    return context_attention(model, local, numerics, local.context, windowed=windowed)
 
 
 def _projections(model: Transformer, local: LocalShape, numerics: Numerics) -> list[Operator]:

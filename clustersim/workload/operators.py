@@ -112,7 +112,7 @@ class FlashAttention:
             return 1.0
         if self.window is None or self.window >= self.key_length:
             return 0.5
-        return 1.0 - (self.seen_length - 1) / (2.0 * self.query_length)
+        return 1.0 - (self.seen_length - 1) / (2.0 * self.key_length)
 
     @property
     def flops(self) -> float:
@@ -178,14 +178,14 @@ class Operator:
     backward_input: tuple[Kernel, ...]
     backward_weight: tuple[Kernel, ...]
     parameters: float = 0.0
+    expert: bool = False
+    """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
     saved_bytes: float = 0.0
     """Activations kept from forward to backward."""
     needless: bool = False
     """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
-    selective: bool = False
-    """True where selective recomputation repeats the forward kernels in the backward pass."""
     selective_bytes: float = 0.0
-    """Part of ``saved_bytes`` that selective recomputation does not keep."""
+    """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
     column: bool = False

@@ -11,6 +11,18 @@ AttentionKind = Literal["flash", "flash_4", "flash_3", "flash_2", "flash_1", "un
 """Fused kernels by generation, ``flash`` the best that an accelerator has; or separate kernels that write the scores to memory."""
 
 
+ContextKind = Literal["ring", "all_gather", "ulysses"]
+"""How ranks that each have a part of every sequence attend over all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextShare:
+    """Among how many ranks context parallelism divides each sequence, and how they attend over all of it."""
+
+    degree: int
+    kind: ContextKind
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertShare:
     """The experts that one rank holds, and the rows that it sends and receives in one micro-batch."""
@@ -54,7 +66,7 @@ class LocalShape:
     batch: int
     """Sequences in the micro-batch."""
     seq_length: int
-    """Tokens of a sequence that this rank attends over."""
+    """Tokens of a sequence that this rank has."""
     sequence_rows: int
     """Rows of norm, dropout and residual work: all tokens, or their share under sequence parallelism."""
     n_heads: int
@@ -67,6 +79,8 @@ class LocalShape:
     """What this rank holds of a layer's experts; None for a model without them."""
     shared_size: int = 0
     """Width of the shared experts on this rank."""
+    context: ContextShare | None = None
+    """Who else has a part of every sequence; None where this rank has whole ones."""
 
     @property
     def rows(self) -> int:

@@ -79,7 +79,7 @@ def test_one_layer_at_a_time_is_whole_again_during_its_backward_pass(recompute: 
 @pytest.mark.parametrize("m", [1, 3, 8, 32])
 def test_micro_batches_in_flight_of_each_schedule(p: int, m: int) -> None:
     def in_flight(schedule: str) -> list[float]:
-        return [peak_in_flight(order, [1.0]) for order in SCHEDULES[schedule](p, m, 1)]
+        return [peak_in_flight(order, [1.0]) for order in SCHEDULES[schedule].orders(p, m, 1)]
 
     assert in_flight("naive") == [1] * p
     assert in_flight("gpipe") == [m] * p
@@ -89,7 +89,7 @@ def test_micro_batches_in_flight_of_each_schedule(p: int, m: int) -> None:
 @pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (8, 3), (35, 3)])
 @pytest.mark.parametrize("rounds", [2, 4])
 def test_chunks_in_flight_when_stages_are_interleaved(p: int, v: int, rounds: int) -> None:
-    peaks = [peak_in_flight(order, [1.0] * v) for order in SCHEDULES["interleaved_1f1b"](p, rounds * p, v)]
+    peaks = [peak_in_flight(order, [1.0] * v) for order in SCHEDULES["interleaved_1f1b"].orders(p, rounds * p, v)]
 
     # Warm-up of Megatron-LM and the forward pass that follows: 2 (p - s - 1) + (v - 1) p + 1.
     assert peaks == [min(rounds * p * v, p * v + p - 1 - 2 * stage) for stage in range(p)]
@@ -97,7 +97,7 @@ def test_chunks_in_flight_when_stages_are_interleaved(p: int, v: int, rounds: in
 
 def test_all_chunks_are_in_flight_with_as_many_micro_batches_as_stages() -> None:
     # Megatron-LM then sends all passes forward first.
-    assert [peak_in_flight(order, [1.0] * 2) for order in SCHEDULES["interleaved_1f1b"](4, 4, 2)] == [8] * 4
+    assert [peak_in_flight(order, [1.0] * 2) for order in SCHEDULES["interleaved_1f1b"].orders(4, 4, 2)] == [8] * 4
 
 
 # The paper's models, as its tables 3 and 5 give them: tensor parallelism 8, pp stages, v chunks on each, b sequences in a micro-batch.
@@ -143,7 +143,7 @@ def layers_in_flight(plan: Plan) -> float:
     """Return how many layers' activations the first stage keeps at its peak."""
     chunks = model_chunks(plan)[0]
     strategy = plan.strategy
-    order = SCHEDULES[strategy.schedule](strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[0]
+    order = SCHEDULES[strategy.schedule].orders(strategy.pp, plan.n_micro_batches, strategy.virtual_stages)[0]
     return peak_in_flight(order, [float(chunk.n_layers) for chunk in chunks])
 
 

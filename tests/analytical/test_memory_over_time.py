@@ -10,6 +10,7 @@ from clustersim.scenario.preset_table import PRESETS
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.memory import holdings
+from clustersim.strategy.schedules import SCHEDULES
 from clustersim.trace.memory import MemoryCurve
 from tests.unit.scenario.samples import small
 
@@ -48,6 +49,14 @@ def check(result: Result) -> None:
 @pytest.mark.parametrize("name", example_names())
 def test_the_peak_over_time_of_every_example_is_the_sum_by_category(name: str) -> None:
     check(run(name))
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_peak_over_time_of_every_schedule_is_the_sum_by_category(name: str, recompute: str) -> None:
+    strategy: Data = {"tp": 2, "pp": 4, "schedule": name, "recompute": recompute, "virtual_stages": SCHEDULES[name].n_chunks or 2}
+
+    check(run(small(strategy=strategy, cluster={"node": "dgx-a100-40g", "nodes": 1})))
 
 
 @pytest.mark.parametrize("name", list(LAYOUTS))

@@ -15,7 +15,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.shard import ModelChunk
+from clustersim.strategy.schedules.order import Pass, PassCosts, StageOrder
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.unit.engine.factories import IDEAL_NETWORK, compute, make_machine, work
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S
@@ -37,34 +37,52 @@ class Pipe:
     n_chunks: int = 1
     forward_s: float = 1.0
     backward_s: float = 2.0
+    weight_s: float = 1.0
+    """Part of the backward pass."""
     send_s: float = 0.0
     overlap: bool = True
+    weight_fraction: float = 1.0
 
     @property
     def both_s(self) -> float:
         return self.forward_s + self.backward_s
 
-    def program(self) -> Program:
-        p, v = self.n_stages, self.n_chunks
-        chunks = tuple(
-            tuple(
-                ModelChunk(stage=stage, chunk=chunk, n_layers=1, first=stage == chunk == 0, last=(stage, chunk) == (p - 1, v - 1))
-                for chunk in range(v)
-            )
-            for stage in range(p)
+    @property
+    def costs(self) -> PassCosts:
+        return PassCosts(
+            forward_s=self.forward_s,
+            input_s=self.backward_s - self.weight_s,
+            weight_s=self.weight_s,
+            send_s=self.send_s,
+            weight_fraction=self.weight_fraction,
         )
-        builder = ProgramBuilder()
+
+    @property
+    def orders(self) -> tuple[StageOrder, ...]:
+        return SCHEDULES[self.schedule].orders(self.n_stages, self.n_micro_batches, self.n_chunks, self.costs)
+
+    def program(self) -> Program:
+        p, builder, costs = self.n_stages, ProgramBuilder(), self.costs
         pipeline = Pipeline(
             builder=builder,
             division=divided(Mesh(ranks=np.arange(p, dtype=np.int64).reshape(p, 1, 1, 1))),
-            chunks=chunks,
+            places=SCHEDULES[self.schedule].layout(p, self.n_chunks),
             pair_bytes=self.send_s * SCALE_UP_BYTES_PER_S,
             overlap=self.overlap,
         )
-        forward, backward = compute(work(self.forward_s)), compute(work(self.backward_s, phase="backward"), phase="backward", name="B")
-        for stage, order in enumerate(SCHEDULES[self.schedule](p, self.n_micro_batches, v)):
+        passes = {
+            "F": compute(work(self.forward_s)),
+            "B": compute(work(self.backward_s, phase="backward"), phase="backward", name="B"),
+            "I": compute(work(costs.input_s, phase="input"), phase="input", name="I"),
+            "W": compute(work(costs.weight_s, phase="weight"), phase="weight", name="W"),
+        }
+        for stage, order in enumerate(self.orders):
+            together: list[Pass] = []
             for step in order:
-                pipeline.add_pass(stage, step, [backward if step.backward else forward])
+                together.append(step)
+                if not step.beside_next:
+                    pipeline.add_together(stage, [(each, [passes[each.kind]]) for each in together])
+                    together = []
         classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage, n_ranks=1) for stage in range(p))
         return builder.build(classes)
 
@@ -74,6 +92,16 @@ class Pipe:
 
     def step_s(self) -> float:
         return self.timeline().step_time_s
+
+    def longest_stage_s(self) -> float:
+        """Return the longest time of a stage from its first pass to its last: that of a step where no stage waits for the others."""
+        spans = [span for span in self.timeline().spans if span.stream == "compute"]
+        of_stages = [[span for span in spans if span.rank_class == stage] for stage in range(self.n_stages)]
+        return max(max(span.end_s for span in own) - min(span.start_s for span in own) for own in of_stages)
+
+    def bubble_s(self) -> float:
+        """Return what the longest stage takes longer than its passes, of which it has as many as chunks and micro-batches."""
+        return self.longest_stage_s() - self.n_micro_batches * self.n_chunks * self.both_s
 
 
 def busy_s(timeline: Timeline, stage: int) -> float:
@@ -199,9 +227,9 @@ def test_one_micro_batch_at_a_time_waits_for_every_send(overlap: bool) -> None:
     assert pipe.step_s() == pytest.approx(8 * (4 * pipe.both_s + 2 * 3 * 0.1), rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "naive"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"])
 def test_waiting_for_sends_ends_later(schedule: str) -> None:
-    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=2 if "interleaved" in schedule else 1, send_s=0.1)
+    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=SCHEDULES[schedule].n_chunks or 2, send_s=0.1)
 
     assert replace(pipe, overlap=False).step_s() > pipe.step_s()
 
@@ -209,14 +237,58 @@ def test_waiting_for_sends_ends_later(schedule: str) -> None:
 @pytest.mark.parametrize("schedule", list(SCHEDULES))
 @BOTH_WAYS
 def test_every_stage_works_through_all_of_its_passes(schedule: str, overlap: bool) -> None:
-    v = 2 if "interleaved" in schedule else 1
-    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=v, overlap=overlap)
+    pipe = Pipe(schedule=schedule, n_stages=4, n_micro_batches=8, n_chunks=SCHEDULES[schedule].n_chunks or 2, overlap=overlap)
 
     timeline = pipe.timeline()
 
-    for stage in range(4):
+    for stage, order in enumerate(pipe.orders):
         passes = [
             (span.name, span.micro_batch, span.chunk) for span in timeline.spans if (span.rank_class, span.stream) == (stage, "compute")
         ]
-        assert sorted(passes) == [(name, m, chunk) for name in "BF" for m in range(8) for chunk in range(v)]
-        assert busy_s(timeline, stage) == pytest.approx(8 * v * pipe.both_s, rel=ROUND_OFF)
+        assert passes == [(step.kind, step.micro_batch, step.chunk) for step in order]
+        assert busy_s(timeline, stage) == pytest.approx(8 * pipe.n_chunks * pipe.both_s, rel=ROUND_OFF)
+
+
+# Qi et al., ICLR 2024, table 1 and section 2; forward, input and weight gradient of one stage in seconds, the last never the longest.
+SPLIT_TIMES = pytest.mark.parametrize(("forward_s", "input_s", "weight_s"), [(1.0, 1.0, 1.0), (3.0, 3.0, 2.0), (2.0, 2.5, 1.25)])
+
+
+@SPLIT_TIMES
+@pytest.mark.parametrize(("p", "m"), [(2, 6), (4, 12), (8, 24)])
+def test_bubbles_of_schedules_that_put_weight_gradients_off(p: int, m: int, forward_s: float, input_s: float, weight_s: float) -> None:
+    def bubble_s(schedule: str) -> float:
+        pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, forward_s=forward_s, backward_s=input_s + weight_s, weight_s=weight_s)
+        return pipe.bubble_s()
+
+    assert bubble_s("1f1b") == pytest.approx((p - 1) * (forward_s + input_s + weight_s), rel=1e-9)
+    assert bubble_s("zb_h1") == pytest.approx((p - 1) * (forward_s + input_s - weight_s), rel=1e-9)
+    assert bubble_s("zb_h2") == pytest.approx((p - 1) * (forward_s + input_s - 2 * weight_s), rel=1e-9, abs=1e-9)
+    assert bubble_s("zb_2p") <= bubble_s("zb_h2") + 1e-9
+
+
+@pytest.mark.parametrize("schedule", ["zb_h2", "zb_2p", "zb_v"])
+@pytest.mark.parametrize(("p", "m"), [(2, 6), (4, 12), (8, 24), (8, 17)])
+def test_no_bubble_is_left_where_the_three_passes_take_equally_long(schedule: str, p: int, m: int) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, n_chunks=SCHEDULES[schedule].n_chunks or 2)
+
+    assert pipe.bubble_s() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 20), (8, 16), (8, 40)])
+@pytest.mark.parametrize(("forward_s", "input_s", "weight_s"), [(1.0, 1.0, 1.0), (3.0, 3.0, 2.0)])
+def test_the_bubble_of_dualpipe_is_that_of_its_report(p: int, m: int, forward_s: float, input_s: float, weight_s: float) -> None:
+    both_s, backward_s = forward_s + input_s + weight_s, input_s + weight_s
+
+    dual = Pipe(schedule="dualpipe", n_stages=p, n_micro_batches=m, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s)
+    cut = replace(dual, schedule="dualpipe_v", n_chunks=2)
+
+    # DeepSeek-V3, table 2, with pairs as long as their two passes; cut in half, each of p stages is two of 2 p.
+    assert dual.step_s() - m * both_s == pytest.approx((p / 2 - 1) * (both_s + backward_s - 3 * weight_s), rel=1e-9, abs=1e-9)
+    assert cut.step_s() - 2 * m * both_s == pytest.approx((p - 1) * (both_s + backward_s - 3 * weight_s), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(2, 2, 2), (4, 4, 3), (4, 9, 2), (8, 16, 4)])
+def test_breadth_first_divides_the_bubble_by_the_chunks(p: int, m: int, v: int) -> None:
+    pipe = Pipe(schedule="breadth_first", n_stages=p, n_micro_batches=m, n_chunks=v)
+
+    assert pipe.step_s() == pytest.approx((m * v + p - 1) * pipe.both_s, rel=ROUND_OFF)

@@ -81,6 +81,7 @@ class Holdings:
     optimizer_bytes: float = 6e9
     buffers_bytes: float = 1.5e9
     kept_bytes: tuple[float, ...]
+    weight_bytes: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     backward_bytes: float = 0.0
     full_gradients_bytes: float = 0.0
     gathered_bytes: float = 0.0

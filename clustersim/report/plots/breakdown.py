@@ -101,7 +101,7 @@ def segments_of(shares: Sequence[Share], timeline: Timeline) -> list[Segment]:
 
 def _compute_pieces(timeline: Timeline) -> dict[str, float]:
     """Return rank-seconds of computation by kind of pass, as far as there are any."""
-    pieces = {"forward": 0.0, "backward": 0.0, "recompute": 0.0}
+    pieces = {"forward": 0.0, "backward": 0.0, "input": 0.0, "weight": 0.0, "recompute": 0.0}
     for span in timeline.spans:
         if span.kind not in pieces:
             continue

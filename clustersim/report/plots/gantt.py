@@ -60,6 +60,7 @@ _LIGHTER_AT_MOST: Final = 0.4
 _KIND_LABELS: Final = {
     "forward": "F forward",
     "backward": "B backward",
+    "input": "I input gradient",
     "weight": "W weight gradient",
     "recompute": "recomputation",
     "optimizer": "O optimizer",
@@ -310,6 +311,8 @@ def _subtitle(chart: _Chart, metrics: Metrics) -> str:
     each = format_quantity(metrics.step_time_s, "s")
     n_steps = 1 if metrics.steps is None else metrics.steps.steps
     parts = [f"one step of {each}" if n_steps == 1 else f"the first {min(n_steps, STEPS_DRAWN)} of {n_steps} steps, {each} each on average"]
+    if n_steps == 1 and metrics.step_time_s < chart.scale.step_s:
+        parts.append("each stage begins the next one when it has ended this")
     if chart.scale.is_broken:
         first, last = (format_quantity(end - start, "s") for start, end in chart.scale.windows)
         parts.append(f"only its first {first} and last {last} are drawn")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.trace.timeline import Span, Timeline
+from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -99,7 +99,7 @@ def whole_step(timeline: Timeline) -> TimeScale:
 
 def passes_of(timeline: Timeline) -> list[Span]:
     """Return the forward and backward passes, as whole cells."""
-    return joined([span for span in timeline.spans if span.kind in {"forward", "backward"} and span.end_s > span.start_s])
+    return joined([span for span in timeline.spans if span.kind in PASS_KINDS and span.end_s > span.start_s])
 
 
 def short_pass_s(timeline: Timeline) -> float:

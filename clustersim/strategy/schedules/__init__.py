@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.strategy.schedules.automatic import zb_2p
+from clustersim.strategy.schedules.breadth_first import breadth_first
+from clustersim.strategy.schedules.dualpipe import dualpipe
+from clustersim.strategy.schedules.dualpipe_v import dualpipe_v
 from clustersim.strategy.schedules.gpipe import gpipe
 from clustersim.strategy.schedules.interleaved import interleaved_1f1b
 from clustersim.strategy.schedules.naive import naive
 from clustersim.strategy.schedules.one_f_one_b import one_f_one_b
-from clustersim.strategy.schedules.order import Schedule, StageOrder
+from clustersim.strategy.schedules.places import bidirectional, v_shaped
+from clustersim.strategy.schedules.schedule import Schedule
+from clustersim.strategy.schedules.zb_v import zb_v
+from clustersim.strategy.schedules.zero_bubble import zb_h1, zb_h2
 
 SCHEDULES: Final[Mapping[str, Schedule]] = MappingProxyType(
-    {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b, "interleaved_1f1b": interleaved_1f1b}
+    {
+        "naive": Schedule(make=naive, sends_beside=False),
+        "gpipe": Schedule(make=gpipe, sends_beside=False),
+        "1f1b": Schedule(make=one_f_one_b, sends_beside=False),
+        "interleaved_1f1b": Schedule(make=interleaved_1f1b, n_chunks=None, whole_rounds=True),
+        "breadth_first": Schedule(make=breadth_first, n_chunks=None),
+        "zb_h1": Schedule(make=zb_h1, splits=True, validates_later=True),
+        "zb_h2": Schedule(make=zb_h2, splits=True, validates_later=True),
+        "zb_2p": Schedule(by_times=zb_2p, splits=True, validates_later=True),
+        "zb_v": Schedule(make=zb_v, layout=v_shaped, n_chunks=2, splits=True, validates_later=True),
+        "dualpipe": Schedule(make=dualpipe, layout=bidirectional, splits=True, in_pairs=True, least_rounds=2),
+        "dualpipe_v": Schedule(make=dualpipe_v, layout=v_shaped, n_chunks=2, splits=True, least_rounds=2),
+    }
 )
 """Every schedule that a scenario can name."""
-
-
-@lru_cache(maxsize=2)
-def stage_orders(schedule: str, n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of passes of every stage; lowering and memory ask for the same one."""
-    return SCHEDULES[schedule](n_stages, n_micro_batches, n_chunks)

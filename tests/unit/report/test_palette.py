@@ -19,6 +19,7 @@ def test_the_promised_colours_are_used() -> None:
     assert dict(palette.KIND_COLOURS) == {
         "forward": "#0072B2",
         "backward": "#009E73",
+        "input": "#8DC63F",
         "weight": "#F0E442",
         "recompute": "#56B4E9",
         "optimizer": "#CC79A7",

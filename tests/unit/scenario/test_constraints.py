@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.constraints import check_size, check_tensor_parallelism
-from clustersim.strategy.shard import transformer
+from clustersim.strategy.shard import model_chunks, transformer
 from tests.unit.scenario.samples import MODEL, built, refusal
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
@@ -108,21 +108,24 @@ def test_a_tensor_degree_must_divide_the_mlp() -> None:
     assert error.hint == "use 1 or 2"
 
 
+WAYS_OUT = "stage_layers: balanced, or stage_layers with the layers of each chunk"
+
+
 def test_layers_must_divide_into_stages() -> None:
-    assert full("strategy.pp=3") == "strategy.pp: 8 layers do not divide evenly into 3 stages; use pp 1, 2, 4 or 8"
+    assert full("strategy.pp=3") == "strategy.pp: 8 layers do not divide evenly into 3 stages; use pp 1, 2, 4 or 8, " + WAYS_OUT
 
 
 def test_layers_must_divide_into_chunks() -> None:
     error = refusal("strategy.schedule=interleaved_1f1b", "strategy.pp=2", "strategy.virtual_stages=3")
 
     assert error.message == "8 layers do not divide evenly into 2 stages of 3 chunks"
-    assert error.hint == "3 chunks divide no number of layers of a stage; use other virtual_stages"
+    assert error.hint == "3 chunks divide no number of layers of a stage; use other virtual_stages, " + WAYS_OUT
 
 
 def test_more_stages_than_chunks_allow_get_the_stages_that_work() -> None:
     error = refusal("strategy.schedule=interleaved_1f1b", "strategy.pp=8", "strategy.virtual_stages=2", "strategy.tp=1")
 
-    assert error.hint == "use pp 1, 2 or 4 with virtual_stages 2"
+    assert error.hint == "use pp 1, 2 or 4 with virtual_stages 2, " + WAYS_OUT
 
 
 @pytest.mark.parametrize(
@@ -158,9 +161,72 @@ def test_the_batches_that_are_offered_are_taken() -> None:
         assert plan.n_micro_batches % 2 == 0
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message", "hint"),
+    [
+        (
+            ["strategy.schedule=zb_v", "strategy.virtual_stages=4"],
+            "strategy.virtual_stages: schedule zb_v has 2 chunks per stage, not 4",
+            "use 2, or schedule interleaved_1f1b or breadth_first",
+        ),
+        (
+            ["strategy.schedule=zb_h1", "strategy.pp=1"],
+            "strategy.schedule: zb_h1 needs at least 2 stages",
+            "use pp of 2 or more, or schedule 1f1b",
+        ),
+        (
+            ["strategy.schedule=dualpipe", "strategy.tp=1", "strategy.pp=3", "strategy.dp=1"],
+            "strategy.pp: dualpipe needs an even number of stages, not 3",
+            "use pp 2 or 4, or schedule dualpipe_v",
+        ),
+        (
+            ["strategy.schedule=dualpipe", "training.global_batch_size=24", "strategy.pp=4", "strategy.tp=1"],
+            "training.global_batch_size: dualpipe needs an even number of micro-batches, at least 2 pp = 8, and 24 / (4 * 1) is 6",
+            "the nearest that works is 32",
+        ),
+        (
+            ["strategy.schedule=dualpipe", "training.global_batch_size=44", "strategy.pp=4", "strategy.tp=1"],
+            "training.global_batch_size: dualpipe needs an even number of micro-batches, at least 2 pp = 8, and 44 / (4 * 1) is 11",
+            "the nearest that works is 40 or 48",
+        ),
+        (
+            ["strategy.schedule=dualpipe_v", "training.global_batch_size=4"],
+            "training.global_batch_size: dualpipe_v needs at least 2 pp = 4 micro-batches, and 4 / (4 * 1) is 1",
+            "the nearest that works is 16",
+        ),
+        (
+            ["strategy.stage_layers=[4, 3]"],
+            "strategy.stage_layers: 7 layers in all, and the model has 8",
+            "write numbers that add up to 8",
+        ),
+        (
+            ["strategy.stage_layers=[4, 3, 1]"],
+            "strategy.stage_layers: 3 numbers for 2 chunks of the model",
+            "write one for each chunk, in the order of the model",
+        ),
+        (
+            ["strategy.pp=4", "strategy.tp=1", "strategy.stage_layers=[4, 0, 3, 1]"],
+            "strategy.stage_layers: chunk 1 has no layer, and neither embedding nor logits",
+            "only the first and the last chunk may be without layers",
+        ),
+    ],
+)
+def test_what_a_schedule_or_a_layout_cannot_take_is_refused_with_what_would_be_right(overrides: list[str], message: str, hint: str) -> None:
+    error = refusal(*overrides)
+
+    assert (f"{error.field}: {error.message}", error.hint) == (message, hint)
+
+
+def test_layers_may_be_dealt_out_unevenly_where_it_is_asked_for() -> None:
+    plan = built("strategy.stage_layers=[5, 3]").plan
+
+    assert [chunk.n_layers for stage in model_chunks(plan) for chunk in stage] == [5, 3]
+    assert built("strategy.pp=2", "strategy.stage_layers=balanced").plan.strategy.stage_layers is not None
+
+
 def test_chunks_are_for_interleaving() -> None:
     assert full("strategy.virtual_stages=2") == (
-        "strategy.virtual_stages: schedule 1f1b has one chunk per stage, not 2; use 1, or schedule interleaved_1f1b"
+        "strategy.virtual_stages: schedule 1f1b has one chunk per stage, not 2; use 1, or schedule interleaved_1f1b or breadth_first"
     )
 
 
@@ -179,6 +245,18 @@ def test_the_batch_must_divide_among_replicas() -> None:
 
 def test_a_batch_smaller_than_the_replicas_gets_the_smallest_that_works() -> None:
     assert refusal("training.global_batch_size=2").hint == "the nearest is 4"
+
+
+def test_products_in_chunks_need_sequence_parallelism() -> None:
+    assert full("strategy.overlap_tp=gemm_chunks", "strategy.sequence_parallel=false") == (
+        "strategy.overlap_tp: gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank;"
+        " use sequence_parallel: true, or overlap_tp: weight_gradient"
+    )
+
+
+@pytest.mark.parametrize(("written", "meant"), [("true", "weight_gradient"), ("false", "none"), ("gemm_chunks", "gemm_chunks")])
+def test_what_tensor_parallel_collectives_run_beside_may_be_written_as_yes_or_no(written: str, meant: str) -> None:
+    assert built(f"strategy.overlap_tp={written}").plan.strategy.overlap_tp == meant
 
 
 def test_sequences_must_divide_for_sequence_parallelism() -> None:

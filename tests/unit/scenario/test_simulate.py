@@ -229,7 +229,7 @@ def test_fp8_says_what_it_leaves_out() -> None:
     [
         ({"dp": 8}, False),
         ({"tp": 8}, True),
-        ({"tp": 8, "overlap_tp": False}, False),
+        ({"tp": 8, "overlap_tp": "none"}, False),
         ({"pp": 8, "overlap_p2p": True}, True),
         ({"pp": 8}, False),
     ],
@@ -255,7 +255,7 @@ def test_a_run_with_collectives_that_were_measured_has_no_algorithm_to_name() ->
 def test_constants_that_nobody_measured_are_named() -> None:
     (flag,) = [flag for flag in metrics_of(make_plan(dp=8)).flags if flag.code == "assumed_constants"]
 
-    assert "ampere.launch" in flag.message
+    assert "ampere.launch.kernel" in flag.message
     assert "gemm" not in flag.message
 
 

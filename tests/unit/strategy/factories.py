@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Task, Work
+from clustersim.strategy.experts import ExpertGroups
+from clustersim.strategy.halves import ParallelGroups
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
 from clustersim.workload.operators import Gemm, Kernel
@@ -45,7 +47,7 @@ STRATEGY = Strategy(
     recompute="none",
     data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
     overlap_p2p=False,
-    overlap_tp=True,
+    overlap_tp="weight_gradient",
     placement=("tp", "cp", "ep", "dp", "pp"),
 )
 
@@ -142,3 +144,10 @@ def chosen(program: Program, name: str | None = None, *, stream: str | None = No
 def computes(program: Program, rank_class: int) -> list[Task]:
     """Return what a rank class computes, in order."""
     return [task for task in chosen(program, stream="compute", rank_class=rank_class) if isinstance(task.action, Compute)]
+
+
+def groups_of(tp: Group) -> ParallelGroups:
+    """Return the groups of a stage on which nothing but tensor parallelism divides layers."""
+    alone = Group(name="ep", dimension="ep", members=((0,),))
+    experts = ExpertGroups(whole=alone, slices=replace(tp, dimension="ep"), between=None, inside=None)
+    return ParallelGroups(tp=tp, cp=replace(alone, name="cp", dimension="cp"), experts=experts)

@@ -12,7 +12,7 @@ from clustersim.strategy.memory import (
     FRAMEWORK_BYTES,
     StageHolds,
     chunk_activation_bytes,
-    chunk_parameters,
+    chunk_weights,
     holdings,
     layer_activation_bytes,
     optimizer_bytes_per_parameter,
@@ -68,7 +68,7 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     plan = make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b")
 
     for stage, chunks in enumerate(model_chunks(plan)):
-        assert sum(chunk_parameters(plan, chunk) for chunk in chunks) == stage_parameters(plan, stage)
+        assert sum(chunk_weights(plan, chunk).total for chunk in chunks) == stage_parameters(plan, stage)
     assert stage_parameters(plan, 1) == stage_parameters(make_plan(pp=4), 1)
 
 
@@ -224,7 +224,7 @@ def test_long_sequences_have_their_peak_in_a_backward_pass() -> None:
     plan = make_plan(kernels="eager", micro_batch_size=16)
     held = holdings(plan, 0)
 
-    assert stage_memory(plan, 0) == held.during_passes(held.kept_bytes[0])
+    assert stage_memory(plan, 0) == held.during_passes(held.kept_bytes[0] + held.backward_bytes)
 
 
 def test_what_is_offloaded_is_not_on_the_accelerator() -> None:

@@ -16,17 +16,17 @@ from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import FlashAttention, Kernel
 from clustersim.workload.transformer import Experts, LatentAttention, Transformer, Window
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, kernels_of, make_plan, works_of
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, groups_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512
-WHOLE = ModelChunk(stage=0, chunk=0, n_layers=16, first=True, last=True)
+WHOLE = ModelChunk(stage=0, chunk=0, start=0, n_layers=16, first=True, last=True, beside_first=True)
 MIDDLE = replace(WHOLE, first=False, last=False)
 
 
 def passes(model: Transformer = GPT, **changes: object) -> ChunkPasses:
     plan = make_plan(model, **changes)
     members = (tuple(range(plan.strategy.tp)),)
-    return ChunkPasses(plan=plan, group=Group(name="tp of stage 0", dimension="tp", members=members))
+    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=members)))
 
 
 def operations(items: tuple[Item, ...]) -> list[str]:
@@ -78,7 +78,7 @@ def test_every_collective_of_a_layer_is_one_activation(sequence_parallel: bool) 
 
     for collective in collectives_of(divided.layer_forward() + divided.layer_backward()):
         assert collective.bytes == 3 * ACTIVATION_BYTES
-        assert collective.group is divided.group
+        assert collective.group is divided.groups.tp
 
 
 def test_sequence_parallelism_moves_as_much_forward_and_a_quarter_more_in_all() -> None:
@@ -112,13 +112,47 @@ def test_under_sequence_parallelism_the_input_is_gathered_beside_its_gradient() 
 
 
 def test_without_overlap_nothing_runs_side_by_side() -> None:
-    items = passes(tp=4, sequence_parallel=True, overlap_tp=False).layer_backward()
+    items = passes(tp=4, sequence_parallel=True, overlap_tp="none").layer_backward()
 
     assert not [item for item in items if isinstance(item, Overlapped)]
     assert operations(items) == operations(passes(tp=4, sequence_parallel=True).layer_backward())
 
 
-@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": False}])
+CHUNKED = {"tp": 4, "sequence_parallel": True, "overlap_tp": "gemm_chunks"}
+
+
+def test_products_in_chunks_hide_what_comes_before_and_after_a_pair() -> None:
+    chunked = passes(**CHUNKED)
+
+    assert names(chunked.layer_forward())[:7] == [
+        *("attention norm", "qkv", "all_gather + qkv chunks", "attention"),
+        *("projection", "reduce_scatter + projection chunks", "attention residual"),
+    ]
+    assert names(chunked.layer_backward())[:8] == [
+        *("mlp residual", "mlp_down input gradient", "all_gather + mlp_down input gradient chunks", "mlp_down weight gradient"),
+        *("mlp_up", "all_gather + mlp_up input gradient", "reduce_scatter + mlp_up weight gradient", "mlp norm"),
+    ]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_chunks_change_neither_the_work_nor_what_is_sent(recompute: str) -> None:
+    whole, chunked = (passes(**{**CHUNKED, "overlap_tp": overlap, "recompute": recompute}) for overlap in ("none", "gemm_chunks"))
+
+    for direction in (ChunkPasses.layer_forward, ChunkPasses.layer_backward):
+        before, after = direction(whole), direction(chunked)
+        assert operations(before) == operations(after)
+        flops, chunked_flops = (sum(each.flops for work in works_of(items) for each in work.kernels) for items in (before, after))
+        assert isclose(flops, chunked_flops, rel_tol=1e-12)
+
+
+def test_recomputation_that_stops_early_gathers_beside_chunks_too() -> None:
+    items = passes(LLAMA, **CHUNKED, recompute="full", recompute_stops_early=True).layer_backward()
+
+    again = [item for item in items if isinstance(item, Overlapped) and item.work.phase == "recompute"]
+    assert [item.work.name for item in again] == ["qkv chunks", "projection chunks", "mlp_up chunks"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": "none"}])
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, changes: dict[str, object]) -> None:
     layer = passes(model, **changes)
@@ -250,7 +284,7 @@ def test_the_head_gathers_its_input_and_returns_its_gradient_like_a_column_split
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_one_rank_alone_communicates_with_nobody(model: Transformer) -> None:
     alone: Plan = make_plan(model, recompute="full")
-    whole = ChunkPasses(plan=alone, group=Group(name="tp", dimension="tp", members=((0,),)))
+    whole = ChunkPasses(plan=alone, groups=groups_of(Group(name="tp", dimension="tp", members=((0,),))))
 
     assert [each for block in (*whole.forward(WHOLE), *whole.backward(WHOLE)) for each in collectives_of(block.body)] == []
 

@@ -8,7 +8,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
 from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.schedules.order import backward, forward
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import places_of
 from tests.unit.strategy.factories import chosen, make_plan
 
 F = Compute(name="F", phase="forward", blocks=())
@@ -20,11 +20,11 @@ def two_stages(*, overlap: bool, pieces: int = 1, tp: int = 1) -> Program:
     """Return two micro-batches through two stages in the order of 1F1B, backward passes in so many pieces."""
     plan = make_plan(pp=2, tp=tp, global_batch_size=2)
     division, builder = divided(place(plan.strategy)), ProgramBuilder()
-    pipeline = Pipeline(builder=builder, division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=overlap)
+    pipeline = Pipeline(builder=builder, division=division, places=places_of(plan.strategy), pair_bytes=7.0, overlap=overlap)
     orders = ((forward(0), forward(1), backward(0), backward(1)), (forward(0), backward(0), forward(1), backward(1)))
     for stage, order in enumerate(orders):
         for step in order:
-            pipeline.add_pass(stage, step, [B] * pieces if step.backward else [F])
+            pipeline.add_pass(stage, step, [B] * pieces if step.goes_back else [F])
     return builder.build(division.rank_classes())
 
 
@@ -99,7 +99,7 @@ def test_the_result_is_sent_after_the_last_piece() -> None:
 def test_passes_are_named_after_their_pieces() -> None:
     plan = make_plan(pp=2, global_batch_size=2)
     division = divided(place(plan.strategy))
-    pipeline = Pipeline(builder=ProgramBuilder(), division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
+    pipeline = Pipeline(builder=ProgramBuilder(), division=division, places=places_of(plan.strategy), pair_bytes=7.0, overlap=True)
 
     assert pipeline.add_pass(1, backward(0), [B, B]) == (("B", 1, 0, 0, 0), ("B", 1, 0, 0, 1))
 
@@ -113,7 +113,7 @@ def test_equal_transfers_are_one_object() -> None:
 def test_interleaved_activations_go_around_from_the_last_stage_to_the_first() -> None:
     plan = make_plan(pp=2, virtual_stages=2, schedule="interleaved_1f1b", global_batch_size=2)
     builder, division = ProgramBuilder(), divided(place(plan.strategy))
-    pipeline = Pipeline(builder=builder, division=division, chunks=model_chunks(plan), pair_bytes=7.0, overlap=True)
+    pipeline = Pipeline(builder=builder, division=division, places=places_of(plan.strategy), pair_bytes=7.0, overlap=True)
     for chunk in (0, 1):
         for stage in (0, 1):
             pipeline.add_pass(stage, forward(0, chunk), [F])

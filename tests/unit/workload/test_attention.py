@@ -62,7 +62,6 @@ def test_unfused_attention_keeps_probabilities_mask_and_what_is_left() -> None:
 def test_selective_recomputation_spares_the_projections() -> None:
     operator = attention()
 
-    assert operator.selective
     assert operator.saved_bytes - operator.selective_bytes == 6 * B * S * A * D
 
 
@@ -83,6 +82,14 @@ def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
     (softmax,) = [kernel for kernel in attention(DRY, replace(NUMERICS, kernels="eager")).forward if isinstance(kernel, Stream)]
 
     assert softmax == Stream(6 * 2 * SCORES, launches=3)
+
+
+@pytest.mark.parametrize(("batch", "heads", "launches"), [(1, 2, 3), (2, 2, 1), (4, 3, 1), (3, 5, 3)])
+def test_a_fused_softmax_takes_heads_in_fours(batch: int, heads: int, launches: int) -> None:
+    local = replace(make_shape(DRY, batch=batch, seq_length=S), n_heads=heads)
+    (softmax,) = [kernel for kernel in core_attention(DRY, local, NUMERICS).forward if isinstance(kernel, Stream)]
+
+    assert softmax.launches == launches
 
 
 def test_backward_the_softmax_reads_one_array_more() -> None:

@@ -257,8 +257,8 @@ def test_column_split_layers_keep_a_slice_of_their_input_under_sequence_parallel
     assert operators["mlp_down"].saved_bytes == 2 * ROWS * 2048
 
 
-def test_only_attention_is_recomputed_selectively() -> None:
-    assert [name for name, operator in layer(LLAMA).items() if operator.selective] == ["attention"]
+def test_only_attention_keeps_what_its_own_repetition_makes_anew() -> None:
+    assert [name for name, operator in layer(LLAMA).items() if operator.selective_bytes] == ["attention"]
 
 
 def test_streams_in_fp32_are_twice_as_long_and_products_are_not() -> None:

@@ -11,7 +11,7 @@ from clustersim.strategy.schedules.order import StageOrder, backward, forward, p
 
 def n_warm_up(order: StageOrder) -> int:
     """Return the forward passes before the first backward pass, less the one that is paired with it."""
-    return next(position for position, step in enumerate(order) if step.backward) - 1
+    return next(position for position, step in enumerate(order) if step.goes_back) - 1
 
 
 def test_the_last_of_two_stages_takes_turns_between_its_chunks() -> None:
@@ -35,7 +35,7 @@ def test_warm_up_is_that_of_megatron(p: int, m: int, v: int) -> None:
 
 def test_as_many_micro_batches_as_stages_all_go_forward_first() -> None:
     for order in interleaved_1f1b(4, 4, 2):
-        assert [step.backward for step in order] == [False] * 8 + [True] * 8
+        assert [step.goes_back for step in order] == [False] * 8 + [True] * 8
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 8, 2), (8, 64, 3)])
@@ -60,7 +60,7 @@ def test_chunks_may_differ_in_what_they_keep() -> None:
 
 def test_backward_passes_begin_with_the_last_chunk() -> None:
     for order in interleaved_1f1b(4, 8, 3):
-        first = next(step for step in order if step.backward)
+        first = next(step for step in order if step.goes_back)
 
         assert first == backward(0, 2)
 

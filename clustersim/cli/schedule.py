@@ -1,0 +1,42 @@
+"""``clustersim schedule``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.strategy.schedules.written import written
+from clustersim.strategy.stages import orders_of, places_of
+
+
+def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None, as_json: bool) -> int:
+    """Write the pipeline schedule of a scenario, each rank's passes in order, and return the exit code."""
+    plan = build(load_scenario(source, overrides)).plan
+    if plan.strategy.pp == 1:
+        raise ScenarioError("there is no pipeline", field="strategy.pp", hint="use pp of 2 or more")
+    places = places_of(plan.strategy)
+    text = written(orders_of(plan), places)
+    if out is not None:
+        try:
+            Path(out).write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ScenarioError(f"cannot write {out}: {error.strerror or error}", hint="choose another file with --out") from error
+        notice(f"wrote {out}; use it with: strategy.schedule: {out}")
+    if as_json:
+        write_json(
+            {
+                "schedule": plan.strategy.schedule,
+                "ranks": plan.strategy.pp,
+                "stages": places.n_parts,
+                "micro_batches": plan.n_micro_batches,
+                "passes": [list(row) for row in csv.reader(io.StringIO(text))],
+            }
+        )
+    elif out is None:
+        write_out(text)
+    return EXIT_OK

@@ -1,0 +1,232 @@
+"""What the pipeline keys of a scenario come to: chunks on each stage, layers of each chunk; and what a schedule refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from clustersim.errors import ScenarioError
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
+
+if TYPE_CHECKING:
+    from clustersim.scenario.schema import StrategySpec
+    from clustersim.strategy.schedules.schedule import Schedule
+
+_MOST_SHOWN: Final = 12
+_MAX_FILE_BYTES: Final = 50_000_000
+_DIGITS: Final = 8
+_UNEVEN: Final = "stage_layers: balanced, or stage_layers with the layers of each chunk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelining:
+    """What the schedule of a scenario comes to."""
+
+    name: str
+    chunks: int
+    """Of the model, on each stage."""
+    n_parts: int
+    """Into how many parts the model is divided."""
+    sends_beside: bool
+    validates_later: bool
+    """What is so unless the scenario says otherwise."""
+    written: WrittenSchedule | None = None
+
+
+def pipelining_of(strategy: StrategySpec, n_layers: int, folder: Path) -> Pipelining:
+    """Return what the schedule of a scenario comes to.
+
+    Parameters
+    ----------
+    folder
+        What the path of a schedule is relative to.
+
+    Raises
+    ------
+    ScenarioError
+        When a file cannot be used, or the schedule does not go with the stages, chunks or layers.
+    """
+    if strategy.schedule.endswith(".csv"):
+        found = _written(strategy, folder)
+    else:
+        schedule, chunks = SCHEDULES[strategy.schedule], virtual_stages(strategy, n_layers)
+        found = Pipelining(
+            name=strategy.schedule,
+            chunks=chunks,
+            n_parts=schedule.layout(strategy.pp, chunks).n_parts,
+            sends_beside=schedule.sends_beside,
+            validates_later=schedule.validates_later,
+        )
+    check_layers(n_layers, strategy, found.n_parts)
+    return found
+
+
+def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
+    path = folder / strategy.schedule
+    if strategy.pp < 2:
+        raise ScenarioError("a schedule is for at least 2 stages", field="strategy.pp", hint="use pp of 2 or more, or schedule 1f1b")
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            message = f"{path} has more than {_MAX_FILE_BYTES // 1_000_000} MB"
+            raise ScenarioError(message, field="strategy.schedule", hint="use fewer micro-batches")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not text in UTF-8"
+        hint = "write a path relative to the scenario, or the name of a schedule"
+        raise ScenarioError(f"cannot read {path}: {reason}", field="strategy.schedule", hint=hint) from error
+    written = read_schedule(text, path.name, strategy.pp)
+    n_parts = written.places.n_parts
+    chunks, asked = n_parts // strategy.pp, strategy.virtual_stages
+    if asked not in (None, chunks):
+        message = f"{path.name} has {chunks} per stage, not {asked}"
+        raise ScenarioError(message, field="strategy.virtual_stages", hint=f"use {chunks}, or leave it out")
+    name = f"{_digest_free(path.stem)}-{sha256(written.text.encode()).hexdigest()[:_DIGITS]}.csv"
+    return Pipelining(name=name, chunks=chunks, n_parts=n_parts, sends_beside=True, validates_later=False, written=written)
+
+
+def _digest_free(stem: str) -> str:
+    """Return a name without the digits that tell files of one name apart, so that a copy is called the same."""
+    return re.sub(rf"-[0-9a-f]{{{_DIGITS}}}$", "", stem)
+
+
+def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
+    """Return how many chunks of the model each stage holds.
+
+    Raises
+    ------
+    ScenarioError
+        When the schedule has another number of them, or too few stages.
+    """
+    asked, name = strategy.virtual_stages, strategy.schedule
+    schedule = SCHEDULES[name]
+    _check_stages(schedule, strategy)
+    if schedule.n_chunks is None:
+        if asked is None or asked < 2:
+            plain = "1f1b" if name == "interleaved_1f1b" else "gpipe"
+            hint = f"use virtual_stages {listed(_chunk_choices(n_layers, strategy.pp))}, or schedule {plain}"
+            raise ScenarioError(f"{name} with 1 chunk per stage is {plain}", field="strategy.schedule", hint=hint)
+        return asked
+    if asked not in (None, schedule.n_chunks):
+        chunked = " or ".join(other for other, each in SCHEDULES.items() if each.n_chunks is None)
+        has = f"{'one chunk' if schedule.n_chunks == 1 else f'{schedule.n_chunks} chunks'} per stage"
+        hint = f"use {schedule.n_chunks}, or schedule {chunked}"
+        raise ScenarioError(f"schedule {name} has {has}, not {asked}", field="strategy.virtual_stages", hint=hint)
+    return schedule.n_chunks
+
+
+def _check_stages(schedule: Schedule, strategy: StrategySpec) -> None:
+    name, stages = strategy.schedule, strategy.pp
+    if stages < 2 and (schedule.splits or schedule.n_chunks != 1):
+        raise ScenarioError(f"{name} needs at least 2 stages", field="strategy.schedule", hint="use pp of 2 or more, or schedule 1f1b")
+    if schedule.in_pairs and stages % 2:
+        hint = f"use pp {stages - 1} or {stages + 1}, or schedule dualpipe_v"
+        raise ScenarioError(f"{name} needs an even number of stages, not {stages}", field="strategy.pp", hint=hint)
+
+
+def check_layers(n_layers: int, strategy: StrategySpec, n_parts: int) -> None:
+    """Refuse parts of the model that would have unequal numbers of layers where nobody asked for it, and lists that do not add up.
+
+    Parameters
+    ----------
+    n_parts
+        Into how many parts the schedule divides the model.
+
+    Raises
+    ------
+    ScenarioError
+        With the ways out.
+    """
+    asked = strategy.stage_layers
+    if isinstance(asked, list):
+        _check_list(asked, n_layers, n_parts)
+    if asked != "even" or n_layers % n_parts == 0:
+        if n_layers < n_parts and asked == "balanced":
+            raise ScenarioError(
+                f"{n_layers} layers are too few for {n_parts} parts", field="strategy.pp", hint="use fewer stages or chunks"
+            )
+        return
+    chunks = n_parts // strategy.pp
+    parts = f"{strategy.pp} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
+    good = [degree for degree in divisors(n_layers) if n_layers % (degree * chunks) == 0]
+    if good:
+        advice = f"use pp {listed(good)}" + (f" with virtual_stages {chunks}" if chunks > 1 else "") + f", {_UNEVEN}"
+    else:
+        advice = f"{chunks} chunks divide no number of layers of a stage; use other virtual_stages, {_UNEVEN}"
+    raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
+
+
+def _check_list(asked: list[int], n_layers: int, n_parts: int) -> None:
+    if len(asked) != n_parts:
+        message = f"{len(asked)} numbers for {n_parts} chunks of the model"
+        raise ScenarioError(message, field="strategy.stage_layers", hint="write one for each chunk, in the order of the model")
+    if sum(asked) != n_layers:
+        message = f"{sum(asked)} layers in all, and the model has {n_layers}"
+        raise ScenarioError(message, field="strategy.stage_layers", hint=f"write numbers that add up to {n_layers}")
+    empty = [place for place, layers in enumerate(asked) if not layers and 0 < place < n_parts - 1]
+    if empty:
+        message = f"chunk {empty[0]} has no layer, and neither embedding nor logits"
+        raise ScenarioError(message, field="strategy.stage_layers", hint="only the first and the last chunk may be without layers")
+
+
+def check_micro_batches(strategy: StrategySpec, found: Pipelining, n_micro_batches: int, *, unit: int, batch: str) -> None:
+    """Refuse numbers of micro-batches that a schedule cannot take.
+
+    Parameters
+    ----------
+    unit
+        Samples of one micro-batch of all replicas.
+    batch
+        How the number came about, for the message.
+
+    Raises
+    ------
+    ScenarioError
+        With the nearest batches that work.
+    """
+    name, stages = strategy.schedule, strategy.pp
+    if found.written is not None:
+        wanted = found.written.n_micro_batches
+        if wanted != n_micro_batches:
+            message = f"{name} is for {wanted} micro-batches, and {batch} is {n_micro_batches}"
+            raise ScenarioError(message, field="training.global_batch_size", hint=f"use {wanted * unit}")
+        return
+    schedule = SCHEDULES[name]
+    least, step, what = 1, 1, ""
+    if schedule.whole_rounds:
+        least = step = stages
+        what = f"a multiple of pp = {stages} micro-batches"
+    if schedule.least_rounds:
+        least, step = schedule.least_rounds * stages, 2 if schedule.in_pairs else 1
+        even = "an even number of micro-batches, " if schedule.in_pairs else ""
+        what = f"{even}at least {schedule.least_rounds} pp = {least}{'' if even else ' micro-batches'}"
+    if n_micro_batches >= least and n_micro_batches % step == 0:
+        return
+    below = n_micro_batches // step * step
+    near = f"{below * unit} or {(below + step) * unit}" if below >= least else str(least * unit)
+    raise ScenarioError(
+        f"{name} needs {what}, and {batch} is {n_micro_batches}",
+        field="training.global_batch_size",
+        hint=f"the nearest that works is {near}",
+    )
+
+
+def _chunk_choices(n_layers: int, pp: int) -> list[int]:
+    return [chunks for chunks in divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors of a number, ascending."""
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
+
+
+def listed(numbers: list[int]) -> str:
+    """Return numbers as a sentence has them, at most a dozen."""
+    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
+    if len(numbers) > _MOST_SHOWN:
+        return f"{', '.join(shown)} and so on"
+    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]
