@@ -18,6 +18,7 @@ from clustersim.strategy.plan import Plan, Recompute
 from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.trace.timeline import KINDS, Timeline
+from clustersim.workload.transformer import Experts
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
 
@@ -217,6 +218,13 @@ def test_a_measured_accelerator_is_not_flagged_and_a_borrowed_or_related_one_is(
     assert not {"borrowed_calibration", "related_calibration"} & set(codes(metrics_of(plan)))
     assert "borrowed_calibration" in codes(metrics_of(plan, "dgx1-p100"))
     assert "related_calibration" in codes(metrics_of(plan, "hgx-a800"))
+
+
+def test_experts_say_that_their_products_were_not_measured() -> None:
+    mixture = replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=256))
+
+    assert "uncalibrated_experts" in codes(metrics_of(make_plan(mixture, dp=8)))
+    assert "uncalibrated_experts" not in codes(metrics_of(make_plan(LLAMA, dp=8)))
 
 
 def test_fp8_says_what_it_leaves_out() -> None:
