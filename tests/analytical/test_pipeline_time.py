@@ -15,6 +15,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.pipeline import Pipeline
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules.execution import execute
 from clustersim.strategy.schedules.order import Pass, PassCosts, StageOrder
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.unit.engine.factories import IDEAL_NETWORK, compute, make_machine, work
@@ -292,3 +293,29 @@ def test_breadth_first_divides_the_bubble_by_the_chunks(p: int, m: int, v: int) 
     pipe = Pipe(schedule="breadth_first", n_stages=p, n_micro_batches=m, n_chunks=v)
 
     assert pipe.step_s() == pytest.approx((m * v + p - 1) * pipe.both_s, rel=ROUND_OFF)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    schedule=st.sampled_from([name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b")]),
+    half=st.integers(1, 3),
+    rounds=st.integers(2, 3),
+    forward_s=SECONDS,
+    input_s=SECONDS,
+    weight_s=SECONDS,
+)
+def test_a_replay_begins_and_ends_each_stage_when_the_orders_say(
+    schedule: str, half: int, rounds: int, forward_s: float, input_s: float, weight_s: float
+) -> None:
+    p, v = 2 * half, SCHEDULES[schedule].n_chunks or 2
+    times = Pipe(schedule=schedule, n_stages=p, n_micro_batches=rounds * p, n_chunks=v, forward_s=forward_s)
+    pipe = replace(times, backward_s=input_s + weight_s, weight_s=weight_s, send_s=0.1 * forward_s)
+
+    executed = execute(pipe.orders, SCHEDULES[schedule].layout(p, v), pipe.costs)
+
+    spans = [span for span in pipe.timeline().spans if span.stream == "compute"]
+    for stage in range(p):
+        own = [span for span in spans if span.rank_class == stage]
+        # Transfers of neighbours that share a link are the only thing that an execution of orders leaves out.
+        assert min(span.start_s for span in own) == pytest.approx(executed.start_s[stage], rel=1e-9)
+        assert max(span.end_s for span in own) >= executed.end_s[stage] * (1 - 1e-9)

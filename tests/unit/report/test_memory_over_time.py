@@ -58,6 +58,15 @@ def test_a_pass_in_pieces_grows_by_the_length_of_each_and_waits_between_them() -
     assert points(curve, "activations") == [(0, 0), (1, 2), (2, 2), (5, 8), (7, 0), (10, 0)]
 
 
+def test_an_input_gradient_leaves_what_the_weight_gradient_frees() -> None:
+    held = replace(HELD, weight_bytes=(3.0,), backward_bytes=2.0)
+
+    curve = curve_of(span("forward", 0, 1), span("input", 1, 2), span("weight", 4, 6), held=held)
+
+    assert points(curve, "activations") == [(0, 0), (1, 8), (1, 10), (2, 5), (2, 3), (4, 3), (6, 0), (10, 0)]
+    assert curve.peak_during == "input-gradient pass of micro-batch 0"
+
+
 def test_micro_batches_in_flight_add_up() -> None:
     curve = curve_of(
         span("forward", 0, 1, 0), span("forward", 1, 2, 1), span("backward", 2, 3, 0), span("forward", 3, 4, 2), span("backward", 4, 5, 1)

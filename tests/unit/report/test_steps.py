@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.report.steps import StepsReport, in_whole_steps, steps_report
+from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.trace.steps import ClassSteps, StepLog
 from clustersim.trace.timeline import LinkUse, RankClass, Span, Timeline
 
@@ -114,3 +114,22 @@ def test_staleness_is_a_distribution() -> None:
     assert ages is not None
     assert (ages.mean, ages.p95, ages.maximum, ages.max_lead) == (1.4, 2, 7, 3)
     assert ages.histogram == log.staleness
+
+
+def test_a_step_in_turn_lasts_as_long_as_its_longest_class_and_waits_for_first_passes_are_no_part_of_it() -> None:
+    host = [replace(busy(place, 0.0, 1.0), kind="host", name="host") for place in (0, 1)]
+    receive = Span(rank_class=1, stream="recv_forward", kind="communication", name="F", start_s=3.0, end_s=4.0, dimension="pp")
+    timeline = Timeline(
+        rank_classes=CLASSES, spans=(*host, busy(0, 1.0, 3.0), busy(0, 5.0, 7.0), busy(1, 4.0, 8.0), receive), step_time_s=8.0
+    )
+
+    own = in_own_time(timeline)
+
+    assert own.step_time_s == 7.0
+    assert [(span.start_s, span.end_s) for span in own.spans] == [(0.0, 1.0), (0.0, 1.0), (1.0, 3.0), (5.0, 7.0), (1.0, 5.0), (0.0, 1.0)]
+
+
+def test_classes_without_passes_keep_their_time() -> None:
+    timeline = Timeline(rank_classes=CLASSES, spans=(replace(busy(0, 2.0, 3.0), kind="optimizer"),), step_time_s=3.0)
+
+    assert in_own_time(timeline) == timeline
