@@ -25,7 +25,7 @@ from clustersim.scenario.preset_table import PRESETS
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
 from clustersim.workload.layered import Layered
-from clustersim.workload.parameters import parameters_as_published, total_parameters
+from clustersim.workload.parameters import active_parameters, parameters_as_published, total_parameters
 
 Row = tuple[str, ...]
 
@@ -98,10 +98,11 @@ def _cluster_row(name: str) -> Row:
 def _model_row(name: str) -> Row:
     model = load_model(name).model
     if isinstance(model, Layered):
-        sizes = format_quantity(model.n_parameters, "count"), f"{model.forward_flops / 1e9:,.4g} G", str(model.n_layers)
+        sizes = format_quantity(model.n_parameters, "count"), "-", f"{model.forward_flops / 1e9:,.4g} G", str(model.n_layers)
         return (*sizes, "-", "-", "-", "-", "-", "-")
     return (
         format_quantity(parameters_as_published(model), "count"),
+        format_quantity(active_parameters(model), "count") if model.experts else "-",
         "-",
         str(model.n_layers),
         str(model.hidden_size),
@@ -155,7 +156,8 @@ def _full_model(name: str) -> Data:
     sources: list[Data] = [source.model_dump(mode="json", exclude_none=True) for source in loaded.spec.sources]
     flags: list[Data] = [{"code": code, "message": message} for code, message in loaded.flags]
     parameters = model.n_parameters if isinstance(model, Layered) else total_parameters(model)
-    counts: dict[str, Data] = {"parameters": parameters, "description": loaded.spec.description}
+    active = parameters if isinstance(model, Layered) else active_parameters(model)
+    counts: dict[str, Data] = {"parameters": parameters, "active_parameters": active, "description": loaded.spec.description}
     return {**(shape if isinstance(shape, dict) else {}), **counts, "flags": flags, "sources": sources}
 
 
@@ -232,7 +234,18 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         "models": Shelf(
             singular="model",
             names=model_names,
-            columns=(">parameters", ">FLOPs a sample", ">layers", ">hidden", ">heads", ">kv heads", ">MLP", ">vocabulary", ">positions"),
+            columns=(
+                ">parameters",
+                ">active",
+                ">FLOPs a sample",
+                ">layers",
+                ">hidden",
+                ">heads",
+                ">kv heads",
+                ">MLP",
+                ">vocabulary",
+                ">positions",
+            ),
             row=_model_row,
             full=_full_model,
         ),

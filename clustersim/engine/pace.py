@@ -20,8 +20,17 @@ BLOCK_DRAWS = 4096
 class Timing(Protocol):
     """How long work takes."""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the host waits for each kernel."""
+        ...
+
     def work_s(self, kernels: Sequence[Kernel]) -> float:
         """Return the time of kernels in order."""
+        ...
+
+    def issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        """Return the time in which the host issues kernels and collectives."""
         ...
 
 
@@ -31,9 +40,18 @@ class Slowest:
 
     models: tuple[KernelModel, ...]
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the host waits for each kernel, which is a choice for all."""
+        return self.models[0].blocks
+
     def work_s(self, kernels: Sequence[Kernel]) -> float:
         """Return the longest time of kernels in order."""
         return max(model.work_s(kernels) for model in self.models)
+
+    def issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
+        """Return the longest time in which a host issues them."""
+        return max(model.issue_s(kernels, n_collectives) for model in self.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ def spans_of(task: Task, price: Price | None, *, step: int, start_s: float, end_
                 flops=price.flops,
                 compute_s=price.compute_s,
                 recompute_s=price.recompute_s,
+                host_s=price.host_s if action.phase != "host" else 0.0,
                 exposed_s=exposed_s,
                 hidden_s=hidden_s,
                 detail=price.detail,

@@ -256,6 +256,7 @@ class Replay:
                     bytes=price.bytes,
                     exposed_s=stepper.exposed_s,
                     hidden_s=stepper.hidden_s,
+                    host_s=stepper.host_s,
                 )
                 self._end(step, index, running, met)
 

@@ -14,7 +14,7 @@ from clustersim.collectives.timing import Leg, Operation
 from clustersim.engine.contention import contended_passes
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
-from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Overlapped, Transfer
+from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Transfer, collectives_in
 from clustersim.trace.timeline import CollectiveChoice
 
 
@@ -206,13 +206,7 @@ def moved_by(action: Action) -> tuple[Moved, ...]:
 
 
 def _inside(block: Block) -> tuple[Collective, ...]:
-    collectives: list[Collective] = []
-    for item in block.body:
-        if isinstance(item, Collective):
-            collectives.append(item)
-        elif isinstance(item, Overlapped):
-            collectives.append(item.collective)
-    return tuple(collectives)
+    return tuple(collective for item in block.body for collective in collectives_in(item))
 
 
 def label(moved: Moved) -> str:

@@ -21,7 +21,7 @@ from clustersim.hardware.calibration import (
     LaunchCalibration,
     NetworkCalibration,
 )
-from clustersim.hardware.catalog import read_spec
+from clustersim.hardware.catalog import load_accelerator, read_spec
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.schema import Checked, Spec
@@ -226,6 +226,11 @@ def _family(spec: FamilySpec) -> FamilyCalibration:
     return FamilyCalibration(start_s=spec.start, chunk_s=spec.chunk)
 
 
+POWER_EXPONENT: Final = 0.5
+"""Of the clock: between the cube root of the power, where voltage falls with the clock (dynamic power goes as ``f V^2``), and the power
+itself, where voltage is at its floor. Fitted, to a tenth, to the rows of torchtitan-h100, on an H100 limited to 500 W."""
+
+
 def calibration_for(accelerator: Accelerator) -> Calibration:
     """Return the calibration of an accelerator's generation, or the borrowed one of another generation, noted as such."""
     calibration, own = _of_generation(accelerator.generation)
@@ -234,10 +239,31 @@ def calibration_for(accelerator: Accelerator) -> Calibration:
     if own:
         measured = ", ".join(calibration.accelerators)
         note = ("related_calibration", f"{accelerator.name} itself was not measured; it shares the constants of {measured}")
+        calibration = _at_power(calibration, accelerator)
     else:
         message = f"{accelerator.name} ({accelerator.generation}) has no calibration; the constants of {calibration.name} are borrowed"
         note = ("borrowed_calibration", message)
     return replace(calibration, notes=(*calibration.notes, note))
+
+
+def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration:
+    """Return a calibration for an accelerator of the same generation with a lower power limit.
+
+    Where products are held back by power, the clock follows it, and the rates of products and of fused attention follow the clock.
+    Nothing is changed where products keep their rate under load, nor where the limit is as high.
+    """
+    measured_w, limit_w, kept = load_accelerator(calibration.accelerators[0]).power_w, accelerator.power_w, calibration.gemm.under_load
+    if measured_w is None or limit_w is None or limit_w >= measured_w or kept["default"] == 1.0:
+        return calibration
+    clock = (limit_w / measured_w) ** POWER_EXPONENT
+    gemm = replace(calibration.gemm, under_load={name: share * clock for name, share in kept.items()})
+    attention = {name: _slower(generation, clock) for name, generation in calibration.attention.items()}
+    return replace(calibration, gemm=gemm, attention=attention)
+
+
+def _slower(attention: AttentionCalibration, clock: float) -> AttentionCalibration:
+    forward, backward = (replace(each, fraction=each.fraction * clock) for each in (attention.forward, attention.backward))
+    return replace(attention, forward=forward, backward=backward)
 
 
 @lru_cache

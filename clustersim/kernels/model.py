@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
 from clustersim.kernels.convolution import convolution_s
 from clustersim.kernels.gemm import gemm_compute_s
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
+
+VECTOR_BYTES: Final = 16
 
 
 def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
     """Return the share of the dense peak that fused attention reaches on the work it really does.
 
     ``f * d / (d + d0) * s / (s + s0)``: a rate for long sequences, less for narrow heads and for short sequences, whose
-    blocks on the diagonal of a causal mask are computed in full.
+    blocks on the diagonal of a causal mask are computed in full. With a window, s is what a query sees: the band of a window w loses one
+    block of w, half at either edge, and the triangle of a sequence s half a block of the s / 2 keys of its mean query: the same share.
     """
     direction = calibration.backward if kernel.backward else calibration.forward
     half = direction.causal_half_length if kernel.causal else direction.half_length
-    length = kernel.key_length / (kernel.key_length + half)
-    return direction.fraction * length * kernel.head_dim / (kernel.head_dim + calibration.half_head_dim)
+    length = kernel.seen_length / (kernel.seen_length + half)
+    return direction.fraction * length * kernel.mean_head_dim / (kernel.mean_head_dim + calibration.half_head_dim)
+
+
+def is_aligned(gemm: Gemm) -> bool:
+    """Return whether rows of the operands and of the result begin at whole vectors, which matrix units need in batches of products.
+
+    A product by itself is aligned by the library (2145 columns in 16 bits reach 133 TFLOP/s on an A100, in measurements/gemm.csv).
+
+    References
+    ----------
+    .. [1] NVIDIA, *Matrix Multiplication Background User's Guide*, "Requirements to Use Tensor Cores": multiples of 16 bytes.
+
+    Examples
+    --------
+    >>> is_aligned(Gemm(2048, 2048, 108, batch=64)), is_aligned(Gemm(2048, 2048, 112, batch=64))
+    (False, True)
+    """
+    return gemm.batch == 1 or all(size * gemm.element_bytes % VECTOR_BYTES == 0 for size in (gemm.n, gemm.k))
 
 
 def _launches(kernel: Kernel) -> int:
@@ -45,12 +66,15 @@ class KernelModel:
         Of the matrix products: a key of ``accelerator.peak_flops_per_s``.
     attention_precision
         Of fused attention, which stays at 16 bits when the products run in fp8.
+    blocks
+        Whether the host waits for each kernel before it issues the next one.
     """
 
     accelerator: Accelerator
     calibration: Calibration
     precision: str
     attention_precision: str
+    blocks: bool = False
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
     def kernel_s(self, kernel: Kernel) -> float:
@@ -64,12 +88,15 @@ class KernelModel:
         return time_s
 
     def work_s(self, kernels: Iterable[Kernel]) -> float:
-        """Return the time of kernels in order: what the accelerator needs, or the host to issue them if that is longer."""
-        device_s, n_launches = 0.0, 0
+        """Return the time that the accelerator needs for kernels in order."""
+        device_s = 0.0
         for kernel in kernels:
             device_s += self.kernel_s(kernel)
-            n_launches += _launches(kernel)
-        return max(device_s, n_launches * self.calibration.launch.dispatch_s)
+        return device_s
+
+    def issue_s(self, kernels: Iterable[Kernel], n_collectives: int = 0) -> float:
+        """Return the time that the host needs to issue kernels, and collectives beside them."""
+        return (n_collectives + sum(map(_launches, kernels))) * self.calibration.launch.dispatch_s
 
     def _memory_s(self, traffic_bytes: float) -> float:
         return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)
@@ -84,12 +111,11 @@ class KernelModel:
             case Stream():
                 return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
             case FlashAttention():
-                done = 0.5 if kernel.causal else 1.0
                 share = attention_fraction(kernel, self.calibration.attention[kernel.generation])
                 rate = self.accelerator.peak_flops_per_s[self.attention_precision] * share
-                return max(kernel.flops * done / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
-            case Gemm():
-                return max(self._gemm_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
+                return max(kernel.flops * kernel.done_fraction / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
+            case Gemm() | GroupedGemm():
+                return max(self._product_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
             case Convolution():
                 return self._convolution_s(kernel) + launch_s
 
@@ -110,8 +136,14 @@ class KernelModel:
         rate = card.scale_up_bandwidth_bytes_per_s * network.efficiency["nvlink"]
         return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
-    def _gemm_s(self, kernel: Gemm) -> float:
-        gemm, precision = self.calibration.gemm, self.precision
+    def _product_s(self, kernel: Gemm | GroupedGemm) -> float:
+        """Return the compute time of a product of a transformer, whose shapes nobody pads."""
+        aligned = isinstance(kernel, GroupedGemm) or is_aligned(kernel)
+        has_vector_units = "fp32" in self.accelerator.peak_flops_per_s
+        return self._gemm_s(kernel) if aligned or not has_vector_units else self._gemm_s(kernel, "fp32")
+
+    def _gemm_s(self, kernel: Gemm | GroupedGemm, precision: str | None = None) -> float:
+        gemm, precision = self.calibration.gemm, precision or self.precision
         bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
         return gemm_compute_s(
             kernel,

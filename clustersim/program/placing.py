@@ -20,7 +20,9 @@ from clustersim.program.tasks import (
     Item,
     Overlapped,
     Transfer,
+    Uneven,
     Work,
+    Woven,
 )
 
 T = TypeVar("T")
@@ -91,12 +93,14 @@ class _Placing:
 
     def _item(self, item: Item) -> Item:
         match item:
-            case Work():
+            case Work() | Uneven():
                 return item
             case Collective():
                 return self._collective(item)
             case Overlapped():
                 return replace(item, collective=self._collective(item.collective))
+            case Woven():
+                return replace(item, collectives=tuple(self._collective(each) for each in item.collectives))
 
     def _collective(self, collective: Collective) -> Collective:
         return _once(self._collectives, collective, self._moved)

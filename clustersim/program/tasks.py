@@ -64,7 +64,53 @@ class Overlapped:
     work: Work
 
 
-Item = Work | Collective | Overlapped
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uneven:
+    """Work of which the ranks of a class have unlike amounts, and after which they wait for each other."""
+
+    work: Work
+    """The mean of all."""
+    longest: Work
+    """Of the rank for which the others wait."""
+    dimension: str
+    """What the waiting is charged to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woven:
+    """Collectives one after the other beside work one after the other; all must end before anything else goes on."""
+
+    collectives: tuple[Collective, ...]
+    works: tuple[Work | Uneven, ...]
+
+
+Item = Work | Collective | Overlapped | Uneven | Woven
+
+
+def collectives_in(item: Item) -> tuple[Collective, ...]:
+    """Return the collectives of one item, in order."""
+    match item:
+        case Work() | Uneven():
+            return ()
+        case Collective():
+            return (item,)
+        case Overlapped():
+            return (item.collective,)
+        case Woven():
+            return item.collectives
+
+
+def works_in(item: Item) -> tuple[Work | Uneven, ...]:
+    """Return what is computed in one item, in order."""
+    match item:
+        case Work() | Uneven():
+            return (item,)
+        case Collective():
+            return ()
+        case Overlapped():
+            return (item.work,)
+        case Woven():
+            return item.works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,8 @@ def _add_span(times: ClassTimes, span: Span) -> None:
         exposed_s += seconds
     for dimension, seconds in span.hidden_s:
         _add(times.hidden, dimension, seconds)
-    working_s = span.end_s - span.start_s - exposed_s
+    times.host += span.host_s
+    working_s = span.end_s - span.start_s - exposed_s - span.host_s
     match span.kind:
         case "optimizer":
             times.optimizer += working_s

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clustersim.hardware.models import Accelerator
     from clustersim.scenario.pipelining import Pipelining
     from clustersim.scenario.schema import StrategySpec, TrainingSpec
+    from clustersim.strategy.plan import TensorOverlap
     from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
@@ -138,6 +139,9 @@ def check_recomputation(most: int, strategy: StrategySpec) -> None:
     ScenarioError
         At the value that does not fit.
     """
+    if strategy.recompute_modules is not None and strategy.recompute != "selective":
+        message = f"parts of layers that selective recomputation repeats, and recompute is {strategy.recompute}"
+        raise ScenarioError(message, field="strategy.recompute_modules", hint="leave it out, or write recompute: selective")
     details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
     for key, given in details.items():
         if given and strategy.recompute != "full":
@@ -196,6 +200,26 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, found: 
             hint="use a larger micro_batch_size or a smaller batch",
         )
     return n_micro_batches
+
+
+def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
+    """Return what tensor-parallel collectives run beside.
+
+    Raises
+    ------
+    ScenarioError
+        When products are to be cut into chunks without sequence parallelism, which gives each rank its slice.
+    """
+    asked = strategy.overlap_tp
+    if isinstance(asked, bool):
+        return "weight_gradient" if asked else "none"
+    if asked == "gemm_chunks" and strategy.tp > 1 and strategy.sequence_parallel is False:
+        raise ScenarioError(
+            "gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
+            field="strategy.overlap_tp",
+            hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
+        )
+    return asked
 
 
 def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> None:

@@ -12,10 +12,11 @@ from clustersim.collectives.pattern import Grouping, grouping
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node, ServerHosts
 from clustersim.report.metrics import Flag
-from clustersim.strategy.gradients import gradient_group, gradient_operations
+from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.mesh import place
 from clustersim.strategy.parameter_server import fullest_server_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, DataParallel, ParameterService, Plan
+from clustersim.strategy.sharding_groups import expert_replicas, replicas
 from clustersim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def _together(given: DataParallelSpec) -> bool:
 def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
     """Return the groups of each stage over which gradients are reduced, on the ranks of the cluster; none where nobody has partners."""
     mesh = place(plan.strategy)
-    groups = [gradient_group(mesh, stage) for stage in range(plan.strategy.pp)]
+    stages = range(plan.strategy.pp)
+    groups = [holders(plan.strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
     local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
     members = [np.array(group.members, dtype=np.int64) for group in groups if group.size > 1]
     return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)

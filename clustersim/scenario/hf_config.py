@@ -12,8 +12,9 @@ from typing import Final
 from clustersim.documents.spots import Data, Spot, source_place
 from clustersim.documents.text import Document
 from clustersim.errors import Place, ScenarioError
-from clustersim.scenario.model_families import BIAS_KEYS, FAMILIES, REFUSED, Family
-from clustersim.scenario.model_reading import DENSE_ONLY, SIZE_ALIASES, Flags, Origin, Reading, refuse_sparse, require
+from clustersim.scenario.model_families import BIAS_KEYS, FAMILIES, REFUSED, WITH_TEXT_PART, Family
+from clustersim.scenario.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, Origin, Reading, require
+from clustersim.scenario.model_sparse import OF_EXPERTS, OF_LATENT
 
 _MAX_BYTES: Final = 2_000_000
 _FIELDS: Final = (
@@ -26,7 +27,28 @@ _FIELDS: Final = (
     "vocab_size",
     "max_position_embeddings",
     "tie_word_embeddings",
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "num_shared_experts",
+    "shared_expert_intermediate_size",
+    "first_k_dense_replace",
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "mlp_only_layers",
+    "n_group",
+    "topk_group",
+    "scoring_func",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "num_nextn_predict_layers",
     "sliding_window",
+    "sliding_window_pattern",
+    "attention_chunk_size",
+    "layer_types",
 )
 """Fields that the Hub spells as we do."""
 
@@ -98,11 +120,14 @@ def config_fields(origin: Origin, config: Mapping[str, Data]) -> Reading:
     Raises
     ------
     ScenarioError
-        For a model that is no dense transformer, and for a missing size.
+        For a model that is no transformer of text, and for a missing size.
     """
-    kind = config.get("model_type")
+    kind, text = config.get("model_type"), config.get("text_config")
     model_type = kind if isinstance(kind, str) else ""
-    refuse_sparse(config, origin)
+    if model_type in WITH_TEXT_PART and isinstance(text, dict):
+        part = config_fields(Origin(document=origin.document, at=(*origin.at, "text_config")), text)
+        message = f"of '{model_type}' the language model alone is simulated, without what sees or hears"
+        return Reading(fields=part.fields, written=part.written, flags=(*part.flags, ("text_only", message)))
     _refuse_others(config, model_type, origin)
     family = FAMILIES.get(model_type, Family(defaults={}, keys=BIAS_KEYS))
     fields = dict(family.defaults)
@@ -118,6 +143,9 @@ def config_fields(origin: Origin, config: Mapping[str, Data]) -> Reading:
         fields["dropout"] = any(isinstance(value, int | float) and value > 0 for value in dropout)
     if config.get("use_sliding_window") is False:
         fields.pop("sliding_window", None)
+    for key, belonging in (("num_experts", OF_EXPERTS), ("kv_lora_rank", OF_LATENT)):
+        if fields.get(key) is None or (key == "num_experts" and fields[key] == 1):
+            fields = {name: value for name, value in fields.items() if name not in belonging}
     require(fields, origin)
     return Reading(fields=fields, written=written, flags=_flags(model_type, config))
 
@@ -134,9 +162,9 @@ def _refuse_others(config: Mapping[str, Data], model_type: str, origin: Origin) 
         raise origin.error("this model takes more than text", key="text_config", hint=hint)
     reason = REFUSED.get(model_type)
     if reason is not None:
-        raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=DENSE_ONLY)
+        raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
     if config.get("is_encoder_decoder") is True:
-        raise origin.error("this model is an encoder and a decoder", key="is_encoder_decoder", hint=DENSE_ONLY)
+        raise origin.error("this model is an encoder and a decoder", key="is_encoder_decoder", hint=TRANSFORMERS_ONLY)
 
 
 def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:

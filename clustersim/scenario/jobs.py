@@ -12,7 +12,6 @@ from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.report.metrics import Flag
-from clustersim.scenario.availability import check_availability
 from clustersim.scenario.load import Scenario, example_names, example_path
 from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import LoadedModel
@@ -163,7 +162,6 @@ def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tup
     if "cluster" not in unused:
         document = document.with_value(["cluster"], outer.document.data["cluster"])
     spec = validate_document(ScenarioSpec, document)
-    check_availability(document)
     for key in OF_THE_WHOLE:
         if document.data.get(key):
             raise ScenarioError(

@@ -33,8 +33,8 @@ def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
             )
     if strategy.sequence_parallel:
         raise ScenarioError(f"{model.name} is not a transformer", field="strategy.sequence_parallel", hint="leave it out, or false")
-    if strategy.recompute == "selective":
-        message = f"selective recomputation drops attention scores, and {model.name} is not a transformer"
+    if strategy.recompute in ("selective", "alternate"):
+        message = f"{strategy.recompute} recomputation is that of a layer of a transformer, and {model.name} is not one"
         raise ScenarioError(message, field="strategy.recompute", hint="use none or full")
 
 

@@ -15,7 +15,6 @@ from clustersim.documents.data import data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, parse_document, plain_document, read_document
 from clustersim.errors import Place, ScenarioError
-from clustersim.scenario.availability import check_availability
 from clustersim.scenario.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.schema import NAME_PATTERN, ScenarioSpec
@@ -92,7 +91,6 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
         merged = apply_preset(document, changes)
         document, blamed = merged.document, (*merged.brought, *changes)
         spec = validate_document(ScenarioSpec, document)
-        check_availability(document)
     except ScenarioError as error:
         raise blame(error, blamed, document) from error
     return Scenario(

@@ -13,6 +13,7 @@ from typing import Final
 
 from clustersim.documents.text import Data
 from clustersim.scenario.model_adapters import bert, chatglm, cohere, distilbert, falcon, gpt_bigcode, mpt, opt, qwen, roberta, stablelm
+from clustersim.scenario.model_patterns import dbrx, exaone, gpt_neo, llama4, qwen_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,11 @@ def _gptj() -> Family:
     )
 
 
+def _deepseek(**changes: Data) -> Family:
+    """Return a family with latent attention; its configuration gives all ranks and widths."""
+    return _llama({"attention_bias": ATTENTION}, **changes)
+
+
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
         "arcee": _llama(gated_mlp=False),
@@ -115,15 +121,19 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         ),
         "cohere2": _llama(
             {"attention_bias": ATTENTION},
+            sliding_window_pattern=4,
             normalization="layernorm",
             normalization_vectors=1,
             norms_per_layer=1,
             parallel_residual=True,
             tie_word_embeddings=True,
         ),
+        "dbrx": Family(defaults={"normalization": "layernorm", "normalization_vectors": 1}, adapt=dbrx),
+        "deepseek_v2": _deepseek(),
+        "deepseek_v3": _deepseek(scoring_func="sigmoid"),
         "distilbert": _bert(distilbert, type_vocab_size=0, pooler=False),
         "ernie4_5": _llama(_USE_BIAS, head_dim=128, tie_word_embeddings=True),
-        "exaone4": _llama({}, qk_normalization=True),
+        "exaone4": Family(defaults={"qk_normalization": True, "sliding_window_pattern": 4}, adapt=exaone),
         "falcon": _gpt(
             falcon,
             _BIAS,
@@ -135,13 +145,17 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             parallel_residual=True,
         ),
         "gemma": _llama(head_dim=256, tie_word_embeddings=True),
-        "gemma2": _llama(head_dim=256, tie_word_embeddings=True, norms_per_layer=4),
-        "gemma3_text": _llama(head_dim=256, tie_word_embeddings=True, norms_per_layer=4, qk_normalization=True),
+        "gemma2": _llama(head_dim=256, tie_word_embeddings=True, norms_per_layer=4, sliding_window_pattern=2),
+        "gemma3_text": _llama(head_dim=256, tie_word_embeddings=True, norms_per_layer=4, qk_normalization=True, sliding_window_pattern=6),
         "glm": _llama({"attention_bias": ("qkv_bias",)}, head_dim=128, qkv_bias=True),
         "glm4": _llama({"attention_bias": ("qkv_bias",)}, head_dim=128, qkv_bias=True, norms_per_layer=4),
+        "glm4_moe": _llama(
+            {"attention_bias": ("qkv_bias",), "use_qk_norm": ("qk_normalization",)},
+            scoring_func="sigmoid",
+        ),
         "gpt2": _gpt(),
         "gpt_bigcode": _gpt(gpt_bigcode),
-        "gpt_neo": _gpt(keys={"window_size": ("sliding_window",)}, qkv_bias=False, dropout=False),
+        "gpt_neo": _gpt(gpt_neo, {"window_size": ("sliding_window",)}, qkv_bias=False, dropout=False),
         "gpt_neox": _gpt(
             keys={"attention_bias": ATTENTION, "use_parallel_residual": ("parallel_residual",)},
             position_embedding="rope",
@@ -149,12 +163,31 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             parallel_residual=True,
             dropout=False,
         ),
+        "gpt_oss": _llama(
+            {"attention_bias": ATTENTION},
+            head_dim=64,
+            qkv_bias=True,
+            attention_output_bias=True,
+            router_bias=True,
+            expert_bias=True,
+            attention_sinks=True,
+            sliding_window_pattern=2,
+        ),
         "gptj": _gptj(),
         "granite": _llama(),
+        "granitemoe": _llama(),
+        "grok-1": _llama({}, norms_per_layer=4, tie_word_embeddings=True),
         "hunyuan_v1_dense": _llama({"attention_bias": ATTENTION}, qk_normalization=True),
         "internlm2": _llama({"bias": ATTENTION}),
+        "kimi_k2": _deepseek(scoring_func="sigmoid"),
         "llama": _llama(),
+        "llama4_text": Family(
+            defaults={"sliding_window_pattern": 4, "num_shared_experts": 1, "scoring_func": "sigmoid"},
+            keys={"attention_bias": ATTENTION},
+            adapt=llama4,
+        ),
         "mistral": _llama({}),
+        "mixtral": _llama({}),
         "mpt": _gpt(
             mpt,
             position_embedding="alibi",
@@ -167,7 +200,8 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "nemotron": _llama(gated_mlp=False, normalization="layernorm"),
         "olmo": _llama({"attention_bias": ATTENTION}, normalization="layernorm", normalization_vectors=0),
         "olmo2": _llama({"attention_bias": ATTENTION}, qk_normalization=True, qk_normalization_shared=False),
-        "olmo3": _llama({"attention_bias": ATTENTION}, qk_normalization=True, qk_normalization_shared=False),
+        "olmo3": _llama({"attention_bias": ATTENTION}, qk_normalization=True, qk_normalization_shared=False, sliding_window_pattern=4),
+        "olmoe": _llama({"attention_bias": ATTENTION}, qk_normalization=True, qk_normalization_shared=False),
         "opt": _gpt(opt, {"enable_bias": ALL_BIASES}, unused_positions=2),
         "phi": _gpt(
             position_embedding="rope",
@@ -178,9 +212,12 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             dropout=False,
         ),
         "phi3": _llama({}),
+        "phimoe": _llama({"attention_bias": ATTENTION, "lm_head_bias": ("head_bias",)}, normalization="layernorm"),
         "qwen": Family(defaults={"qkv_bias": True}, adapt=qwen),
-        "qwen2": _llama({}, qkv_bias=True),
-        "qwen3": _llama({"attention_bias": ATTENTION}, head_dim=128, qk_normalization=True),
+        "qwen2": Family(defaults={"qkv_bias": True}, adapt=qwen_windows),
+        "qwen2_moe": Family(defaults={"qkv_bias": True, "shared_expert_gate": True}, adapt=qwen_windows),
+        "qwen3": Family(defaults={"head_dim": 128, "qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
+        "qwen3_moe": Family(defaults={"qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
         "roberta": _bert(roberta),
         "seed_oss": _llama(
             {"attention_bias": ("qkv_bias",), "attention_out_bias": ("attention_output_bias",), "mlp_bias": ("mlp_bias",)},
@@ -194,9 +231,9 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "xlm-roberta": _bert(roberta),
     }
 )
-"""Dense models by ``model_type``."""
+"""Models by ``model_type``."""
 
-_EXPERTS: Final = "a mixture of experts"
+_EXPERTS: Final = "a mixture of experts whose layers are put together otherwise than those that are known here"
 _RECURRENT: Final = "a recurrent or state-space model"
 _TWO_TOWERS: Final = "an encoder and a decoder"
 _PICTURES: Final = "a model with more than text"
@@ -204,13 +241,18 @@ _SHARED: Final = "a model whose layers share their weights"
 
 REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **dict.fromkeys(("dbrx", "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "gpt_oss", "granitemoe", "llama4"), _EXPERTS),
-        **dict.fromkeys(("mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe", "qwen3_next", "switch_transformers"), _EXPERTS),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
+        **dict.fromkeys(("ernie4_5_moe", "hunyuan_v1_moe", "jetmoe", "longcat_flash"), _EXPERTS),
+        **dict.fromkeys(("qwen3_next", "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
         **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2"), _RECURRENT),
-        **dict.fromkeys(("bart", "blenderbot", "led", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"), _TWO_TOWERS),
+        **dict.fromkeys(
+            ("switch_transformers", "bart", "blenderbot", "led", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"),
+            _TWO_TOWERS,
+        ),
         **dict.fromkeys(("clip", "gemma3", "gemma3n", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "vit", "whisper"), _PICTURES),
         "albert": _SHARED,
     }
 )
-"""Types that are known and cannot be described as a dense transformer, and why."""
+"""Types that are known and cannot be described as a transformer here, and why."""
+
+WITH_TEXT_PART: Final = ("llama4",)
+"""Types of more than text whose ``text_config`` says all of the language model."""

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.errors import ScenarioError
+from clustersim.scenario.model_sparse import SparseSpec, Width
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workload.parameters import parameters_as_published
 from clustersim.workload.transformer import Position, Transformer
@@ -18,7 +19,6 @@ _GATED_ACTIVATIONS: Final = ("silu", "swish", "swiglu", "geglu", "gelu_gated")
 _POSITION_NAMES: Final = {"absolute": "learned", "learned_absolute": "learned"}
 
 Layers = Annotated[PositiveInt, Field(le=10_000)]
-Width = Annotated[PositiveInt, Field(le=10_000_000)]
 Rows = Annotated[PositiveInt, Field(le=100_000_000)]
 
 
@@ -43,13 +43,11 @@ class SourceSpec(BaseModel):
     note: str = ""
 
 
-class ModelSpec(BaseModel):
-    """A dense transformer by its sizes and traits, with the key names of the Hugging Face Hub.
+class ModelSpec(SparseSpec):
+    """A transformer by its sizes and traits, with the key names of the Hugging Face Hub.
 
     Traits that are not given are those of ``model_type``, and without one those of Llama.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     name: str | None = None
     description: str = ""
@@ -77,10 +75,10 @@ class ModelSpec(BaseModel):
     mlp_bias: StrictBool = False
     qk_normalization: StrictBool = False
     qk_normalization_shared: StrictBool = Field(default=True, description="One scale for all heads.")
+    qk_normalization_learned: StrictBool = Field(default=True, description="Whether it has a scale.")
     parallel_residual: StrictBool = Field(default=False, description="Attention and MLP read the same input.")
     dropout: StrictBool = Field(default=False, description="Whether dropout is on in training.")
     causal: StrictBool = True
-    sliding_window: PositiveInt | None = None
     type_vocab_size: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
     embedding_normalization: StrictBool = False
     final_normalization: StrictBool = True
@@ -90,18 +88,26 @@ class ModelSpec(BaseModel):
     head_transform: StrictBool = False
     published_parameters: PositiveInt | None = None
     published_parameters_rounded: str | None = Field(default=None, description="As printed, such as 18.4B.")
-    published_scope: Literal["model", "backbone"] = "model"
+    published_scope: Literal["model", "backbone", "main"] = "model"
     sources: tuple[SourceSpec, ...] = ()
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
-        if self.head_dim is None and self.hidden_size % heads:
+        if self.head_dim is None and self.kv_lora_rank is None and self.hidden_size % heads:
             hint = f"give head_dim, or use {_listed(_divisors_near(self.hidden_size, heads))}"
             raise ScenarioError(f"{heads} heads do not divide hidden_size {self.hidden_size}", field="num_attention_heads", hint=hint)
         if kv_heads is not None and heads % kv_heads:
             hint = f"use {_listed(_divisors_near(heads, kv_heads))}"
             raise ScenarioError(f"{kv_heads} does not divide {heads} attention heads", field="num_key_value_heads", hint=hint)
+        return self
+
+    @model_validator(mode="after")
+    def _layers_without_experts_have_a_width(self) -> Self:
+        dense = self.dense_layers(self.num_hidden_layers) if self.has_experts else ()
+        if dense and self.intermediate_size is None and self.gated_mlp and self.multiple_of is None:
+            what = f"layers such as {dense[0]} have an MLP whose width is not given"
+            raise ScenarioError(what, field="intermediate_size", hint="give the width of the gated MLP, such as 14336")
         return self
 
     @model_validator(mode="after")
@@ -113,16 +119,16 @@ class ModelSpec(BaseModel):
 
 def build_model(spec: ModelSpec, name: str) -> Transformer:
     """Return the transformer that a checked description means."""
-    kv_heads, head_dim = spec.num_key_value_heads, spec.head_dim
+    latent, width = spec.latent(), mlp_width(spec)
     position: Position = "none" if spec.position_embedding == "alibi" else spec.position_embedding
     return Transformer(
         name=name,
         n_layers=spec.num_hidden_layers,
         hidden_size=spec.hidden_size,
         n_heads=spec.num_attention_heads,
-        n_kv_heads=spec.num_attention_heads if kv_heads is None else kv_heads,
-        head_dim=spec.hidden_size // spec.num_attention_heads if head_dim is None else head_dim,
-        intermediate_size=mlp_width(spec),
+        n_kv_heads=spec.num_attention_heads if latent or spec.num_key_value_heads is None else spec.num_key_value_heads,
+        head_dim=latent.qk_head_dim if latent else spec.head_dim or spec.hidden_size // spec.num_attention_heads,
+        intermediate_size=width,
         vocab_size=spec.vocab_size,
         max_positions=spec.max_position_embeddings or 0,
         tied_embeddings=spec.tie_word_embeddings,
@@ -141,6 +147,7 @@ def build_model(spec: ModelSpec, name: str) -> Transformer:
         lm_head=spec.lm_head,
         qk_normalization=spec.qk_normalization,
         qk_normalization_shared=spec.qk_normalization_shared,
+        qk_normalization_learned=spec.qk_normalization_learned,
         norms_per_layer=spec.norms_per_layer,
         normalization_vectors=spec.normalization_vectors,
         unused_positions=spec.unused_positions,
@@ -148,11 +155,16 @@ def build_model(spec: ModelSpec, name: str) -> Transformer:
         head_transform=spec.head_transform,
         published_parameters=spec.published_parameters,
         published_scope=spec.published_scope,
+        latent=latent,
+        window=spec.window(spec.num_hidden_layers),
+        experts=spec.experts(spec.num_hidden_layers, intermediate_size=width),
+        n_mtp=spec.num_nextn_predict_layers,
+        attention_sinks=spec.attention_sinks,
     )
 
 
 def mlp_width(spec: ModelSpec) -> int:
-    """Return the width of the MLP: given, rounded as torchtitan does, or four times the hidden size.
+    """Return the width of the MLP: given, rounded as torchtitan does, an expert's, or four times the hidden size.
 
     References
     ----------
@@ -161,7 +173,7 @@ def mlp_width(spec: ModelSpec) -> int:
     if spec.intermediate_size is not None:
         return spec.intermediate_size
     if spec.multiple_of is None:
-        return 4 * spec.hidden_size
+        return spec.moe_intermediate_size or 4 * spec.hidden_size
     width = int(2 * (4 * spec.hidden_size) / 3)
     if spec.ffn_dim_multiplier is not None:
         width = int(spec.ffn_dim_multiplier * width)

@@ -39,9 +39,24 @@ SIZE_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
         "padded_vocab_size": "vocab_size",
         "n_positions": "max_position_embeddings",
         "max_seq_len": "max_position_embeddings",
+        "num_local_experts": "num_experts",
+        "n_routed_experts": "num_experts",
+        "moe_num_experts": "num_experts",
+        "num_moe_experts": "num_experts",
+        "moe_router_topk": "num_experts_per_tok",
+        "moe_topk": "num_experts_per_tok",
+        "moe_top_k": "num_experts_per_tok",
+        "moe_k": "num_experts_per_tok",
+        "num_experts_per_token": "num_experts_per_tok",
+        "moe_ffn_hidden_size": "moe_intermediate_size",
+        "n_shared_experts": "num_shared_experts",
+        "moe_num_shared_experts": "num_shared_experts",
+        "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size",
+        "interleave_moe_layer_step": "decoder_sparse_step",
+        "mtp_num_layers": "num_nextn_predict_layers",
     }
 )
-"""Other spellings of the sizes: GPT-2 and DeepSpeed, torchtitan, Megatron, BLOOM, MPT."""
+"""Other spellings of the sizes: GPT-2 and DeepSpeed, torchtitan, Megatron, BLOOM, MPT; Mixtral, DeepSeek, Llama 4."""
 
 TRAIT_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -76,9 +91,13 @@ REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-_EXPERT_KEYS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "num_experts_per_tok")
-_LATENT_KEYS: Final = ("kv_lora_rank", "q_lora_rank")
-DENSE_ONLY: Final = "not in this version: dense models only"
+_PASTED: Final = (
+    *("architectures", "bos_token_id", "eos_token_id", "initializer_range", "rms_norm_eps", "rope_scaling", "rope_theta"),
+    *("torch_dtype", "transformers_version", "use_cache"),
+)
+"""Keys of nearly every configuration of the Hub that say nothing here: who writes them has pasted one."""
+
+TRANSFORMERS_ONLY: Final = "only transformers of text are read; other models can be described layer by layer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,23 +130,6 @@ class Reading:
     flags: Flags = ()
 
 
-def refuse_sparse(data: Mapping[str, Data], origin: Origin) -> None:
-    """Refuse a mixture of experts and latent attention.
-
-    Raises
-    ------
-    ScenarioError
-        At the key that gives it away.
-    """
-    for key in _EXPERT_KEYS:
-        value = data.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            raise origin.error(f"{value} experts make this a mixture of experts", key=key, hint=DENSE_ONLY)
-    for key in _LATENT_KEYS:
-        if isinstance(data.get(key), int):
-            raise origin.error("multi-head latent attention is not modelled", key=key, hint=DENSE_ONLY)
-
-
 def require(fields: Mapping[str, Data], origin: Origin) -> None:
     """Refuse a description without one of the sizes that nothing else tells.
 
@@ -137,7 +139,7 @@ def require(fields: Mapping[str, Data], origin: Origin) -> None:
         Naming the field, what it is, and how else it may be spelt.
     """
     needed = dict(REQUIRED)
-    if fields.get("gated_mlp", True) is True and fields.get("multiple_of") is None:
+    if fields.get("gated_mlp", True) is True and not (fields.get("multiple_of") or fields.get("moe_intermediate_size")):
         needed["intermediate_size"] = "the width of the gated MLP, such as 14336"
     if fields.get("position_embedding") == "learned":
         needed["max_position_embeddings"] = "the number of learned positions, such as 1024"
@@ -180,7 +182,8 @@ def own_fields(data: Mapping[str, Data], origin: Origin, known: Sequence[str]) -
 
 
 def _unknown(key: str, origin: Origin, near: str | None) -> ScenarioError:
-    hint = near or "a Hugging Face configuration as it comes is read with 'model: hf:path/to/config.json'"
+    pasted = "a Hugging Face configuration as it comes is read with 'model: hf:path/to/config.json'"
+    hint = pasted if key in _PASTED else near or pasted
     path = (*origin.at, key)
     place = origin.document.place(path, key=True)
     return ScenarioError(f"unknown field '{key}'", field=".".join(str(part) for part in path), hint=hint, place=place)

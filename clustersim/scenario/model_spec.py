@@ -19,7 +19,7 @@ from clustersim.scenario.hf_config import config_fields, read_config
 from clustersim.scenario.model_families import FAMILIES, REFUSED
 from clustersim.scenario.model_fields import ModelSpec, agrees_with_published, build_model, is_gated, published_text, traits_assumed
 from clustersim.scenario.model_lists import LayeredSpec
-from clustersim.scenario.model_reading import DENSE_ONLY, Flags, Origin, Reading, own_fields, refuse_sparse, require
+from clustersim.scenario.model_reading import TRANSFORMERS_ONLY, Flags, Origin, Reading, own_fields, require
 from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import parameters_as_published
 from clustersim.workload.transformer import Transformer
@@ -112,7 +112,6 @@ def _nearby(path: Path) -> str:
 def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) -> LoadedModel:
     if "layers" in data:
         return _from_list(data, origin, default_name)
-    refuse_sparse(data, origin)
     reading = own_fields(data, origin, tuple(ModelSpec.model_fields))
     kind = reading.fields.get("model_type")
     if kind is not None:
@@ -144,7 +143,7 @@ def _defaults(kind: Data, origin: Origin) -> Mapping[str, Data]:
         return FAMILIES[kind].defaults
     reason = REFUSED.get(str(kind))
     if reason is not None:
-        raise origin.error(f"'{kind}' is {reason}", key="model_type", hint=DENSE_ONLY)
+        raise origin.error(f"'{kind}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
     raise origin.error(f"model_type '{kind}' is not known", key="model_type", hint=choices_hint(str(kind), FAMILIES))
 
 
@@ -160,17 +159,14 @@ def _finish(reading: Reading, origin: Origin, default_name: str) -> LoadedModel:
     require(reading.fields, origin)
     try:
         spec = validate_document(ModelSpec, Document(name=origin.document.name, data=reading.fields))
+        model = build_model(spec, spec.name or default_name)
     except ScenarioError as error:
         raise origin.located(error, reading.written) from error
-    model = build_model(spec, spec.name or default_name)
     return LoadedModel(model=model, flags=reading.flags + _approximations(spec, model), spec=spec)
 
 
 def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
     flags: list[tuple[str, str]] = []
-    if spec.sliding_window is not None:
-        text = f"attention is counted over the whole sequence, not over the window of {spec.sliding_window} tokens"
-        flags.append(("sliding_window", text))
     if spec.parallel_residual:
         flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
     if not agrees_with_published(spec, model):

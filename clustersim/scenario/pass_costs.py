@@ -16,6 +16,7 @@ from clustersim.strategy.layers import Operators, back, boundary_bytes, front, l
 from clustersim.strategy.memory import holdings
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import repeated
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
 from clustersim.workload.operators import Kernel, Operator
@@ -51,7 +52,7 @@ def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[
 
 def both_ways_s(plan: Plan, operators: Operators, kernels: KernelModel) -> float:
     """Return how long some operators take forward and backward, with what is recomputed."""
-    again = {"none": (), "selective": [each for each in operators if each.selective], "full": operators}[plan.strategy.recompute]
+    again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
     work = [(*each.forward, *each.backward_input, *each.backward_weight) for each in operators]
     return fsum(kernels.work_s(each) for each in (*work, *(each.forward for each in again)))
 
@@ -101,7 +102,7 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
     layers = [layer_at(plan, layer) for layer in range(plan.model.n_layers)]
     operators = [each for layer in (front(plan), *layers, back(plan)) for each in layer]
     share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
-    again = [each for each in operators if plan.strategy.recompute == "full" or (plan.strategy.recompute == "selective" and each.selective)]
+    again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
     held = holdings(plan, 0)
     kept_bytes, weight_bytes = fsum(held.kept_bytes), fsum(held.weight_bytes)
 

@@ -373,7 +373,10 @@ _MEGATRON_LM: Final = Preset(
         Setting(key="training.kernels", value="fused", source=MEGATRON, reason="bias, GELU, dropout and softmax are fused"),
         Setting(key="strategy.sequence_parallel", value=False, source=MEGATRON, reason="off without --sequence-parallel"),
         Setting(
-            key="strategy.overlap_tp", value=True, source=MEGATRON, reason="the backward all-reduce of tensor parallelism is asynchronous"
+            key="strategy.overlap_tp",
+            value="weight_gradient",
+            source=MEGATRON,
+            reason="the backward all-reduce of tensor parallelism is asynchronous",
         ),
         Setting(key="strategy.schedule", value="1f1b", source=MEGATRON, reason="interleaved only with virtual stages"),
         Setting(key="strategy.recompute", value="none", source=MEGATRON, reason="--recompute-granularity is not set"),

@@ -91,6 +91,7 @@ def kernels_of(plan: Plan, accelerator: Accelerator, calibration: Calibration) -
         calibration=calibration,
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
+        blocks=plan.training.blocking_launches,
     )
 
 

@@ -108,6 +108,7 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
         "clip_micro_batches": training.clip_micro_batches,
         "kernels": training.kernels,
         "fused_loss": training.fused_loss,
+        "blocking_launches": training.blocking_launches,
         **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
         "loss_metrics": training.loss_metrics,
         "channels_last": training.channels_last,
@@ -134,6 +135,7 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "zero_stage": strategy.zero_stage,
         "recompute": strategy.recompute,
         **({"recompute_layers": strategy.recompute_layers} if strategy.recompute_layers is not None else {}),
+        **({"recompute_modules": list(strategy.recompute_modules)} if strategy.recompute == "selective" else {}),
         "recompute_stops_early": strategy.recompute_stops_early,
         "data_parallel": _data_parallel(strategy.data_parallel, n_nodes),
         "overlap_p2p": strategy.overlap_p2p,
@@ -144,9 +146,23 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "reshard_after_forward": strategy.reshard_after_forward,
         "keep_ends": strategy.keep_ends,
         "offload": _offload(strategy.offload),
-        "expert_load": "balanced",
+        **_experts(strategy),
+        **({"context_parallel": strategy.context_parallel} if strategy.cp > 1 else {}),
         "placement": list(strategy.placement),
     }
+
+
+def _experts(strategy: Strategy) -> dict[str, Data]:
+    """Return what is asked of experts, as far as it differs from asking nothing."""
+    load = strategy.expert_load
+    resolved: dict[str, Data] = {"expert_load": load.file or load.kind, "dispatch": strategy.dispatch, "overlap_ep": strategy.overlap_ep}
+    if load.kind in ("zipf", "dirichlet"):
+        resolved["expert_skew"] = load.skew
+    if load.capacity_factor is not None:
+        resolved["expert_capacity"] = load.capacity_factor
+    if strategy.etp is not None:
+        resolved["etp"] = strategy.etp
+    return resolved | {"dispatch_precision": strategy.dispatch_precision}
 
 
 def _may_validate_later(strategy: Strategy) -> bool:

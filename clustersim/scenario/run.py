@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from clustersim.errors import ScenarioError
@@ -14,6 +15,7 @@ from clustersim.scenario.replaying import Conditions, Neighbours
 from clustersim.scenario.resolve import resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
 from clustersim.scenario.simulate import simulate
+from clustersim.strategy.plan import Plan
 
 
 def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), seed: int = 0) -> Result:  # noqa: A002 - named like --set
@@ -48,6 +50,7 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
 
 def run_built(built: Built, *, seed: int = 0) -> Result:
     """Simulate one training step of a scenario that has been built."""
+    built = seeded(built, seed)
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
     conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed)
     try:
@@ -68,6 +71,17 @@ def run_built(built: Built, *, seed: int = 0) -> Result:
         built=built,
         seed=seed,
     )
+
+
+def seeded(built: Built, seed: int) -> Built:
+    """Return a scenario whose random parts are drawn with a seed."""
+    jobs = tuple(replace(job, planned=replace(job.planned, plan=_seeded(job.planned.plan, seed))) for job in built.jobs)
+    return replace(built, plan=_seeded(built.plan, seed), jobs=jobs)
+
+
+def _seeded(plan: Plan, seed: int) -> Plan:
+    load = replace(plan.strategy.expert_load, seed=seed)
+    return replace(plan, strategy=replace(plan.strategy, expert_load=load))
 
 
 def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:

@@ -1,7 +1,6 @@
 """The scenario file as pydantic models: which keys there are, and what each may hold.
 
-Every key that users were promised stands here, so that its spelling is checked even where this version only takes the
-neutral value (see :mod:`clustersim.scenario.availability`). None means "left out" throughout; the build fills it in.
+None means "left out" throughout; the build fills it in.
 """
 
 from __future__ import annotations
@@ -21,12 +20,15 @@ from clustersim.scenario.stragglers import StragglerSpec
 from clustersim.strategy.plan import (
     Assignment,
     Dimension,
+    ExpertDispatch,
     GatherUnit,
     Optimizer,
     OptimizerKernels,
     Precision,
     Priority,
     Recompute,
+    RecomputeModule,
+    TensorOverlap,
     WirePrecision,
 )
 from clustersim.strategy.schedules import SCHEDULES as SCHEDULE_TABLE
@@ -42,7 +44,7 @@ from clustersim.units.fields import (
     UsdPerHour,
     UsdPerKilowattHour,
 )
-from clustersim.workload.shapes import AttentionKind
+from clustersim.workload.shapes import AttentionKind, ContextKind
 
 SCHEDULES: Final = tuple(SCHEDULE_TABLE)
 EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
@@ -132,6 +134,9 @@ class TrainingSpec(Part):
         default=False, description="Gradients of each micro-batch are clipped before they are added up, not those of the step."
     )
     kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
+    blocking_launches: StrictBool = Field(
+        default=False, description="The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
+    )
     scored_tokens: PositiveInt | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
@@ -204,6 +209,9 @@ class StrategySpec(Part):
     recompute_layers: PositiveInt | None = Field(
         default=None, description="Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
     )
+    recompute_modules: Annotated[list[RecomputeModule], Field(min_length=1)] | None = Field(
+        default=None, description="What selective recomputation repeats of a layer; default: [core_attention]."
+    )
     recompute_stops_early: StrictBool = Field(
         default=False, description="Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
     )
@@ -211,8 +219,10 @@ class StrategySpec(Part):
     overlap_p2p: StrictBool | None = Field(
         default=None, description="Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b."
     )
-    overlap_tp: StrictBool = Field(
-        default=True, description="The backward collective of a column-split layer runs beside its weight gradient."
+    overlap_tp: TensorOverlap | StrictBool = Field(
+        default="weight_gradient",
+        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too, or"
+        " beside nothing; true and false stand for weight_gradient and none.",
     )
     shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
     gather: GatherUnit = Field(
@@ -227,7 +237,22 @@ class StrategySpec(Part):
     )
     preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
+    etp: PositiveInt | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
+    expert_skew: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = Field(
+        default=None, description="Exponent of zipf, or concentration of dirichlet; default: 1."
+    )
+    expert_capacity: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="An expert takes at most so many times the mean and the rest is dropped; default: it takes all."
+    )
+    dispatch: ExpertDispatch = Field(
+        default="all_to_all", description="Send a token to each of its experts, or once to each node that holds some of them."
+    )
+    overlap_ep: StrictBool = Field(default=False, description="Shared experts compute while tokens travel to routed ones and back.")
+    dispatch_precision: WirePrecision = Field(default="same", description="Of tokens on their way to experts; they come back as they are.")
+    context_parallel: ContextKind = Field(
+        default="ring", description="Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses)."
+    )
     placement: Annotated[Literal["auto"] | list[Dimension], AfterValidator(_check_placement)] = Field(
         default_factory=lambda: list(DIMENSIONS), description="Fastest-varying dimension first."
     )

@@ -25,6 +25,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import Timeline
+from clustersim.workload.transformer import Transformer
 
 SCHEMA_VERSION = 1
 TERA = 1e12
@@ -196,8 +197,11 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
+    if isinstance(plan.model, Transformer) and plan.model.experts is not None:
+        message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
+        flags.append(Flag(code="uncalibrated_experts", message=message))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
-    if served or (strategy.overlap_tp and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
+    if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
         flags.append(Flag(code="no_interference", message=message))
     return tuple(flags)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import repeated_flops
 from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.workload.operators import Operator
 
@@ -19,10 +21,9 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
-def _layers_forward(plan: Plan, layers: range, *, selective: bool = False) -> float:
-    """Return the FLOPs of some layers' forward pass, or of those operators alone that selective recomputation repeats."""
-    runs = layer_runs(plan, layers.start, layers.stop)
-    return sum(count * _forward(operator for operator in operators if operator.selective or not selective) for operators, count in runs)
+def _layers_forward(plan: Plan, layers: range) -> float:
+    """Return the FLOPs of some layers' forward pass."""
+    return sum(count * _forward(operators) for operators, count in layer_runs(plan, layers.start, layers.stop))
 
 
 def _repeated_layers(plan: Plan) -> list[range]:
@@ -40,7 +41,17 @@ def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
 
 def _undivided(plan: Plan) -> Plan:
     strategy = replace(
-        plan.strategy, tp=1, pp=1, sequence_parallel=False, virtual_stages=1, schedule="1f1b", stage_layers=None, written=None
+        plan.strategy,
+        tp=1,
+        pp=1,
+        cp=1,
+        ep=1,
+        etp=None,
+        sequence_parallel=False,
+        virtual_stages=1,
+        schedule="1f1b",
+        stage_layers=None,
+        written=None,
     )
     return replace(plan, strategy=strategy, training=replace(plan.training, micro_batch_size=1))
 
@@ -70,7 +81,10 @@ def hardware_flops(plan: Plan) -> float:
         case "none":
             again = 0.0
         case "selective":
-            again = _layers_forward(whole, layers, selective=True)
+            again = sum(count * repeated_flops(whole, operators) for operators, count in layer_runs(whole, layers.start, layers.stop))
+        case "alternate":
+            runs = layer_runs(whole, 0, n_layers(whole))
+            again = fsum(count * _forward(each for each in repeated_operators(whole, run) if not each.needless) for run, count in runs)
         case "full":
             again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
     return model_flops(plan) + plan.training.global_batch_size * again

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, fsum
 from types import MappingProxyType
 from typing import Final
@@ -14,10 +14,10 @@ from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Group, Work
 from clustersim.strategy.division import Division
 from clustersim.strategy.layers import back, front, layer_at, tied_parameters
-from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.shard import ModelChunk, numerics
-from clustersim.strategy.sharding_groups import ShardScope, copy_group, shard_scopes
+from clustersim.strategy.sharding_groups import Holders, ShardScope, expert_replicas, replicas, shard_scopes
+from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -40,10 +40,19 @@ class Bucket:
     """Gradients that are reduced together, as soon as the backward pass has gone down to a layer of its chunk."""
 
     parameters: float
+    """Of all but experts."""
     layer: int
     """The lowest layer that must be through, counted from the first of the chunk; the embedding adjoins layer 0."""
     n_calls: int = 1
     """Buckets that become ready with this layer: so many calls, one after the other."""
+    expert_parameters: float = 0.0
+    """Of experts, which have buckets of their own because other ranks share them."""
+    expert_calls: int = 0
+
+    @property
+    def weights(self) -> Weights:
+        """All of them."""
+        return Weights(dense=self.parameters, expert=self.expert_parameters)
 
 
 def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
@@ -51,52 +60,77 @@ def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
 
     As PyTorch fills them: whole tensors, last one of the model first; the tensor with which a bucket reaches its size closes it,
     so that it may be larger, and one tensor of any size is never cut. What one operation needs (a weight and its bias) counts as
-    one tensor. The first bucket has a size of its own where the plan gives one. The layers of the entries fall, and the last of
-    them is 0.
+    one tensor. The first bucket has a size of its own where the plan gives one. Experts have buckets of their own (Megatron-LM,
+    ``expert_parallel_buffers``). The layers of the entries fall, and the last of them is 0.
 
     References
     ----------
     .. [1] S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3; and
        torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size`` and ``rebuild_buckets``.
     """
+    tensors = chunk_tensors(plan, chunk)
+    dense, expert = (_filled(plan, [tensor for tensor in tensors if tensor.expert is kind]) for kind in (False, True))
+    return tuple(
+        Bucket(
+            parameters=fsum(dense.get(layer, ())),
+            layer=layer,
+            n_calls=len(dense.get(layer, ())),
+            expert_parameters=fsum(expert.get(layer, ())),
+            expert_calls=len(expert.get(layer, ())),
+        )
+        for layer in sorted({*dense, *expert}, reverse=True)
+    )
+
+
+def _filled(plan: Plan, tensors: Sequence[Tensor]) -> dict[int, list[float]]:
+    """Return the sizes of the buckets that become ready with each layer."""
     gradients, number_bytes = plan.strategy.data_parallel, numerics(plan).gradient_bytes
     limit_bytes = gradients.bucket_bytes if gradients.first_bucket_bytes is None else gradients.first_bucket_bytes
     closed: list[tuple[int, float]] = []
     held: list[float] = []
-    for layer, parameters in reversed(chunk_tensors(plan, chunk)):
-        held.append(parameters)
+    for tensor in reversed(tensors):
+        held.append(tensor.parameters)
         if fsum(held) * number_bytes >= limit_bytes:
-            closed.append((layer, fsum(held)))
+            closed.append((tensor.layer, fsum(held)))
             held, limit_bytes = [], gradients.bucket_bytes
     if held:
         closed.append((0, fsum(held)))
     if closed:
         closed[-1] = (0, closed[-1][1])
-    ready = ((layer, [parameters for _, parameters in together]) for layer, together in groupby(closed, key=lambda each: each[0]))
-    return tuple(Bucket(parameters=fsum(sizes), layer=layer, n_calls=len(sizes)) for layer, sizes in ready)
+    ready: dict[int, list[float]] = {}
+    for layer, parameters in closed:
+        ready.setdefault(layer, []).append(parameters)
+    return ready
 
 
-def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[tuple[int, float], ...]:
-    """Return the tensors of a chunk in forward order, each as the layer that it belongs to and its parameters.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """What one operation of a layer needs: a weight and its bias."""
+
+    layer: int
+    """Counted from the first of the chunk."""
+    parameters: float
+    expert: bool = False
+
+
+def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
+    """Return the tensors of a chunk in forward order.
 
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
-    tensors = [(0, operator.parameters) for operator in (front(plan) if chunk.first else ())]
+    tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (front(plan) if chunk.first else ())]
     for number, layer in enumerate(chunk.layers):
-        tensors += [(number, operator.parameters) for operator in layer_at(plan, layer)]
+        operators = layer_at(plan, layer)
+        tensors += [Tensor(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
     if chunk.last:
-        shared = tied_parameters(plan) if chunk.beside_first else 0.0
-        tensors += [(max(chunk.n_layers - 1, 0), operator.parameters - _shared(operator, shared)) for operator in back(plan)]
-    return tuple((layer, parameters) for layer, parameters in tensors if parameters)
+        shared, last = tied_parameters(plan) if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
+        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in back(plan)]
+        tensors += [Tensor(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
+    return tuple(tensor for tensor in tensors if tensor.parameters)
 
 
 def _shared(operator: Operator, tied: float) -> float:
     return tied if operator.name == "logits" else 0.0
-
-
-def gradient_group(mesh: Mesh, stage: int) -> Group:
-    """Return the groups of a stage over which gradients are reduced."""
-    return Group(name=f"dp of stage {stage}", dimension="dp", members=mesh.groups("dp", stage))
 
 
 def layers_per_bucket(plan: Plan) -> int:
@@ -120,12 +154,16 @@ def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
 
     Where several ranks hold a copy together but not all of them, copies add up: with zero_stage 1 whole gradients, above shards.
     """
-    sharding, stage = strategy.sharding, strategy.zero_stage
-    if sharding.degree == 1:
+    return operations_among(strategy.replicas, strategy.sharding.degree, strategy.zero_stage)
+
+
+def operations_among(n_holders: int, degree: int, zero_stage: int) -> tuple[CollectiveOp, ...]:
+    """Return the same for parameters that so many ranks hold, ``degree`` of them one copy together."""
+    if degree == 1:
         return ("all_reduce",)
-    if sharding.degree == strategy.dp * strategy.cp:
+    if degree == n_holders:
         return ("reduce_scatter", "all_gather")
-    return ("all_reduce", "all_gather") if stage == 1 else SHARDS_OF_COPIES
+    return ("all_reduce", "all_gather") if zero_stage == 1 else SHARDS_OF_COPIES
 
 
 def n_buckets(plan: Plan, size_bytes: float) -> int:
@@ -153,7 +191,7 @@ def copies_gradients(plan: Plan) -> bool:
     makes gradients in place.
     """
     strategy, gradients = plan.strategy, plan.strategy.data_parallel
-    alone = strategy.dp * strategy.cp == 1 or gradients.service is not None or gradients.single_process
+    alone = strategy.replicas == 1 or gradients.service is not None or gradients.single_process
     return not alone and strategy.zero_stage < 2 and not plan.training.fused_gradient_accumulation
 
 
@@ -188,16 +226,14 @@ class GradientReduction:
     plan: Plan
     division: Division
     stage: int
-    _whole: Group = field(init=False)
-    _copies: Group = field(init=False)
-    _scopes: tuple[ShardScope, ...] = field(init=False)
-    _actions: dict[tuple[str, int, float, int], Communicate] = field(default_factory=dict[tuple[str, int, float, int], Communicate])
+    _ways: tuple[_Way, ...] = field(init=False)
+    _actions: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
 
     def __post_init__(self) -> None:
         """Lay the groups once."""
-        mesh, degree = self.division.mesh, self.plan.strategy.sharding.degree
-        self._whole, self._copies = gradient_group(mesh, self.stage), copy_group(mesh, self.stage, degree)
-        self._scopes = shard_scopes(self.division, self.stage, degree)
+        strategy, mesh = self.plan.strategy, self.division.mesh
+        holders = (replicas(strategy, mesh, self.stage), expert_replicas(strategy, mesh, self.stage))
+        self._ways = tuple(_Way.of(self.division, each, strategy.zero_stage) for each in holders)
 
     def add(self, key: Key, bucket: Bucket, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
         """Add the reduction of a bucket; return the names of what has ended when every rank has its sum.
@@ -211,28 +247,61 @@ class GradientReduction:
         label
             Micro-batch and chunk for the timeline.
         """
-        ops = gradient_operations(self.plan.strategy)
-        if ops != SHARDS_OF_COPIES:
-            lanes, done = self.division.lanes(self.stage, GRADIENT_STREAM), ("gradients", *key)
-            self.builder.add(done, self._action(ops[0], bucket, self._whole), lanes, after=after, label=label)
+        dense, expert = self._ways
+        done: list[Key] = []
+        if bucket.n_calls:
+            done += self._add(key, dense, (bucket.parameters, bucket.n_calls), after=after, label=label)
+        if bucket.expert_calls and expert.whole.size > 1:
+            done += self._add(key, expert, (bucket.expert_parameters, bucket.expert_calls), after=after, label=label)
+        return tuple(done) or tuple(after)
+
+    def _add(self, key: Key, way: _Way, size: tuple[float, int], *, after: Sequence[Key], label: tuple[int, int]) -> tuple[Key, ...]:
+        parameters, n_calls = size
+        if way.ops != SHARDS_OF_COPIES:
+            lanes, done = self.division.lanes(self.stage, GRADIENT_STREAM), (f"{way.kind}gradients", *key)
+            self.builder.add(done, self._action(way.ops[0], size, way.whole), lanes, after=after, label=label)
             return (done,)
         scattered: list[Key] = []
-        for number, scope in enumerate(self._scopes):
-            scattered.append(("gradients", *key, *scope.parts))
-            action, needed = self._action("reduce_scatter", bucket, scope.group, scope=number), [after[part] for part in scope.parts]
+        for scope in way.scopes:
+            scattered.append((f"{way.kind}gradients", *key, *scope.parts))
+            action, needed = self._action("reduce_scatter", size, scope.group), [after[part] for part in scope.parts]
             self.builder.add(scattered[-1], action, scope.lanes(GRADIENT_STREAM), after=needed, label=label)
-        lanes, done = self.division.lanes(self.stage, COPY_STREAM), ("copies", *key)
-        shard = replace(bucket, parameters=bucket.parameters / self.plan.strategy.sharding.degree)
-        action = self._action("all_reduce", shard, self._copies, name="gradients of copies")
+        lanes, done = self.division.lanes(self.stage, COPY_STREAM), (f"{way.kind}copies", *key)
+        action = self._action("all_reduce", (parameters / way.degree, n_calls), way.copies, name="gradients of copies")
         self.builder.add(done, action, lanes, after=scattered, label=label)
         return (done,)
 
-    def _action(self, op: CollectiveOp, bucket: Bucket, group: Group, *, scope: int = 0, name: str = "gradients") -> Communicate:
+    def _action(self, op: CollectiveOp, size: tuple[float, int], group: Group, *, name: str = "gradients") -> Communicate:
         """Return the same object for equal buckets, so that it is priced once."""
-        known = (name, scope, bucket.parameters, bucket.n_calls)
+        parameters, n_calls = size
+        known = (group.name, parameters, n_calls)
         action = self._actions.get(known)
         if action is None:
-            size_bytes, algorithm = bucket.parameters * reduced_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
-            collective = Collective(op=op, group=group, bytes=size_bytes, pieces=bucket.n_calls, algorithm=algorithm)
+            size_bytes, algorithm = parameters * reduced_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
+            collective = Collective(op=op, group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
             action = self._actions[known] = Communicate(name=name, collective=collective)
         return action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How gradients of one kind of parameters meet."""
+
+    kind: str
+    ops: tuple[CollectiveOp, ...]
+    degree: int
+    whole: Group
+    copies: Group
+    scopes: tuple[ShardScope, ...]
+
+    @classmethod
+    def of(cls, division: Division, holders: Holders, zero_stage: int) -> _Way:
+        whole = holders.group()
+        return cls(
+            kind=holders.kind,
+            ops=operations_among(whole.size, holders.degree, zero_stage),
+            degree=holders.degree,
+            whole=whole,
+            copies=holders.copies(),
+            scopes=shard_scopes(division, holders),
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Phase, Work
-from clustersim.strategy.gradients import gathered_bytes, gradient_operations, reduced_bytes
+from clustersim.strategy.gradients import gathered_bytes, operations_among, reduced_bytes
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.weights import NOTHING, Weights
 from clustersim.workload.operators import Carriage
 
 
@@ -20,7 +23,7 @@ def sent_bytes(op: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
     return (2.0 if op == "all_reduce" else 1.0) * size_bytes * (n_ranks - 1) / n_ranks
 
 
-def beside_blocks(plan: Plan, phase: Phase, *, gathered: float = 0.0, reduced: float = 0.0) -> tuple[Block, ...]:
+def beside_blocks(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, reduced: Weights = NOTHING) -> tuple[Block, ...]:
     """Return what the passes of a layer or of a bucket lose to the collectives beside them; nothing where nothing runs beside them.
 
     Parameters
@@ -33,16 +36,28 @@ def beside_blocks(plan: Plan, phase: Phase, *, gathered: float = 0.0, reduced: f
     strategy = plan.strategy
     if not strategy.data_parallel.overlap:
         return ()
-    degree, whole = strategy.sharding.degree, strategy.dp * strategy.cp
-    total_bytes = sent_bytes("all_gather", gathered * gathered_bytes(plan), degree)
-    scattered = 1.0
-    for op in gradient_operations(strategy):
-        if op == "reduce_scatter":
-            total_bytes += sent_bytes(op, reduced * reduced_bytes(plan), degree)
-            scattered = float(degree)
-        elif op == "all_reduce":
-            # Copies of a sharded model add up shards; without shards there is one group of all.
-            total_bytes += sent_bytes(op, reduced * reduced_bytes(plan) / scattered, whole if scattered == 1.0 else whole // degree)
+    sharding, total_bytes = strategy.sharding, 0.0
+    ways = (
+        (gathered.dense, reduced.dense, sharding.degree, strategy.replicas),
+        (gathered.expert, reduced.expert, sharding.expert_degree, strategy.expert_replicas),
+    )
+    for shared, summed, degree, n_holders in ways:
+        total_bytes += sent_bytes("all_gather", shared * gathered_bytes(plan), degree)
+        ops = operations_among(n_holders, degree, strategy.zero_stage)
+        total_bytes += _reduced_bytes(ops, summed * reduced_bytes(plan), degree, n_holders)
     if total_bytes == 0.0:
         return ()
     return (Block(name="beside", body=(Work(name="communication beside", phase=phase, kernels=(Carriage(total_bytes),)),)),)
+
+
+def _reduced_bytes(ops: Sequence[CollectiveOp], size_bytes: float, degree: int, n_holders: int) -> float:
+    """Return what a rank sends while gradients of so many bytes meet."""
+    total_bytes, scattered = 0.0, 1
+    for op in ops:
+        if op == "reduce_scatter":
+            total_bytes += sent_bytes(op, size_bytes, degree)
+            scattered = degree
+        elif op == "all_reduce":
+            # Copies of a sharded model add up shards; without shards there is one group of all.
+            total_bytes += sent_bytes(op, size_bytes / scattered, n_holders // scattered)
+    return total_bytes

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from math import fsum
 
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
+from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Gemm, Kernel, Operator
+from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator
+from clustersim.workload.predictions import prediction
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer import Transformer
 
 Operators = tuple[Operator, ...]
 
@@ -22,11 +27,23 @@ def n_layers(plan: Plan) -> int:
     return plan.model.n_layers
 
 
-def layer_at(plan: Plan, layer: int) -> Operators:
-    """Return the operators of one layer on one rank, in execution order; all layers of a transformer are alike."""
+def layer_at(plan: Plan, layer: int, place: int | None = None) -> Operators:
+    """Return the operators of one layer on one rank, in execution order.
+
+    Parameters
+    ----------
+    place
+        Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
+    """
     if isinstance(plan.model, Layered):
         return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
-    return layer_operators(plan.model, local_shape(plan), numerics(plan))
+    first = first_alike(plan, layer)
+    return _operators(plan.model, local_shape(plan, first, place), numerics(plan), first)
+
+
+@lru_cache(maxsize=256)
+def _operators(model: Transformer, local: LocalShape, number: Numerics, layer: int) -> Operators:
+    return layer_operators(model, local, number, layer)
 
 
 def front(plan: Plan) -> Operators:
@@ -35,19 +52,65 @@ def front(plan: Plan) -> Operators:
 
 
 def back(plan: Plan) -> Operators:
-    """Return what the last stage does behind the last layer, loss included; nothing where the model is a list of layers."""
-    return () if isinstance(plan.model, Layered) else head_operators(plan.model, local_shape(plan), numerics(plan))
+    """Return what the last stage does behind the last layer, losses included; nothing where the model is a list of layers."""
+    if isinstance(plan.model, Layered):
+        return ()
+    shapes = plan.model, local_shape(plan), numerics(plan)
+    further = prediction(*shapes).operators * plan.model.n_mtp if plan.model.n_mtp else ()
+    return head_operators(*shapes) + further
 
 
-def layer_runs(plan: Plan, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row)."""
-    equal = groupby(layer_at(plan, layer) for layer in range(start, stop))
-    return tuple((operators, sum(1 for _ in run)) for operators, run in equal)
+def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:
+    """Return layers ``start`` to ``stop``, the last one excluded, as (operators, how many equal ones in a row); see ``layer_at``."""
+    return tuple((layer_at(plan, first, place), count) for first, count in equal_layers(plan, start, stop))
+
+
+def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """Return layers ``start`` to ``stop``, the last one excluded, as (first of a row of equal ones, how many they are)."""
+    layers = range(start, stop)
+    if isinstance(plan.model, Layered):
+        runs = groupby(layers, key=lambda layer: layer_at(plan, layer))
+    else:
+        runs = groupby(layers, key=lambda layer: first_alike(plan, layer))
+    together = (tuple(run) for _, run in runs)
+    return tuple((run[0], len(run)) for run in together)
+
+
+def first_alike(plan: Plan, layer: int) -> int:
+    """Return the first layer that does the same as one: of a transformer the first of its kind."""
+    if isinstance(plan.model, Layered):
+        same = layer_at(plan, layer)
+        return next(other for other in range(layer + 1) if layer_at(plan, other) == same)
+    if plan.strategy.expert_load.by_layer and plan.model.layer_kind(layer).experts:
+        return layer
+    return _first_of_kind(plan.model, plan.training.seq_length, layer)
+
+
+@lru_cache(maxsize=4096)
+def _first_of_kind(model: Transformer, seq_length: int, layer: int) -> int:
+    def kind(index: int) -> tuple[bool, bool]:
+        """Tell layers apart by what they do: a window that no sequence exceeds does nothing."""
+        own = model.layer_kind(index)
+        return own.experts, own.windowed and model.window is not None and model.window.tokens < seq_length
+
+    wanted = kind(layer)
+    return next(index for index in range(model.n_layers) if kind(index) == wanted)
 
 
 def parameters_of(operators: Operators) -> float:
     """Return the parameters of some operators on one rank."""
     return fsum(operator.parameters for operator in operators)
+
+
+def weights_of(operators: Operators) -> Weights:
+    """Return the parameters of some operators on one rank, those of experts apart."""
+    dense = fsum(operator.parameters for operator in operators if not operator.expert)
+    return Weights(dense=dense, expert=fsum(operator.parameters for operator in operators if operator.expert))
+
+
+def layer_weights(plan: Plan) -> tuple[Weights, ...]:
+    """Return the parameters of each layer on one rank."""
+    return tuple(weights_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
 
 
 def layer_parameters(plan: Plan) -> tuple[float, ...]:
@@ -81,7 +144,7 @@ def waits(operator: Operator) -> bool:
     ----------
     .. [1] P. Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2: what is split are the linear layers.
     """
-    return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | Convolution)
+    return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | GroupedGemm | Convolution)
 
 
 def waiting_bytes(operators: Operators) -> float:
@@ -93,6 +156,8 @@ def _output_gradient_bytes(product: Kernel) -> float:
     match product:
         case Gemm():
             return product.batch * product.k * product.n * product.element_bytes
+        case GroupedGemm():
+            return sum(product.rows) * product.n * product.element_bytes
         case Convolution():
             return product.batch * product.filters * product.places[0] * product.places[1] * product.element_bytes
         case _:
@@ -119,4 +184,4 @@ def boundary_bytes(plan: Plan) -> float:
     """Return the activations that a stage hands to the next, in full; nothing where there is one stage only."""
     if plan.strategy.pp == 1:
         return 0.0
-    return plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).hidden_size * numerics(plan).element_bytes
+    return local_shape(plan).rows * transformer(plan).hidden_size * numerics(plan).element_bytes

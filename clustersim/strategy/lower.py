@@ -21,22 +21,24 @@ from clustersim.strategy.gradients import (
     gathered_bytes,
     gradient_buckets,
 )
+from clustersim.strategy.halves import PHASES, Gradients, parallel_groups
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
-from clustersim.strategy.passes import PHASES, ChunkPasses, Gradients
-from clustersim.strategy.pipeline import Pipeline
+from clustersim.strategy.passes import ChunkPasses
+from clustersim.strategy.pipeline import Labelled, Pipeline
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, PassKind, StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharded import lower_sharded_passes
-from clustersim.strategy.sharding_groups import shard_scopes
+from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
 from clustersim.strategy.stages import orders_of, places_of
+from clustersim.strategy.weaving import woven
 from clustersim.workload.operators import Recorded
 
 LOADER_STREAM: Final = "loader"
@@ -145,7 +147,7 @@ class _Lowering:
             for parts in zip(*(self._add_stage(pipeline, stage, order) for pipeline in pipelines), strict=True):
                 key: Key = ("after", *parts[0].key)
                 reduced = reduction.add(key, parts[0].bucket, after=[ready.key for ready in parts])
-                self._host(stage).add_gradient_copy(parts[0].bucket.parameters, after=reduced, micro_batch=plan.n_micro_batches - 1)
+                self._host(stage).add_gradient_copy(parts[0].bucket.weights, after=reduced, micro_batch=plan.n_micro_batches - 1)
 
     def _host(self, stage: int) -> HostSide:
         side = self._sides.get(stage)
@@ -176,7 +178,7 @@ class _Lowering:
             return
         for stage in range(plan.strategy.pp // 2):
             opposite = plan.strategy.pp - 1 - stage
-            size_bytes = stage_parameters(plan, stage) * numerics(plan).gradient_bytes / (plan.strategy.sharding.degree)
+            size_bytes = stage_weights(plan, stage).shard(plan.strategy.sharding) * numerics(plan).gradient_bytes
             for part in range(division.n_parts):
                 pairs = zip(division.ranks(stage, part).tolist(), division.ranks(opposite, part).tolist(), strict=True)
                 group = division.named(f"copies {stage}, {opposite}", "pp", pairs, part)
@@ -190,9 +192,9 @@ class _Lowering:
         strategy, division = self.plan.strategy, self.division
         if strategy.tp * strategy.pp == 1:
             return
-        for part, replicas in enumerate(division.parts):
-            ranks = division.mesh.ranks[:, list(replicas)]
-            members = ranks.transpose(1, 2, 0, 3).reshape(len(replicas) * strategy.cp, -1).tolist()
+        for part, of_part in enumerate(division.parts):
+            ranks = division.mesh.ranks[:, list(of_part)]
+            members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1).tolist()
             group = division.named("model", "pp" if strategy.pp > 1 else "tp", members, part)
             communicate = Communicate(name="gradient norm", collective=Collective(op="all_reduce", group=group, bytes=NORM_BYTES))
             after = [key for stage in division.stages for key in self.builder.last(division.lane(stage, part))]
@@ -202,31 +204,34 @@ class _Lowering:
     def add_update(self, stage: int) -> None:
         """Add the update, which waits for all gradients; sharded optimizer states end with the gathering of the new weights."""
         plan, division, strategy = self.plan, self.division, self.plan.strategy
-        parameters = stage_parameters(plan, stage)
+        weights = stage_weights(plan, stage)
         updates: list[Key] = []
         for part, lane in enumerate(division.lanes(stage)):
             reduced = [key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(division.lane(stage, part, stream))]
             if offloads(plan):
                 updates += reduced
             updates.append(("optimizer", lane.rank_class))
-            action = offloaded_update(plan, parameters) if offloads(plan) else optimizer_update(plan, parameters)
+            action = offloaded_update(plan, weights) if offloads(plan) else optimizer_update(plan, weights)
             self.builder.add(updates[-1], action, [lane], after=reduced)
-        on_host = self._host(stage).add_update(parameters, after=updates) if offloads(plan) else ()
-        if strategy.zero_stage not in (1, 2) or strategy.sharding.degree == 1:
+        on_host = self._host(stage).add_update(weights, after=updates) if offloads(plan) else ()
+        if strategy.zero_stage not in (1, 2):
             return
-        for scope in shard_scopes(division, stage, strategy.sharding.degree):
-            algorithm = strategy.data_parallel.algorithm
-            collective = Collective(op="all_gather", group=scope.group, bytes=parameters * gathered_bytes(plan), algorithm=algorithm)
-            action = Communicate(name="gather weights", collective=collective)
-            after = on_host or [updates[part] for part in scope.parts]
-            self.builder.add(("weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
+        dense, expert = (holders(strategy, division.mesh, stage) for holders in (replicas, expert_replicas))
+        for holders, parameters in ((dense, weights.dense), (expert, weights.expert)):
+            if holders.degree == 1 or not parameters:
+                continue
+            size_bytes, algorithm = parameters * gathered_bytes(plan), strategy.data_parallel.algorithm
+            for scope in shard_scopes(division, holders):
+                collective = Collective(op="all_gather", group=scope.group, bytes=size_bytes, algorithm=algorithm)
+                action = Communicate(name="gather weights", collective=collective)
+                after = on_host or [updates[part] for part in scope.parts]
+                self.builder.add((f"{holders.kind}weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
 
     def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> list[_Ready]:
         """Add the passes of one part of a stage; return the buckets of gradients in the order in which they become ready."""
-        group = self.division.group("tp", stage, pipeline.part)
-        work = _StageWork(
-            plan=self.plan, passes=ChunkPasses(plan=self.plan, group=group), chunks=self.chunks[stage], receive=self._gather_received(group)
-        )
+        groups = parallel_groups(self.plan, self.division, stage, pipeline.part)
+        passes, receive = ChunkPasses(plan=self.plan, groups=groups), self._gather_received(groups.tp)
+        work = _StageWork(plan=self.plan, passes=passes, chunks=self.chunks[stage], receive=receive)
         last = {step.chunk: position for position, step in enumerate(order) if step.makes_weight_gradients}
         ready: list[_Ready] = []
         together: list[tuple[Pass, tuple[Compute, ...], tuple[Bucket, ...]]] = []
@@ -234,7 +239,7 @@ class _Lowering:
             together.append((step, *self._pieces(work, step, last, position)))
             if step.beside_next:
                 continue
-            added = pipeline.add_together(stage, [(each, pieces) for each, pieces, _ in together])
+            added = pipeline.add_together(stage, work.woven([(each, pieces) for each, pieces, _ in together]))
             for keys, (_, _, buckets) in zip(added, together, strict=True):
                 # A pass with one bucket for all of its pieces has one piece.
                 ready += [_Ready(key=key, bucket=bucket) for key, bucket in zip(keys, buckets, strict=bool(buckets))]
@@ -246,7 +251,7 @@ class _Lowering:
     ) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
         """Return the pieces of a pass, and the buckets of gradients that each of them completes; nothing for most passes."""
         plan, gradients = self.plan, self.plan.strategy.data_parallel
-        reduces = plan.strategy.dp * plan.strategy.cp > 1 or offloads(plan)
+        reduces = plan.strategy.reduces_gradients or offloads(plan)
         complete = step.makes_weight_gradients and reduces and (last[step.chunk] == position or not gradients.no_sync)
         if complete and gradients.overlap:
             return work.buckets(step)
@@ -254,12 +259,18 @@ class _Lowering:
         if not complete or (position < max(last.values()) and gradients.no_sync):
             return (work.whole(step),), ()
         bucket = self._one_bucket(work.chunks if gradients.no_sync else [work.chunks[step.chunk]])
-        return (_compute(step.kind, work.whole(step).blocks + cast_blocks(plan, bucket.parameters)),), (bucket,)
+        return (_compute(step.kind, work.whole(step).blocks + cast_blocks(plan, bucket.weights.total)),), (bucket,)
 
     def _one_bucket(self, chunks: Sequence[ModelChunk]) -> Bucket:
         """Return all gradients of some chunks as one bucket of as many calls."""
         buckets = [bucket for chunk in chunks for bucket in gradient_buckets(self.plan, chunk)]
-        return Bucket(parameters=fsum(each.parameters for each in buckets), layer=0, n_calls=sum(each.n_calls for each in buckets))
+        return Bucket(
+            parameters=fsum(each.parameters for each in buckets),
+            layer=0,
+            n_calls=sum(each.n_calls for each in buckets),
+            expert_parameters=fsum(each.expert_parameters for each in buckets),
+            expert_calls=sum(each.expert_calls for each in buckets),
+        )
 
     def _gather_received(self, group: Group) -> tuple[Block, ...]:
         """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.
@@ -282,6 +293,7 @@ class _StageWork:
     receive: tuple[Block, ...]
     """Puts together what was sent in parts."""
     _known: dict[tuple[PassKind, int], Compute] = field(default_factory=dict[tuple[PassKind, int], Compute])
+    _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
 
     def whole(self, step: Pass) -> Compute:
         """Return a pass in one piece."""
@@ -292,6 +304,17 @@ class _StageWork:
             action = self._known[step.kind, step.chunk] = _compute(step.kind, self._received(step) + blocks)
         return action
 
+    def woven(self, passes: list[Labelled]) -> list[Labelled]:
+        """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""
+        if len(passes) == 1 or any(len(pieces) > 1 for _, pieces in passes):
+            return passes
+        (one, (mine,)), (other, (theirs,)) = passes
+        found = self._pairs.get((id(mine), id(theirs)))
+        if found is None:
+            # Both are kept by the pair, so that their identities stay theirs.
+            found = self._pairs[id(mine), id(theirs)] = (mine, theirs, *woven(mine, theirs))
+        return [(one, (found[2],)), (other, (found[3],))]
+
     def buckets(self, step: Pass) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
         """Return a backward pass in pieces, last layers first, and the bucket of gradients that each of them completes."""
         plan, chunk, passes = self.plan, self.chunks[step.chunk], self.passes.of(GRADIENTS[step.kind])
@@ -300,9 +323,9 @@ class _StageWork:
         pieces = [
             (self._received(step) if number == 0 else ())
             + passes.backward_slice(chunk, start, stop)
-            + cast_blocks(plan, buckets[number].parameters)
+            + cast_blocks(plan, buckets[number].weights.total)
             # The bucket before is reduced beside this piece.
-            + (beside_blocks(plan, "backward", reduced=buckets[number - 1].parameters) if number else ())
+            + (beside_blocks(plan, "backward", reduced=buckets[number - 1].weights) if number else ())
             for number, (stop, start) in enumerate(borders)
         ]
         return tuple(_compute(step.kind, blocks) for blocks in pieces), buckets

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
+from clustersim.strategy.alternate import alternate_bytes
 from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
 from clustersim.strategy.layers import (
     Operators,
@@ -16,18 +17,20 @@ from clustersim.strategy.layers import (
     layer_input_bytes,
     layer_parameters,
     layer_runs,
-    parameters_of,
     recomputed_layers,
     tied_parameters,
     waiting_bytes,
+    weights_of,
 )
 from clustersim.strategy.offload import resident
 from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.recompute import kept_bytes
 from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.stages import orders_of
-from clustersim.workload.operators import Gemm
+from clustersim.strategy.weights import Weights, total_weights
+from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
 FRAMEWORK_BYTES: Final = 1.5e9
@@ -124,40 +127,46 @@ def holdings(plan: Plan, stage: int) -> Holdings:
     state, and hosts what is offloaded to them.
     """
     strategy, number = plan.strategy, numerics(plan)
-    parameters, chunks = stage_parameters(plan, stage), model_chunks(plan)[stage]
-    degree = strategy.sharding.degree
-    shards = [degree if strategy.zero_stage >= zero_stage else 1 for zero_stage in (1, 2, 3)]
+    weights, chunks = stage_weights(plan, stage), model_chunks(plan)[stage]
+    shard = weights.shard(strategy.sharding)
+    updated, reduced, used = (shard if strategy.zero_stage >= zero_stage else weights.total for zero_stage in (1, 2, 3))
     stays = resident(plan)
-    updated = 0.0 if strategy.data_parallel.service else parameters / shards[0] * stays.optimizer
+    updated *= 0.0 if strategy.data_parallel.service else stays.optimizer
     return Holdings(
-        parameters_bytes=parameters * number.element_bytes / shards[2] * stays.parameters + _fp8_bytes(plan, stage),
-        gradients_bytes=parameters * number.gradient_bytes / shards[1] * stays.gradients,
+        parameters_bytes=used * number.element_bytes * stays.parameters + _fp8_bytes(plan, stage),
+        gradients_bytes=reduced * number.gradient_bytes * stays.gradients,
         optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
         kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + _of_others_bytes(plan, chunk) for chunk in chunks),
         weight_bytes=tuple(chunk_weight_bytes(plan, chunk) for chunk in chunks),
         backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
-        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if shards[1] > 1 or not stays.gradients else 0.0,
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if reduced < weights.total or not stays.gradients else 0.0,
         gathered_bytes=_gathered_bytes(plan, chunks[0]) if strategy.gathers_weights else 0.0,
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
 
-def chunk_parameters(plan: Plan, chunk: ModelChunk) -> float:
+def chunk_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters that one rank holds of a chunk, a tied head on another stage than the embedding counted there too."""
-    return fsum(count * parameters_of(operators) for operators, count in _runs(plan, chunk)) + end_parameters(plan, chunk)
+    runs = _runs(plan, chunk)
+    return total_weights([*((weights_of(operators), count) for operators, count in runs), (end_weights(plan, chunk), 1)])
 
 
-def end_parameters(plan: Plan, chunk: ModelChunk) -> float:
+def end_weights(plan: Plan, chunk: ModelChunk) -> Weights:
     """Return the parameters of embedding and head on one rank, as far as a chunk holds them; a shared table counts once."""
     ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    return parameters_of(ends) - (tied_parameters(plan) if chunk.last and chunk.beside_first else 0.0)
+    return weights_of(ends).without(tied_parameters(plan) if chunk.last and chunk.beside_first else 0.0)
+
+
+def stage_weights(plan: Plan, stage: int) -> Weights:
+    """Return the parameters that one rank of a stage holds."""
+    return total_weights((chunk_weights(plan, chunk), 1) for chunk in model_chunks(plan)[stage])
 
 
 def stage_parameters(plan: Plan, stage: int) -> float:
-    """Return the parameters that one rank of a stage holds."""
-    return fsum(chunk_parameters(plan, chunk) for chunk in model_chunks(plan)[stage])
+    """Return how many parameters one rank of a stage holds."""
+    return stage_weights(plan, stage).total
 
 
 def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
@@ -212,7 +221,9 @@ def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float
         case "none":
             return whole, whole
         case "selective":
-            return whole - fsum(operator.selective_bytes for operator in operators), whole
+            return kept_bytes(plan, operators), whole
+        case "alternate":
+            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
         case "full":
             return layer_input_bytes(plan, layer), whole
 
@@ -262,7 +273,7 @@ def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
 
 
 def _is_product(kernels: tuple[object, ...]) -> bool:
-    return bool(kernels) and isinstance(kernels[0], Gemm)
+    return bool(kernels) and isinstance(kernels[0], Gemm | GroupedGemm)
 
 
 def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
@@ -276,7 +287,7 @@ def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
     window = ahead + 1 if sharding.reshard_after_forward else len(layers)
     most = heaviest_run(layers, window)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-    return (most + end_parameters(plan, chunk)) * number.element_bytes + most * copies_bytes
+    return (most + end_weights(plan, chunk).total) * number.element_bytes + most * copies_bytes
 
 
 def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
@@ -287,12 +298,12 @@ def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
     where micro-batches add up before they are reduced (``no_sync``).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
-    layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+    layers, ends = layer_parameters(plan), end_weights(plan, chunk).total
     if gradients.no_sync and plan.n_micro_batches > 1:
         return (fsum(layers) + ends) * number.gradient_bytes
     window = BUCKETS_IN_USE if gradients.overlap else 1
     if plan.strategy.zero_stage == SHARDS_GRADIENTS:
-        buckets = [bucket.parameters for bucket in gradient_buckets(plan, chunk)]
+        buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]
         wire_bytes = max(buckets) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
         return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
     most = heaviest_run(layers, window)
@@ -308,12 +319,14 @@ def _reduction_buffers_bytes(plan: Plan, stage: int) -> float:
     bucket in that precision.
     """
     strategy, gradients, number = plan.strategy, plan.strategy.data_parallel, numerics(plan)
-    if strategy.dp * strategy.cp == 1 or strategy.zero_stage > 1 or gradients.service or gradients.single_process:
+    if strategy.replicas == 1 or strategy.zero_stage > 1 or gradients.service or gradients.single_process:
         return 0.0
     buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
-    largest = max((bucket.parameters / bucket.n_calls for bucket in buckets), default=0.0)
+    dense = [(bucket.parameters, bucket.n_calls) for bucket in buckets]
+    expert = [(bucket.expert_parameters, bucket.expert_calls) for bucket in buckets]
+    largest = max((parameters / n_calls for parameters, n_calls in (*dense, *expert) if n_calls), default=0.0)
     cast_bytes = largest * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
     if not copies_gradients(plan):
         return cast_bytes
-    copied = fsum(bucket.parameters for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
+    copied = fsum(bucket.weights.total for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
     return copied * number.gradient_bytes + cast_bytes

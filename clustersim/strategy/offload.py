@@ -19,10 +19,11 @@ from clustersim.hardware.communication import Place
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import heaviest_run, layer_parameters
+from clustersim.strategy.layers import heaviest_run, layer_parameters, layer_weights
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
+from clustersim.strategy.weights import Weights
 from clustersim.workload.shapes import FP32_BYTES
 
 TO_HOST: Final = "to_host"
@@ -83,7 +84,8 @@ def resident(plan: Plan) -> Resident:
         whole_bytes = sum(layer_parameters(plan)) * number.gradient_bytes
         buffers_bytes += 2.0 * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if parameters_leave:
-        buffers_bytes += heaviest_run(layer_parameters(plan), 1 + sharding.prefetch) * number.element_bytes / sharding.degree
+        shards = [weights.shard(sharding) for weights in layer_weights(plan)]
+        buffers_bytes += heaviest_run(shards, 1 + sharding.prefetch) * number.element_bytes
     return Resident(
         parameters=0.0 if parameters_leave else 1.0,
         gradients=0.0 if gradients_leave else 1.0,
@@ -123,7 +125,7 @@ def tiles(shard: float) -> Tiles:
 class HostSide:
     """Adds to a program what one stage's ranks exchange with their hosts, and what the hosts do, all ranks at once.
 
-    Numbers of parameters are those of one rank before sharding; each rank moves its shard of them.
+    Weights are those of one rank before sharding; each rank moves its shard of them.
     """
 
     builder: ProgramBuilder
@@ -133,7 +135,7 @@ class HostSide:
     _copies: dict[tuple[str, Place, Place, float], HostCopy] = field(default_factory=dict[tuple[str, Place, Place, float], HostCopy])
     _n_added: int = 0
 
-    def add_gradient_copy(self, parameters: float, *, after: Sequence[Key], micro_batch: int) -> tuple[Key, ...]:
+    def add_gradient_copy(self, weights: Weights, *, after: Sequence[Key], micro_batch: int) -> tuple[Key, ...]:
         """Add the way of gradients that have been reduced to where the optimizer finds them; return what has ended then.
 
         Gradients that live on the accelerator are copied in the last micro-batch. Those that live elsewhere leave it in every one that
@@ -143,14 +145,14 @@ class HostSide:
         offload, last = self.plan.strategy.offload, micro_batch == self.plan.n_micro_batches - 1
         if not offloads(self.plan) or (offload.gradients == "accelerator" and not last):
             return ()
-        size_bytes = self._shard(parameters) * numerics(self.plan).gradient_bytes
+        size_bytes = self._shard(weights) * numerics(self.plan).gradient_bytes
         label = (micro_batch, -1)
         if sums_on_host(self.plan) and micro_batch > 0:
             after = [self._copy("gradients so far", ("host", "accelerator"), size_bytes, after=after, label=label)]
         place: Place = "nvme" if last and offload.gradients == "nvme" else "host"
         return (self._copy("gradients to host", ("accelerator", place), size_bytes, after=after, label=label),)
 
-    def add_parameter_fetch(self, parameters: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
+    def add_parameter_fetch(self, weights: Weights, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
         """Add the way of a layer's shard to the accelerator, before it is gathered; return what has ended then.
 
         Parameters
@@ -161,10 +163,10 @@ class HostSide:
         place = self.plan.strategy.offload.parameters
         if place == "accelerator":
             return ()
-        size_bytes = self._shard(parameters) * numerics(self.plan).element_bytes
+        size_bytes = self._shard(weights) * numerics(self.plan).element_bytes
         return (self._copy("parameters from host", (place, "accelerator"), size_bytes, after=after, label=label),)
 
-    def add_update(self, parameters: float, *, after: Sequence[Key]) -> tuple[Key, ...]:
+    def add_update(self, weights: Weights, *, after: Sequence[Key]) -> tuple[Key, ...]:
         """Add the update by the processors, tile by tile; return what has ended when all new parameters are where they belong.
 
         Reading from drives, updating, writing to drives, and copying new parameters to the accelerator each go on with the next
@@ -175,7 +177,7 @@ class HostSide:
         after
             What else must have ended, such as the norm of the gradients of all ranks.
         """
-        cut = tiles(self._shard(parameters))
+        cut = tiles(self._shard(weights))
         gradients = [key for lane in self.division.lanes(self.stage, TO_HOST) for key in self.builder.last(lane)]
         ready = tuple(dict.fromkeys([*after, *gradients]))
         done: list[tuple[Key, ...]] = []
@@ -218,8 +220,8 @@ class HostSide:
         self.builder.add(key, action, self.division.lanes(self.stage, stream), after=after, label=label)
         return key
 
-    def _shard(self, parameters: float) -> float:
-        return parameters / self.plan.strategy.sharding.degree
+    def _shard(self, weights: Weights) -> float:
+        return weights.shard(self.plan.strategy.sharding)
 
     def _ranks(self) -> tuple[int, ...]:
         return tuple(int(rank) for rank in self.division.mesh.stage_ranks(self.stage))

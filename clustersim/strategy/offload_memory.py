@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
 from clustersim.strategy.plan import Plan
@@ -26,7 +26,7 @@ def host_bytes(plan: Plan, stage: int) -> float:
     if not offloads(plan):
         return 0.0
     offload, number = plan.strategy.offload, numerics(plan)
-    shard = stage_parameters(plan, stage) / plan.strategy.sharding.degree
+    shard = stage_weights(plan, stage).shard(plan.strategy.sharding)
     tile = min(shard, TILE_PARAMETERS)
     passing = min(NVME_TILES * tile, shard)
     # Sums of several micro-batches wait in memory, and go to the drives when they are final.

@@ -12,8 +12,9 @@ from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
 from clustersim.strategy.layers import back, front, layer_runs, n_layers
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Optimizer, OptimizerKernels, Plan, Training
 from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
+from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Gemm, Operator, Stream
+from clustersim.workload.operators import Gemm, GroupedGemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
 
 NORM_READ_BYTES: Final = 4.0
@@ -110,8 +111,13 @@ def state_bytes_per_parameter(plan: Plan) -> float:
 def _factors(operator: Operator) -> float:
     """Return the numbers of the factored second moment of one operator's parameters."""
     match operator.backward_weight[0] if operator.backward_weight else None:
-        case Gemm(m=rows, n=columns):
-            matrix = float(rows * columns)
+        case Gemm():
+            products = [kernel for kernel in operator.backward_weight if isinstance(kernel, Gemm)]
+            matrices = sum(product.m * product.n for product in products)
+            return sum(product.m + product.n for product in products) + max(0.0, operator.parameters - matrices)
+        case GroupedGemm(k=inputs, n=outputs) as experts:
+            n_experts = len(experts.rows)
+            return n_experts * (inputs + outputs) + max(0.0, operator.parameters - n_experts * inputs * outputs)
         case Convolution(filters=rows, depth=columns):
             matrix = float(rows * columns)
         case _:
@@ -145,33 +151,32 @@ def update_bytes(training: Training) -> float:
     return fsum(passes_bytes(training)) + copy_bytes + (UNSCALE_BYTES if training.precision == "fp16" else 0.0)
 
 
-def optimizer_update(plan: Plan, parameters: float) -> Compute:
+def optimizer_update(plan: Plan, weights: Weights) -> Compute:
     """Return clipping and update of the parameters of one rank, ZeRO's shard of them where they are sharded.
 
     Gradients that were copied or cast into buckets are taken out of them first; fp8 copies of weights are made last, of all that the
     rank computes with.
     """
-    training, strategy = plan.training, plan.strategy
-    shard = parameters / strategy.sharding.degree
+    training, shard = plan.training, weights.shard(plan.strategy.sharding)
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
-    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan, parameters)
+    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan, weights)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
-    return _update(*_casts_back(plan, parameters), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, parameters))
+    return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, weights))
 
 
-def offloaded_update(plan: Plan, parameters: float) -> Compute:
+def offloaded_update(plan: Plan, weights: Weights) -> Compute:
     """Return what an accelerator does where processors update its parameters.
 
     It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
     """
-    around = Stream(_norm_and_zero_bytes(plan, parameters), launches=2)
-    return _update(*_casts_back(plan, parameters), around, *_fp8_casts(plan, parameters))
+    around = Stream(_norm_and_zero_bytes(plan, weights), launches=2)
+    return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan, weights))
 
 
-def _norm_and_zero_bytes(plan: Plan, parameters: float) -> float:
+def _norm_and_zero_bytes(plan: Plan, weights: Weights) -> float:
     """Return what reading gradients for their norm and setting them to zero moves; whole ones are cleared where they are kept whole."""
-    shard = parameters / plan.strategy.sharding.degree
-    zeroed = shard if plan.strategy.zero_stage >= SHARDS_GRADIENTS else parameters
+    shard = weights.shard(plan.strategy.sharding)
+    zeroed = shard if plan.strategy.zero_stage >= SHARDS_GRADIENTS else weights.total
     return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
 
 
@@ -193,19 +198,17 @@ def _launches_of_a_pass(plan: Plan) -> int:
     return ceil(sum(len(chunk_tensors(plan, chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
 
 
-def _fp8_casts(plan: Plan, parameters: float) -> tuple[Stream, ...]:
+def _fp8_casts(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
     """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
-    return (Stream(parameters * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not plan.strategy.gathers_weights else ()
+    return (Stream(weights.total * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not plan.strategy.gathers_weights else ()
 
 
-def _casts_back(plan: Plan, parameters: float) -> tuple[Stream, ...]:
+def _casts_back(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
     """Return the way of reduced gradients out of their buckets, for each micro-batch that is reduced."""
     strategy, moved_bytes = plan.strategy, moved_into_bucket_bytes(plan)
-    if moved_bytes == 0.0 or strategy.dp * strategy.cp == 1:
+    if moved_bytes == 0.0 or strategy.replicas == 1:
         return ()
-    scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (
-        strategy.zero_stage == 1 and strategy.sharding.degree == strategy.dp * strategy.cp
-    )
+    scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (strategy.zero_stage == 1 and strategy.sharding.degree == strategy.replicas)
     times = 1 if strategy.data_parallel.no_sync else plan.n_micro_batches
-    reduced = parameters / (strategy.sharding.degree if scattered else 1)
+    reduced = weights.shard(strategy.sharding) if scattered else weights.total
     return (Stream(reduced * times * moved_bytes, launches=times),)

@@ -15,6 +15,7 @@ from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Lane
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
 from clustersim.strategy.optimizer import update_bytes
@@ -141,7 +142,7 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
             chunk=chunk,
             division=division,
             part=part,
-            passes=ChunkPasses(plan=plan, group=division.group("tp", 0, part)),
+            passes=ChunkPasses(plan=plan, groups=parallel_groups(plan, division, 0, part)),
             pulled=pulled,
             pushed=pushed,
         )

@@ -1,21 +1,19 @@
-"""Forward and backward passes of a model chunk as blocks of work and tensor-parallel collectives."""
+"""Forward and backward passes of a model chunk as blocks of work and of the collectives that interrupt it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, Literal
 
-from clustersim.hardware.communication import CollectiveOp
-from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.layers import Operators, layer_runs, recomputed_layers, waits
+from clustersim.program.tasks import Block, Collective, Item, Work
+from clustersim.strategy.halves import Gradients, Halves, ParallelGroups, backward_work, forward_work
+from clustersim.strategy.layers import Operators, equal_layers, layer_runs, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layer import attention_operators, mlp_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Kernel, Operator
+from clustersim.workload.operators import Operator
+from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -23,48 +21,21 @@ LOSS_REDUCTIONS = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
 
 
-Gradients = Literal["all", "input", "weight"]
-"""What a backward pass computes: both gradients, those that the stage before waits for, or what was put off then."""
-
-PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
-
-
-def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
-    """Return some operators forward, one after the other."""
-    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
-
-
-def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
-    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
-    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
-
-
-def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
-    if gradients == "weight":
-        return operator.backward_weight if waits(operator) else ()
-    apart = gradients == "input" and waits(operator)
-    return operator.backward_input if apart else (*operator.backward_input, *operator.backward_weight)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPasses:
-    """The passes of chunks: what a layer and the two ends of the model do, and how tensor parallelism cuts in.
-
-    As in Megatron-LM, attention and MLP are each a column-split layer followed by a row-split one. Without sequence
-    parallelism the row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input
-    backward. With it, activations are gathered before and scattered after the pair, and the other way round backward.
-    The backward collective of the column-split layer runs beside its weight gradient where the plan overlaps them.
+    """The passes of chunks: what runs of equal layers and the two ends of the model do, and how tensor parallelism cuts the ends.
 
     A model that is a list of layers has no ends and is not cut: runs of equal layers become blocks.
     """
 
     plan: Plan
-    group: Group
-    """Tensor-parallel groups of the stage."""
+    groups: ParallelGroups
     gradients: Gradients = "all"
-    """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
-    of an input that was kept as a slice."""
+    """What backward passes compute."""
+
+    def of(self, gradients: Gradients) -> ChunkPasses:
+        """Return the same passes, of which the backward ones compute these gradients."""
+        return replace(self, gradients=gradients)
 
     def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the forward pass of a whole chunk."""
@@ -75,7 +46,8 @@ class ChunkPasses:
         if isinstance(self.plan.model, Layered):
             runs = self._runs(chunk, start, stop)
             return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
-        blocks = [Block(name="layer", body=self.layer_forward(), repeat=stop - start)] if stop > start else []
+        equal = self._equal(chunk, start, stop)
+        blocks = [Block(name="layer", body=self.layer_forward(layer), repeat=count) for layer, count in equal]
         if chunk.first and start == 0:
             blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
         if chunk.last and stop == chunk.n_layers:
@@ -86,10 +58,6 @@ class ChunkPasses:
         """Return the backward pass of a whole chunk, last layer first."""
         return self.backward_slice(chunk, 0, chunk.n_layers)
 
-    def of(self, gradients: Gradients) -> ChunkPasses:
-        """Return the same passes, of which the backward ones compute these gradients."""
-        return replace(self, gradients=gradients)
-
     def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
         border = max(start, min(stop, recomputed_layers(self.plan, chunk)))
@@ -97,8 +65,14 @@ class ChunkPasses:
             again = [self._plain_backward(operators, count, again=True) for operators, count in self._runs(chunk, start, border)]
             once = [self._plain_backward(operators, count, again=False) for operators, count in self._runs(chunk, border, stop)]
             return (*reversed(once), *reversed(again))
-        parts = ((stop - border, False), (border - start, True))
-        blocks = [Block(name="layer", body=self.layer_backward(again=again), repeat=count) for count, again in parts if count]
+        parts = [
+            (*run, again)
+            for first, last, again in ((start, border, True), (border, stop, False))
+            for run in self._equal(chunk, first, last)
+        ]
+        blocks = [
+            Block(name="layer", body=self.layer_backward(layer, again=again), repeat=count) for layer, count, again in reversed(parts)
+        ]
         if chunk.last and stop == chunk.n_layers:
             blocks.insert(0, Block(name="head", body=self.head_backward()))
         # Rows of a table, whose gradient nothing follows, are no product to be put off.
@@ -106,55 +80,71 @@ class ChunkPasses:
             blocks.append(Block(name="embedding", body=self.embedding_backward()))
         return tuple(blocks)
 
-    def layer_forward(self, phase: Phase = "forward") -> tuple[Item, ...]:
+    def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        halves = self._halves()
-        return tuple(item for name, operators in halves for item in self._half_forward(name, operators, phase))
+        return self.halves.forward(layer)
 
-    def layer_backward(self, *, again: bool = True) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it; nothing is where a layer is not to be repeated."""
-        recompute = "none" if self.gradients == "weight" else self.plan.strategy.recompute
-        halves = self._halves()
-        repeated = tuple(item for half in halves for item in self._half_again(*half)) if again and recompute == "full" else ()
-        return repeated + tuple(
-            item
-            for name, operators in reversed(halves)
-            for item in self._half_backward(name, operators, selective=recompute == "selective")
-        )
+    def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
+        """Return one layer backward, with what is recomputed before it; full recomputation repeats it where it is to run ``again``."""
+        full = again and self.plan.strategy.recompute == "full" and self.gradients != "weight"
+        return (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
         work = forward_work("embedding", embedding_operators(*self._shapes()))
-        return (work, *self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
+        return (work, *self.halves.collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, self._backward_work("embedding", embedding_operators(*self._shapes())))
+        gather = self.halves.collective("all_gather") if self._sequence_parallel else ()
+        return (*gather, backward_work("embedding", embedding_operators(*self._shapes()), self.gradients))
 
     def head_forward(self) -> tuple[Item, ...]:
-        """Return final normalisation, logits and loss."""
-        operators = head_operators(*self._shapes())
+        """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
+        further: tuple[Item, ...] = ()
+        if transformer(self.plan).n_mtp:
+            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            join = forward_work("mtp", module.joining)
+            further = (join, *self.layer_forward(last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
+        return self._head_forward(head_operators(*self._shapes())) + further
+
+    def head_backward(self) -> tuple[Item, ...]:
+        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
+        further: tuple[Item, ...] = ()
+        if transformer(self.plan).n_mtp:
+            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            join = self.halves.backward_works("mtp", module.joining)
+            # They keep everything and repeat nothing, like the head.
+            layer = self.halves.backward(last, repeats=False)
+            further = (*self._head_backward(module.head), *layer, *join) * transformer(self.plan).n_mtp
+        return further + self._head_backward(head_operators(*self._shapes()))
+
+    @property
+    def halves(self) -> Halves:
+        """The layers."""
+        return Halves(plan=self.plan, groups=self.groups, gradients=self.gradients)
+
+    @property
+    def _sequence_parallel(self) -> bool:
+        return self.plan.strategy.sequence_parallel
+
+    def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not operators:
             return (forward_work("head", operators),)
         lm_head = transformer(self.plan).lm_head
         norm = operators[: len(operators) - 2] if lm_head else operators
         if not lm_head:
             return (forward_work("final_norm", norm),)
-        gather, reductions = self._collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
+        gather, reductions = self.halves.collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
         return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
 
-    def head_backward(self) -> tuple[Item, ...]:
-        """Return the gradients of loss, logits and final normalisation."""
-        operators = head_operators(*self._shapes())
+    def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (self._backward_work("head", operators),)
+            return (backward_work("head", operators, self.gradients),)
         *norm, logits, loss = operators
-        return (*self._column_backward(logits, [loss]), *self._backward_works("final_norm", norm))
-
-    @property
-    def _sequence_parallel(self) -> bool:
-        return self.plan.strategy.sequence_parallel
+        columns = replace(logits, column=True), loss
+        works = self.halves.backward_works("final_norm", norm)
+        return (*self.halves.column_backward(columns, transformer(self.plan).hidden_size), *works)
 
     def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
@@ -162,88 +152,14 @@ class ChunkPasses:
     def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
         return layer_runs(self.plan, chunk.start + start, chunk.start + stop)
 
+    def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
+
     def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
         """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
-        repeated = (forward_work("layer", operators, "recompute"),) if again and self.gradients != "weight" else ()
-        return Block(name="layer", body=(*repeated, self._backward_work("layer", operators)), repeat=count)
-
-    def _halves(self) -> tuple[tuple[str, tuple[Operator, ...]], ...]:
-        shapes = self._shapes()
-        return (("attention", attention_operators(*shapes)), ("mlp", mlp_operators(*shapes)))
-
-    def _collective(self, op: CollectiveOp) -> tuple[Collective, ...]:
-        if self.plan.strategy.tp == 1:
-            return ()
-        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        size_bytes = rows * transformer(self.plan).hidden_size * numerics(self.plan).element_bytes
-        return (Collective(op=op, group=self.group, bytes=size_bytes),)
+        repeated: tuple[Work, ...] = (forward_work("layer", operators, "recompute"),) if again and self.gradients != "weight" else ()
+        return Block(name="layer", body=(*repeated, backward_work("layer", operators, self.gradients)), repeat=count)
 
     def _small_reductions(self) -> tuple[Collective, ...]:
-        rows = self.plan.training.micro_batch_size * self.plan.training.seq_length
-        return (Collective(op="all_reduce", group=self.group, bytes=LOSS_REDUCTIONS * rows * FP32_BYTES, pieces=LOSS_REDUCTIONS),)
-
-    def _half_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
-        if self.plan.strategy.tp == 1:
-            return (forward_work(name, operators, phase),)
-        norm, *inner, residual = operators
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
-        return (
-            forward_work(f"{name} norm", [norm], phase),
-            *gather,
-            forward_work(name, inner, phase),
-            *close,
-            forward_work(f"{name} residual", [residual], phase),
-        )
-
-    def _half_again(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        """Return the forward pass of half a layer as recomputation repeats it: to its end, or without what nothing needs."""
-        kept = [operator for operator in operators if not (operator.needless and self.plan.strategy.recompute_stops_early)]
-        if len(kept) == len(operators):
-            return self._half_forward(name, operators, "recompute")
-        if self.plan.strategy.tp == 1:
-            return (forward_work(name, kept, "recompute"),)
-        norm, *inner = kept
-        gather = self._collective("all_gather") if self._sequence_parallel else ()
-        return (forward_work(f"{name} norm", [norm], "recompute"), *gather, forward_work(name, inner, "recompute"))
-
-    def _half_backward(self, name: str, operators: Sequence[Operator], *, selective: bool) -> tuple[Item, ...]:
-        dropped = [operator for operator in operators if operator.selective] if selective else []
-        again = (forward_work(f"{name} again", dropped, "recompute"),) if dropped else ()
-        if self.plan.strategy.tp == 1:
-            return (*again, self._backward_work(name, operators))
-        norm, column, *inner, residual = operators
-        gather = self._collective("all_gather") if self._sequence_parallel and self.gradients != "weight" else ()
-        return (
-            *self._backward_works(f"{name} residual", [residual]),
-            *gather,
-            *again,
-            *self._column_backward(column, inner),
-            *self._backward_works(f"{name} norm", [norm]),
-        )
-
-    def _backward_work(self, name: str, operators: Sequence[Operator]) -> Work:
-        return backward_work(name, operators, self.gradients)
-
-    def _backward_works(self, name: str, operators: Sequence[Operator]) -> tuple[Work, ...]:
-        """Return some operators backward; nothing where their gradients were not put off."""
-        work = self._backward_work(name, operators)
-        return (work,) if work.kernels or self.gradients != "weight" else ()
-
-    def _column_backward(self, column: Operator, inner: Sequence[Operator]) -> tuple[Item, ...]:
-        """Return the backward pass of what follows a column-split layer, of the layer, and the collective of its input gradient."""
-        overlap, phase = self.plan.strategy.overlap_tp, PHASES[self.gradients]
-        before = self._backward_works(column.name, inner)
-        input_gradient = Work(name=f"{column.name} input gradient", phase=phase, kernels=column.backward_input)
-        weight_gradient = Work(name=f"{column.name} weight gradient", phase=phase, kernels=column.backward_weight)
-        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = self._collective("all_gather") if self._sequence_parallel else ()
-        close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
-        if self.gradients == "input":
-            return (*before, input_gradient, *close)
-        if self.gradients == "weight":
-            return (*before, *regather, weight_gradient)
-        if not overlap:
-            return (*before, *regather, input_gradient, *close, weight_gradient)
-        first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
-        return (*before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
+        size_bytes = LOSS_REDUCTIONS * local_shape(self.plan).rows * FP32_BYTES
+        return (Collective(op="all_reduce", group=self.groups.tp, bytes=size_bytes, pieces=LOSS_REDUCTIONS),)

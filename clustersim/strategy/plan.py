@@ -8,7 +8,8 @@ from typing import Final, Literal
 from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
 from clustersim.strategy.schedules.written import WrittenSchedule
 from clustersim.workload.layered import Layered
-from clustersim.workload.shapes import AttentionKind
+from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
+from clustersim.workload.shapes import AttentionKind, ContextKind
 from clustersim.workload.transformer import Transformer
 
 SHARDS_GRADIENTS: Final = 2
@@ -18,7 +19,9 @@ SHARDS_PARAMETERS: Final = 3
 """The zero_stage that shards parameters too."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "alternate", "full"]
+RecomputeModule = Literal["core_attention", "norms", "activations", "latent_projections", "mlp", "shared_experts", "experts"]
+"""Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 Priority = Literal["layers", "none"]
@@ -28,6 +31,11 @@ WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
 GatherUnit = Literal["layer", "tensor"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
 """How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
+ExpertDispatch = Literal["all_to_all", "per_node"]
+"""How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
+TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks"]
+"""Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
+2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine, PyTorch's asynchronous TP)."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 
@@ -50,6 +58,8 @@ class Training:
     """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
     optimizer_kernels: OptimizerKernels | None = None
     """None: fused or foreach, as ``kernels`` is fused or eager."""
+    blocking_launches: bool = False
+    """True where the host waits for every kernel and collective before it issues the next one (CUDA_LAUNCH_BLOCKING)."""
     scored_tokens: int | None = None
     """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
     loss_metrics: int = 0
@@ -123,6 +133,8 @@ class Sharding:
     """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
     gather: GatherUnit = "layer"
     """What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
+    expert_degree: int = 1
+    """Ranks that hold one copy of an expert together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +164,14 @@ class Strategy:
     data_parallel: DataParallel
     overlap_p2p: bool
     """True where sends and receives run beside computation; False where each pass waits for its sends."""
-    overlap_tp: bool
-    """True where the backward collective of a column-split layer runs beside its weight gradient (Megatron since 2021-10)."""
+    overlap_tp: TensorOverlap
+    """What tensor-parallel collectives run beside."""
     placement: tuple[Dimension, ...]
     """Fastest-varying dimension first."""
     recompute_layers: int | None = None
     """How many layers of each model chunk full recomputation repeats, from the first; None: all."""
+    recompute_modules: tuple[RecomputeModule, ...] = ("core_attention",)
+    """What selective recomputation repeats."""
     recompute_stops_early: bool = False
     """True where full recomputation ends with the last tensor that the backward pass needs: without the last product of a layer."""
     shard_degree: int | None = None
@@ -167,6 +181,18 @@ class Strategy:
     keep_ends: bool = False
     gather: GatherUnit = "layer"
     offload: Offload = Offload()
+    etp: int | None = None
+    """Ranks that divide each expert among them; None: tp."""
+    expert_load: ExpertLoad = EVEN_LOAD
+    overlap_ep: bool = False
+    """True where shared experts compute while rows are sent to routed ones and back."""
+    dispatch_precision: WirePrecision = "same"
+    """Of rows on their way to experts."""
+    dispatch: ExpertDispatch = "all_to_all"
+    domain_size: int = 8
+    """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
+    context_parallel: ContextKind = "ring"
+    """How the ranks of context parallelism attend over all of a sequence."""
     stage_layers: tuple[int, ...] | None = None
     """Layers of each part of the model, in its order; None: all alike."""
     optimizer_post_validation: bool = False
@@ -177,6 +203,26 @@ class Strategy:
     """The schedule itself, where ``schedule`` names a file."""
 
     @property
+    def expert_tp(self) -> int:
+        """Ranks that divide each expert among them."""
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same parameters, those of experts aside: data and context parallelism together."""
+        return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts: what expert parallelism leaves of a stage."""
+        return self.dp * self.cp * self.tp // (self.ep * self.expert_tp)
+
+    @property
+    def reduces_gradients(self) -> bool:
+        """Whether any parameters are held by more than one rank."""
+        return max(self.replicas, self.expert_replicas) > 1
+
+    @property
     def gathers_weights(self) -> bool:
         """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
         away = self.offload.parameters != "accelerator"
@@ -185,10 +231,11 @@ class Strategy:
     @property
     def sharding(self) -> Sharding:
         """How ZeRO and FSDP spread the training state; over one rank where they do not."""
-        whole = self.dp * self.cp
-        degree = 1 if self.zero_stage == 0 else self.shard_degree or whole
+        degree = 1 if self.zero_stage == 0 else self.shard_degree or self.replicas
         return Sharding(
             degree=degree,
+            # The ranks that share a copy hold all experts together, each of them on as many ranks as there are for it.
+            expert_degree=max(1, degree * self.expert_replicas // self.replicas),
             prefetch=self.prefetch,
             reshard_after_forward=self.reshard_after_forward,
             keep_ends=self.keep_ends,

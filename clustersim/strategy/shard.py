@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.strategy.plan import Plan, Training
+from clustersim.strategy.routing import expert_share
 from clustersim.strategy.stages import places_of
-from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
@@ -65,23 +66,35 @@ def padded_vocabulary(vocab_size: int, tp: int) -> int:
     return vocab_size if tp == 1 else ceil(vocab_size / (128 * tp)) * 128 * tp
 
 
-def local_shape(plan: Plan) -> LocalShape:
+def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalShape:
     """Return one rank's share of a micro-batch and of a transformer's layer.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
-    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism.
+    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
+    context parallelism leaves ``1/cp`` of every sequence.
+
+    Parameters
+    ----------
+    layer
+        Where tokens spread over experts differently in every layer.
+    place
+        Of expert parallelism; the mean of all when left out.
     """
-    model, training, tp = transformer(plan), plan.training, plan.strategy.tp
-    rows = training.micro_batch_size * training.seq_length
+    model, training, strategy = transformer(plan), plan.training, plan.strategy
+    tp, cp = strategy.tp, strategy.cp
+    rows = training.micro_batch_size * training.seq_length // cp
     return LocalShape(
         batch=training.micro_batch_size,
-        seq_length=training.seq_length,
-        sequence_rows=rows // tp if plan.strategy.sequence_parallel else rows,
+        seq_length=training.seq_length // cp,
+        sequence_rows=rows // tp if strategy.sequence_parallel else rows,
         n_heads=model.n_heads // tp,
         n_kv_heads=max(model.n_kv_heads // tp, 1),
         intermediate_size=model.intermediate_size // tp,
         vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
-        scored_tokens=training.scored_tokens,
+        scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
+        context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
+        experts=expert_share(plan, layer, place),
+        shared_size=model.experts.shared_size // tp if model.experts else 0,
     )
 
 

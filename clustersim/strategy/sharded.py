@@ -20,15 +20,17 @@ from clustersim.strategy.gradients import (
     n_buckets,
     reduced_bytes,
 )
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.interference import beside_blocks
-from clustersim.strategy.layers import Operators, back, front, layer_at, layer_parameters, recomputed_layers
-from clustersim.strategy.memory import end_parameters
+from clustersim.strategy.layers import back, first_alike, front, layer_at, layer_weights, recomputed_layers
+from clustersim.strategy.memory import end_weights
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import FP8_CAST_BYTES
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
-from clustersim.strategy.sharding_groups import ShardScope, shard_scopes
+from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
+from clustersim.strategy.weights import NOTHING, Weights, total_weights
 from clustersim.workload.operators import Stream
 
 GATHER_STREAM: Final = "dp_gather"
@@ -65,7 +67,7 @@ def lower_sharded_passes(builder: ProgramBuilder, plan: Plan, division: Division
         division=division,
         chunk=chunk,
         units=_Units.of(plan, chunk),
-        scopes=shard_scopes(division, 0, plan.strategy.sharding.degree),
+        scopes=tuple(shard_scopes(division, holders(plan.strategy, division.mesh, 0)) for holders in (replicas, expert_replicas)),
         reduction=GradientReduction(builder=builder, plan=plan, division=division, stage=0),
         host=host,
     )
@@ -77,9 +79,9 @@ def lower_sharded_passes(builder: ProgramBuilder, plan: Plan, division: Division
 class _Units:
     """What is gathered and reduced together: every layer, and embedding with head."""
 
-    layers: tuple[float, ...]
+    layers: tuple[Weights, ...]
     """Parameters of each layer."""
-    ends: float
+    ends: Weights
     buckets: tuple[Bucket, ...]
     """In the order in which the backward pass completes them."""
     kinds: tuple[int, ...]
@@ -89,20 +91,19 @@ class _Units:
 
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _Units:
-        first: dict[Operators, int] = {}
-        kinds = tuple(first.setdefault(layer_at(plan, layer), layer) for layer in range(chunk.n_layers))
-        layers, ends = layer_parameters(plan), end_parameters(plan, chunk)
+        kinds = tuple(first_alike(plan, layer) for layer in range(chunk.n_layers))
+        layers, ends = layer_weights(plan), end_weights(plan, chunk)
         each = [sum(1 for operator in layer_at(plan, layer) if operator.parameters) for layer in range(chunk.n_layers)]
         around = sum(1 for operator in (*front(plan), *back(plan)) if operator.parameters)
         if plan.strategy.zero_stage == 3:
-            places = [layer for layer in reversed(range(chunk.n_layers)) if layers[layer]]
-            whole = [Bucket(parameters=layers[layer], layer=layer, n_calls=_reductions(plan, layers[layer])) for layer in places]
-            buckets = (*whole, *([Bucket(parameters=ends, layer=0, n_calls=_reductions(plan, ends))] if ends else []))
+            places = [layer for layer in reversed(range(chunk.n_layers)) if layers[layer].total]
+            whole = [_bucket(plan, layers[layer], layer) for layer in places]
+            buckets = (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
         else:
             buckets = gradient_buckets(plan, chunk)
         return cls(layers=layers, ends=ends, buckets=buckets, kinds=kinds, n_tensors=(*each, around))
 
-    def parameters(self, unit: int) -> float:
+    def weights(self, unit: int) -> Weights:
         """Return the parameters of a layer, or of the ends."""
         return self.ends if unit == _ENDS else self.layers[unit]
 
@@ -115,8 +116,14 @@ class _Units:
 class _Beside:
     """Parameters that are gathered, and whose gradients are reduced, beside a pass."""
 
-    gathered: float
-    reduced: float
+    gathered: Weights
+    reduced: Weights
+
+
+def _bucket(plan: Plan, weights: Weights, layer: int) -> Bucket:
+    """Return the gradients of a layer as what is reduced with it."""
+    calls, expert_calls = (_reductions(plan, parameters) if parameters else 0 for parameters in (weights.dense, weights.expert))
+    return Bucket(parameters=weights.dense, layer=layer, n_calls=calls, expert_parameters=weights.expert, expert_calls=expert_calls)
 
 
 def _reductions(plan: Plan, parameters: float) -> int:
@@ -131,19 +138,20 @@ class _Sharded:
     division: Division
     chunk: ModelChunk
     units: _Units
-    scopes: tuple[ShardScope, ...]
+    scopes: tuple[tuple[ShardScope, ...], ...]
+    """Of parameters that all replicas share, and of experts."""
     reduction: GradientReduction
     host: HostSide | None
     _passes: list[tuple[Key, ...]] = field(default_factory=list[tuple[Key, ...]])
     """All passes in order, each as its tasks by part."""
-    _gathered: dict[int, dict[int, Key]] = field(default_factory=dict[int, dict[int, Key]])
-    """For each unit that is whole, by which task, for each part."""
-    _computes: dict[tuple[int | bool | float | str, ...], Compute] = field(
-        default_factory=dict[tuple[int | bool | float | str, ...], Compute]
+    _gathered: dict[int, dict[int, tuple[Key, ...]]] = field(default_factory=dict[int, dict[int, tuple[Key, ...]]])
+    """For each unit that is whole, by which tasks, for each part."""
+    _computes: dict[tuple[int | bool | float | str | Weights, ...], Compute] = field(
+        default_factory=dict[tuple[int | bool | float | str | Weights, ...], Compute]
     )
-    _reducing: float = 0.0
+    _reducing: Weights = NOTHING
     """Parameters whose gradients are reduced beside the next pass."""
-    _gathers: dict[tuple[int, float, int], Communicate] = field(default_factory=dict[tuple[int, float, int], Communicate])
+    _gathers: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
 
     def add_micro_batch(self, micro_batch: int) -> None:
         """Add all passes of one micro-batch."""
@@ -158,31 +166,35 @@ class _Sharded:
             self._gathered = {} if kept is None else {_ENDS: kept}
         self._gather("B", micro_batch, _ENDS)
         last = micro_batch == self.plan.n_micro_batches - 1
-        reduces = (strategy.dp * strategy.cp > 1 or offloads(self.plan)) and (last or not strategy.data_parallel.no_sync)
+        reduces = (strategy.reduces_gradients or offloads(self.plan)) and (last or not strategy.data_parallel.no_sync)
         for layer in reversed(layers):
             self._gather("B", micro_batch, layer)
             complete = [bucket for bucket in self.units.buckets if bucket.layer == layer] if reduces else []
-            self._add_pass("B", micro_batch, layer, casts=fsum(bucket.parameters for bucket in complete))
-            self._reducing = fsum(bucket.parameters for bucket in complete)
+            self._add_pass("B", micro_batch, layer, casts=fsum(bucket.weights.total for bucket in complete))
+            self._reducing = total_weights((bucket.weights, 1) for bucket in complete)
             for number, bucket in enumerate(complete):
                 reduced = self.reduction.add((micro_batch, layer, number), bucket, after=self._passes[-1], label=(micro_batch, 0))
                 if self.host is not None:
-                    self.host.add_gradient_copy(bucket.parameters, after=reduced, micro_batch=micro_batch)
+                    self.host.add_gradient_copy(bucket.weights, after=reduced, micro_batch=micro_batch)
 
     def _gather(self, direction: Direction, micro_batch: int, unit: int) -> None:
         """Add the gathering of a unit that is not whole."""
-        if not self.plan.strategy.gathers_weights or unit in self._gathered or not self.units.parameters(unit):
+        if not self.plan.strategy.gathers_weights or unit in self._gathered or not self.units.weights(unit).total:
             return
         self._gathered[unit] = {}
-        parameters, label = self.units.parameters(unit), (micro_batch, 0)
-        rooms = [self._room(scope) for scope in self.scopes]
-        ahead = [key for room in rooms for key in room]
-        fetched = () if self.host is None else self.host.add_parameter_fetch(parameters, after=ahead, label=label)
-        for number, (scope, room) in enumerate(zip(self.scopes, rooms, strict=True)):
-            key: Key = ("gather", direction, micro_batch, unit, number)
-            action = self._gather_action(number, parameters, self.units.n_gathers(self.plan, unit))
-            self.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
-            self._gathered[unit].update(dict.fromkeys(scope.parts, key))
+        weights, label, n_calls = self.units.weights(unit), (micro_batch, 0), self.units.n_gathers(self.plan, unit)
+        rooms = [[self._room(scope) for scope in kind] for kind in self.scopes]
+        ahead = [key for kind in rooms for room in kind for key in room]
+        fetched = () if self.host is None else self.host.add_parameter_fetch(weights, after=ahead, label=label)
+        for scopes, places, parameters in zip(self.scopes, rooms, (weights.dense, weights.expert), strict=True):
+            if not parameters:
+                continue
+            for scope, room in zip(scopes, places, strict=True):
+                key: Key = (f"gather {scope.group.name}", direction, micro_batch, unit)
+                action = self._gather_action(scope, parameters, n_calls)
+                self.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
+                for part in scope.parts:
+                    self._gathered[unit][part] = (*self._gathered[unit].get(part, ()), key)
 
     def _room(self, scope: ShardScope) -> tuple[Key, ...]:
         """Return what a gather waits for: until so many layers ahead of the one that computes are whole, no further one is gathered."""
@@ -196,11 +208,11 @@ class _Sharded:
         keys: list[Key] = []
         # The first pass waits for what it needs, and so does every one where nothing is gathered ahead.
         ahead = bool(self._passes) and self.plan.strategy.sharding.prefetch > 0
-        beside = _Beside(gathered=self._gathered_for(direction, layer) if ahead else 0.0, reduced=self._reducing)
-        self._reducing = 0.0
+        beside = _Beside(gathered=self._gathered_for(direction, layer) if ahead else NOTHING, reduced=self._reducing)
+        self._reducing = NOTHING
         for part in range(self.division.n_parts):
             lane = self.division.lane(0, part)
-            needed = [self._gathered[unit][part] for unit in (_ENDS, layer) if unit in self._gathered]
+            needed = [key for unit in (_ENDS, layer) if unit in self._gathered for key in self._gathered[unit][part]]
             if not self.plan.strategy.data_parallel.overlap:
                 needed += [
                     key for stream in (GRADIENT_STREAM, COPY_STREAM) for key in self.builder.last(self.division.lane(0, part, stream))
@@ -225,7 +237,7 @@ class _Sharded:
         )
         compute = self._computes.get(known)
         if compute is None:
-            passes = ChunkPasses(plan=self.plan, group=self.division.group("tp", 0, part))
+            passes = ChunkPasses(plan=self.plan, groups=parallel_groups(self.plan, self.division, 0, part))
             cut = passes.forward_slice if direction == "F" else passes.backward_slice
             phase = "forward" if direction == "F" else "backward"
             gathered = self._gathered_for(direction, layer)
@@ -237,31 +249,31 @@ class _Sharded:
             self._computes[known] = compute
         return compute
 
-    def _gathered_for(self, direction: Direction, layer: int) -> float:
+    def _gathered_for(self, direction: Direction, layer: int) -> Weights:
         """Return the parameters that are gathered for a pass of a layer, embedding and head with the first layer of either direction."""
         sharding = self.plan.strategy.sharding
         if not self.plan.strategy.gathers_weights or (direction == "B" and not sharding.reshard_after_forward):
-            return 0.0
+            return NOTHING
         first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
         with_ends = first and (direction == "F" or not sharding.keep_ends)
-        return self.units.layers[layer] + (self.units.ends if with_ends else 0.0)
+        return self.units.layers[layer] + (self.units.ends if with_ends else NOTHING)
 
-    def _casts_gathered(self, layer: int, parameters: float) -> tuple[Block, ...]:
+    def _casts_gathered(self, layer: int, weights: Weights) -> tuple[Block, ...]:
         """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it."""
         kept_bytes, wire_bytes = numerics(self.plan).element_bytes, gathered_bytes(self.plan)
         kernels: list[Stream] = []
-        if parameters and kept_bytes != wire_bytes:
-            numbers = parameters * (1.0 + 1.0 / self.plan.strategy.sharding.degree)
+        if weights.total and kept_bytes != wire_bytes:
+            numbers = weights.total + weights.shard(self.plan.strategy.sharding)
             kernels.append(Stream(numbers * (kept_bytes + wire_bytes), launches=2))
-        if parameters and self.plan.training.precision == "fp8":
-            kernels.append(Stream(self.units.layers[layer] * FP8_CAST_BYTES))
+        if weights.total and self.plan.training.precision == "fp8":
+            kernels.append(Stream(self.units.layers[layer].total * FP8_CAST_BYTES))
         return (Block(name="cast", body=(Work(name="cast weights", phase="forward", kernels=tuple(kernels)),)),) if kernels else ()
 
-    def _gather_action(self, scope: int, parameters: float, n_calls: int) -> Communicate:
-        action = self._gathers.get((scope, parameters, n_calls))
+    def _gather_action(self, scope: ShardScope, parameters: float, n_calls: int) -> Communicate:
+        known = (scope.group.name, parameters, n_calls)
+        action = self._gathers.get(known)
         if action is None:
             size_bytes, algorithm = parameters * gathered_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
-            group = self.scopes[scope].group
-            collective = Collective(op="all_gather", group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
-            action = self._gathers[(scope, parameters, n_calls)] = Communicate(name="gather weights", collective=collective)
+            collective = Collective(op="all_gather", group=scope.group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
+            action = self._gathers[known] = Communicate(name="gather weights", collective=collective)
         return action

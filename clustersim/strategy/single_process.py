@@ -9,13 +9,15 @@ from typing import Final
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
+from clustersim.strategy.halves import backward_work, forward_work
 from clustersim.strategy.layers import Operators, back, front, layer_at, layer_runs, n_layers, recomputed_layers
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_parameters, stage_weights
 from clustersim.strategy.optimizer import optimizer_update
-from clustersim.strategy.passes import backward_work, forward_work
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import repeated
 from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
@@ -48,7 +50,7 @@ def lower_single_process_step(builder: ProgramBuilder, plan: Plan, division: Div
     for micro_batch in range(plan.n_micro_batches):
         step.add_micro_batch(micro_batch)
     after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
-    builder.add(("optimizer", 0), optimizer_update(plan, stage_parameters(plan, 0)), [division.lane(0, ROOT)], after=after)
+    builder.add(("optimizer", 0), optimizer_update(plan, stage_weights(plan, 0)), [division.lane(0, ROOT)], after=after)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,14 +106,14 @@ class _SingleProcess:
 def _repeated(plan: Plan) -> Operators:
     """Return what recomputation repeats of a micro-batch: layers from the first, or the operators whose results are dropped."""
     ((chunk,),) = model_chunks(plan)
+    if plan.strategy.recompute == "alternate":
+        each = (operator for layer in range(n_layers(plan)) for operator in repeated_operators(plan, layer_at(plan, layer)))
+        return tuple(operator for operator in each if not operator.needless)
     border, early = recomputed_layers(plan, chunk), plan.strategy.recompute_stops_early
-    selective = plan.strategy.recompute == "selective"
-    return tuple(
-        operator
-        for layer in range(n_layers(plan))
-        for operator in layer_at(plan, layer)
-        if (operator.selective if selective else layer < border and not (operator.needless and early))
-    )
+    layers = [layer_at(plan, layer) for layer in range(n_layers(plan))]
+    if plan.strategy.recompute == "selective":
+        return tuple(operator for operators in layers for operator in repeated(plan, operators))
+    return tuple(operator for operators in layers[:border] for operator in operators if not (operator.needless and early))
 
 
 def _sample_bytes(plan: Plan) -> float:

@@ -83,6 +83,8 @@ class Span:
     """Part of the span spent computing (a pass may contain tensor-parallel communication)."""
     recompute_s: float = 0.0
     """Part of the span spent on activation recomputation."""
+    host_s: float = 0.0
+    """Part of the span in which the accelerator waits for the host to issue work."""
     exposed_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span and stops its computation."""
     hidden_s: tuple[tuple[str, float], ...] = ()

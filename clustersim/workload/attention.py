@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
-from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workload.transformer import Transformer, Window
 
 MASK_BYTES = 1.0
 """One element of a dropout mask."""
@@ -12,9 +14,15 @@ MASK_BYTES = 1.0
 EAGER_SOFTMAX_PASSES = 6.0
 """Reads and writes of the scores by scale, mask and softmax as three kernels; a fused kernel needs two."""
 
+FUSED_SOFTMAX_HEADS = 4
+"""Megatron-LM's fused softmax takes heads in fours: where those of a micro-batch and rank are no multiple, separate kernels run
+(megatron/model/fused_softmax.py, ``is_kernel_available``)."""
 
-def core_attention(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+
+def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
     """Return scores, softmax, dropout and context of one micro-batch on one rank.
+
+    A fused kernel computes no more of a window than its blocks; separate kernels compute all scores and mask them.
 
     Returns
     -------
@@ -28,63 +36,110 @@ def core_attention(model: Transformer, local: LocalShape, numerics: Numerics) ->
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023.
     .. [2] T. Dao, "FlashAttention-2", 2023.
     """
+    window = window_of(model, local.seq_length, windowed=windowed)
     if numerics.attention == "unfused":
-        return _unfused(model, local, numerics)
-    return _flash(model, local, numerics, numerics.attention)
+        return _unfused(model, local, numerics, window)
+    return _flash(model, local, numerics, window)
+
+
+def window_of(model: Transformer, seq_length: int, *, windowed: bool) -> Window | None:
+    """Return the window of a layer; None where it has none, or none that a sequence exceeds."""
+    return model.window if windowed and model.window is not None and model.window.tokens < seq_length else None
+
+
+def statistics_bytes(local: LocalShape) -> float:
+    """Return what fused attention keeps for each row and head: the logarithm of the sum of exponentials."""
+    return local.rows * local.n_heads * FP32_BYTES
+
+
+def sinks(model: Transformer, local: LocalShape) -> float:
+    """Return the learned logits of attention sinks on one rank."""
+    return float(local.n_heads) if model.attention_sinks else 0.0
+
+
+def counted_pairs(seq_length: int, window: Window | None) -> int:
+    """Return the pairs of query and key of one sequence that count as model work: no mask is taken off, but what no query reaches is.
+
+    Examples
+    --------
+    >>> counted_pairs(10, None), counted_pairs(10, Window(tokens=4)), counted_pairs(10, Window(tokens=4, chunked=True))
+    (100, 40, 36)
+    """
+    if window is None:
+        return seq_length * seq_length
+    tokens = min(window.tokens, seq_length)
+    if not window.chunked:
+        return seq_length * tokens
+    n_chunks, rest = divmod(seq_length, tokens)
+    return n_chunks * tokens * tokens + rest * rest
 
 
 def _saved_projections(model: Transformer, local: LocalShape, numerics: Numerics) -> float:
-    return local.rows * (local.n_heads + 2 * local.n_kv_heads) * model.head_dim * numerics.element_bytes
+    width = (local.n_heads + local.n_kv_heads) * model.head_dim + local.n_kv_heads * model.value_dim
+    return local.rows * width * numerics.element_bytes
 
 
-def _flash(model: Transformer, local: LocalShape, numerics: Numerics, generation: str) -> Operator:
-    forward, backward = (
-        FlashAttention(
-            local.batch,
-            local.n_heads,
-            local.n_kv_heads,
-            local.seq_length,
-            local.seq_length,
-            model.head_dim,
-            model.causal,
-            backward,
-            numerics.element_bytes,
-            generation,
-        )
-        for backward in (False, True)
-    )
-    statistics_bytes = local.rows * local.n_heads * 4.0
+def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
+    kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
     return Operator(
         name="attention",
-        forward=(forward,),
-        backward_input=(backward,),
+        forward=kernels[False],
+        backward_input=kernels[True],
         backward_weight=(),
-        saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes,
-        selective_bytes=statistics_bytes,
-        selective=True,
-        forward_flops=forward.flops,
+        parameters=sinks(model, local),
+        saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
+        selective_bytes=statistics_bytes(local),
+        forward_flops=sum(kernel.flops for kernel in kernels[False]),
     )
 
 
-def _unfused(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def _kernels(
+    model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
+) -> tuple[FlashAttention, ...]:
+    """Return one kernel for whole sequences or a band of each, and for chunks one for all that are whole and one for the rests."""
+    whole = FlashAttention(
+        local.batch,
+        local.n_heads,
+        local.n_kv_heads,
+        local.seq_length,
+        local.seq_length,
+        model.head_dim,
+        model.causal,
+        backward,
+        numerics.element_bytes,
+        numerics.attention,
+        None if model.latent is None else model.value_dim,
+        None if window is None or window.chunked else window.tokens,
+    )
+    if window is None or not window.chunked:
+        return (whole,)
+    n_chunks, rest = divmod(local.seq_length, window.tokens)
+    chunks = replace(whole, batch=local.batch * n_chunks, query_length=window.tokens, key_length=window.tokens)
+    return (chunks, replace(whole, query_length=rest, key_length=rest)) if rest else (chunks,)
+
+
+def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     e, s, products = numerics.element_bytes, local.seq_length, local.batch * local.n_heads
     each = numerics.elementwise_bytes
     scores = float(products) * s * s
     query_key = Gemm(s, s, model.head_dim, batch=products, element_bytes=e, output_bytes=e)
-    context = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
-    passes = 2.0 if numerics.kernels == "fused" else EAGER_SOFTMAX_PASSES
+    context = Gemm(s, model.value_dim, s, batch=products, element_bytes=e, output_bytes=e)
+    query_gradient = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
+    probability_gradient = Gemm(s, s, model.value_dim, batch=products, element_bytes=e, output_bytes=e)
+    passes = 2.0 if numerics.kernels == "fused" and products % FUSED_SOFTMAX_HEADS == 0 else EAGER_SOFTMAX_PASSES
     softmax = Stream(scores * passes * each, launches=int(passes / 2))
     softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
     dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()
     kept = scores * (each + (e + MASK_BYTES if model.dropout else 0.0))
+    counted = 2.0 * products * counted_pairs(s, window) * (model.head_dim + model.value_dim)
     return Operator(
         name="attention",
         forward=(query_key, softmax, *dropout, context),
         # Gradients of the probabilities and of the values, then of the queries and of the keys.
-        backward_input=(query_key, context, *dropout, softmax_gradient, context, context),
+        backward_input=(probability_gradient, context, *dropout, softmax_gradient, query_gradient, query_gradient),
         backward_weight=(),
+        parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + kept,
         selective_bytes=kept,
-        selective=True,
-        forward_flops=query_key.flops + context.flops,
+        forward_flops=counted,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustersim.workload.attention import MASK_BYTES
-from clustersim.workload.layer import normalization
+from clustersim.workload.elementwise import normalization
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
@@ -72,7 +72,7 @@ def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) ->
     shape = LinearShape(
         rows=local.rows, inputs=model.hidden_size, outputs=local.vocab_size, bias=model.head_bias, saved_rows=local.sequence_rows
     )
-    return (*operators, linear("logits", shape, numerics), _loss(float(local.rows) * local.vocab_size, numerics))
+    return (*operators, replace(linear("logits", shape, numerics), column=True), _loss(float(local.rows) * local.vocab_size, numerics))
 
 
 def _scored(local: LocalShape) -> LocalShape:

@@ -4,158 +4,77 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustersim.workload.attention import MASK_BYTES, core_attention
+from clustersim.workload.attention import core_attention
+from clustersim.workload.context import context_attention
+from clustersim.workload.elementwise import N_NORMS, activation, normalization, qk_normalization, residual, rotary, second_norm, split
+from clustersim.workload.experts import moe_half
+from clustersim.workload.latent import latent_projections
 from clustersim.workload.linear import LinearShape, linear
-from clustersim.workload.operators import Operator, Stream
-from clustersim.workload.parameters import norm_parameters, qk_norm_parameters
+from clustersim.workload.operators import Operator
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
-N_NORMS = 2
-"""Normalisations of a layer: one before attention, one before the MLP."""
 
-
-def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
-    """Return a layer or RMS normalisation: one read and one write forward; input, gradient and result backward."""
-    elements = local.sequence_rows * model.hidden_size
-    e, eager = numerics.elementwise_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
-    # Eager RMS normalisation is cast, square, mean, scale and multiply, each a pass over the rows.
-    passes, launches = (8.0, 6) if eager else (2.0, 1)
-    return Operator(
-        name=name,
-        forward=(Stream(elements * passes * e, launches=launches),),
-        backward_input=(Stream(elements * (passes + 1) * e, launches=launches),),
-        backward_weight=(Stream(elements * 2 * e),),
-        parameters=float(norm_parameters(model)),
-        saved_bytes=elements * e,
-    )
-
-
-def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
-    """Return bias, dropout and residual addition, and backward the joining of the two gradients."""
-    elements = local.sequence_rows * model.hidden_size
-    e = numerics.elementwise_bytes
-    mask = MASK_BYTES if model.dropout else 0.0
-    eager_dropout = model.dropout and numerics.kernels == "eager"
-    forward = Stream(elements * (3 * e + mask + (2 * e if eager_dropout else 0.0)), launches=2 if eager_dropout else 1)
-    backward = Stream(elements * (3 * e + (2 * e + mask if model.dropout else 0.0)), launches=2 if model.dropout else 1)
-    # Models with four normalisations a layer also normalise what is added.
-    after = normalization(model, local, numerics, name=name) if model.norms_per_layer > N_NORMS else None
-    return Operator(
-        name=name,
-        forward=(*(after.forward if after else ()), forward),
-        backward_input=(*(after.backward_input if after else ()), backward),
-        backward_weight=after.backward_weight if after else (),
-        parameters=after.parameters if after else 0.0,
-        saved_bytes=elements * mask + (after.saved_bytes if after else 0.0),
-    )
-
-
-def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return the rotation of queries and keys by their positions."""
-    elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
-    passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
-    kernel = Stream(elements * passes * numerics.elementwise_bytes, launches=launches)
-    return Operator(name="rotary", forward=(kernel,), backward_input=(kernel,), backward_weight=())
-
-
-def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return the RMS normalisation of every query and key head."""
-    elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
-    e = numerics.elementwise_bytes
-    return Operator(
-        name="qk_norm",
-        forward=(Stream(elements * 2 * e, launches=2),),
-        backward_input=(Stream(elements * 3 * e, launches=2),),
-        backward_weight=(),
-        parameters=float(qk_norm_parameters(model)),
-        saved_bytes=elements * e,
-    )
-
-
-def activation(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return GELU (one input) or SwiGLU (two inputs, one output).
-
-    GELU is one kernel either way. An eager SwiGLU is two, a SiLU and a product of which the first result is written and read, and
-    three backward: two products for the gradients of the two factors, and the gradient of the SiLU.
-    """
-    elements = local.rows * local.intermediate_size
-    e = numerics.elementwise_bytes
-    inputs = 2.0 if model.gated_mlp else 1.0
-    apart = model.gated_mlp and numerics.kernels == "eager"
-    return Operator(
-        name="activation",
-        forward=(Stream(elements * (inputs + 1 + (2 if apart else 0)) * e, launches=2 if apart else 1),),
-        backward_input=(Stream(elements * (2 * inputs + 1 + (4 if apart else 0)) * e, launches=3 if apart else 1),),
-        backward_weight=(),
-        saved_bytes=elements * inputs * e,
-    )
-
-
-def split(local: LocalShape, numerics: Numerics, *, width: int) -> Operator:
-    """Return the way from one product to queries, keys and values: nothing forward, and backward a copy of the three gradients into one."""
-    joined = Stream(2.0 * local.rows * width * numerics.element_bytes)
-    return Operator(name="split", forward=(), backward_input=(joined,), backward_weight=())
-
-
-def attention_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+def attention_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return the attention half of a layer, from its normalisation to its residual addition."""
-    width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
-    operators = [
+    projections = _projections(model, local, numerics) if model.latent is None else latent_projections(model, local, numerics)
+    output = LinearShape(
+        rows=local.rows,
+        inputs=local.n_heads * model.value_dim,
+        outputs=model.hidden_size,
+        bias=model.linear_bias,
+        saved_rows=local.rows,
+    )
+    return (
         normalization(model, local, numerics, name="norm_1"),
-        linear(
-            "qkv",
-            LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows),
-            numerics,
-        ),
-    ]
+        *projections,
+        _core(model, local, numerics, windowed=model.layer_kind(layer).windowed),
+        linear("projection", output, numerics),
+        residual(model, local, numerics, name="residual_1"),
+    )
+
+
+def _core(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool) -> Operator:
+    """Return attention over whole sequences, or over those of which other ranks have parts too."""
+    if local.context is None:
+        return core_attention(model, local, numerics, windowed=windowed)
+    return context_attention(model, local, numerics, local.context, windowed=windowed)
+
+
+def _projections(model: Transformer, local: LocalShape, numerics: Numerics) -> list[Operator]:
+    """Return the way from normalised rows to queries, keys and values."""
+    width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
+    joint = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows)
+    operators = [replace(linear("qkv", joint, numerics), column=True)]
     if numerics.kernels == "eager":
         operators.append(split(local, numerics, width=width))
     if model.qk_normalization:
         operators.append(qk_normalization(model, local, numerics))
     if model.position == "rope":
         operators.append(rotary(model, local, numerics))
-    operators += [
-        core_attention(model, local, numerics),
-        linear(
-            "projection",
-            LinearShape(
-                rows=local.rows,
-                inputs=local.n_heads * model.head_dim,
-                outputs=model.hidden_size,
-                bias=model.linear_bias,
-                saved_rows=local.rows,
-            ),
-            numerics,
-        ),
-        residual(model, local, numerics, name="residual_1"),
-    ]
-    return tuple(operators)
+    return operators
 
 
-def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
-    """Return the MLP half of a layer, from its normalisation to its residual addition."""
+def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
+    """Return the MLP half of a layer, from its normalisation to its residual addition: an MLP, or experts where the layer has them."""
+    if model.layer_kind(layer).experts:
+        return moe_half(model, local, numerics).operators
     up_width = local.intermediate_size * (2 if model.gated_mlp else 1)
-    shared = Operator(name="norm_2", forward=(), backward_input=(), backward_weight=())
+    up = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=up_width, bias=model.mlp_bias, saved_rows=local.sequence_rows)
     down = LinearShape(
         rows=local.rows, inputs=local.intermediate_size, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows
     )
     # Where the result of the last product is normalised, the backward pass needs it.
     needless = model.norms_per_layer <= N_NORMS and not model.dropout
     return (
-        # A model with one normalisation a layer feeds it to attention and MLP alike.
-        normalization(model, local, numerics, name="norm_2") if model.norms_per_layer >= N_NORMS else shared,
-        linear(
-            "mlp_up",
-            LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=up_width, bias=model.mlp_bias, saved_rows=local.sequence_rows),
-            numerics,
-        ),
-        activation(model, local, numerics),
+        second_norm(model, local, numerics),
+        replace(linear("mlp_up", up, numerics), column=True),
+        activation(model, numerics, rows=local.rows, width=local.intermediate_size),
         replace(linear("mlp_down", down, numerics), needless=needless),
         replace(residual(model, local, numerics, name="residual_2"), needless=needless),
     )
 
 
-def layer_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+def layer_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return all operators of one layer in execution order."""
-    return attention_operators(model, local, numerics) + mlp_operators(model, local, numerics)
+    return attention_operators(model, local, numerics, layer) + mlp_operators(model, local, numerics, layer)

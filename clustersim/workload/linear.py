@@ -46,8 +46,8 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
         weight_gradient += (Stream(rows * outputs * plain),)
     return Operator(
         name=name,
-        forward=(*_cast(rows * inputs, numerics), forward),
-        backward_input=(*_cast(rows * outputs, numerics), input_gradient),
+        forward=(*cast_operand(rows * inputs, numerics), forward),
+        backward_input=(*cast_operand(rows * outputs, numerics), input_gradient),
         backward_weight=weight_gradient,
         parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
         saved_bytes=shape.saved_rows * inputs * plain,
@@ -55,6 +55,7 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     )
 
 
-def _cast(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
+def cast_operand(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
+    """Return the cast of an operand to 8 bits and its transpose; nothing where operands are taken as they are."""
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
     return (Stream(elements * (plain + 2 * operand)),) if operand < plain else ()

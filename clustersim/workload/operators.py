@@ -35,6 +35,43 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedGemm:
+    """Products of equal width in one kernel, one for each group of rows: the experts of a layer.
+
+    Forward, group g multiplies its (rows[g], k) rows by a (k, n) matrix of its own; groups without rows do nothing.
+    """
+
+    rows: tuple[int, ...]
+    n: int
+    k: int
+    over_rows: bool = False
+    """True for weight gradients: group g multiplies (k, rows[g]) by (rows[g], n), so that rows are what is summed over."""
+    element_bytes: float = 2.0
+    output_bytes: float = 2.0
+    accumulates: bool = False
+
+    @property
+    def products(self) -> tuple[Gemm, ...]:
+        """The products one by one, without those of no rows."""
+        kinds = {rows: self._product(rows) for rows in set(self.rows) if rows}
+        return tuple(kinds[rows] for rows in self.rows if rows)
+
+    def _product(self, rows: int) -> Gemm:
+        m, depth = (self.k, rows) if self.over_rows else (rows, self.k)
+        return Gemm(m, self.n, depth, element_bytes=self.element_bytes, output_bytes=self.output_bytes, accumulates=self.accumulates)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, a multiply-add counted as two."""
+        return 2.0 * sum(self.rows) * self.n * self.k
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Least memory traffic: operands and results of every group that has rows, once."""
+        return sum(product.traffic_bytes for product in self.products)
+
+
+@dataclass(frozen=True, slots=True)
 class FlashAttention:
     """Fused attention over ``batch`` sequences; FLOPs counted in full, also when causal."""
 
@@ -49,19 +86,45 @@ class FlashAttention:
     element_bytes: float = 2.0
     generation: str = "flash"
     """Of the kernel; ``flash`` is the best that the accelerator has."""
+    value_dim: int | None = None
+    """Width of a head of values where it is not that of queries and keys."""
+    window: int | None = None
+    """Keys that each query sees at most, itself and those before it."""
+
+    @property
+    def mean_head_dim(self) -> float:
+        """Mean width of the heads of the two products."""
+        return (self.head_dim + self._value_dim) / 2
+
+    @property
+    def _value_dim(self) -> int:
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    @property
+    def seen_length(self) -> int:
+        """Keys that a query sees at most."""
+        return self.key_length if self.window is None else min(self.window, self.key_length)
+
+    @property
+    def done_fraction(self) -> float:
+        """Share of the counted work that is really done: a causal mask spares half, and in a window what the first queries do not see."""
+        if not self.causal:
+            return 1.0
+        if self.window is None or self.window >= self.key_length:
+            return 0.5
+        return 1.0 - (self.seen_length - 1) / (2.0 * self.key_length)
 
     @property
     def flops(self) -> float:
         """Two matrix products forward; five backward, one of which repeats the forward pass and is not model work."""
-        forward = 4.0 * self.batch * self.n_heads * self.query_length * self.key_length * self.head_dim
-        return 2.5 * forward if self.backward else forward
+        pairs = 2.0 * self.batch * self.n_heads * self.query_length * self.seen_length
+        return pairs * (3 * self.head_dim + 2 * self._value_dim if self.backward else self.head_dim + self._value_dim)
 
     @property
     def traffic_bytes(self) -> float:
         """Queries, keys, values and output once; twice that and the output gradient backward."""
-        queries = self.batch * self.n_heads * self.query_length * self.head_dim
-        keys = self.batch * self.n_kv_heads * self.key_length * self.head_dim
-        once = (2 * queries + 2 * keys) * self.element_bytes
+        rows = self.batch * (self.n_heads * self.query_length + self.n_kv_heads * self.key_length)
+        once = rows * (self.head_dim + self._value_dim) * self.element_bytes
         return 2.5 * once if self.backward else once
 
 
@@ -100,7 +163,7 @@ class Carriage:
         return 0.0
 
 
-Kernel = Gemm | Convolution | FlashAttention | Stream | Recorded | Carriage
+Kernel = Gemm | GroupedGemm | Convolution | FlashAttention | Stream | Recorded | Carriage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +178,15 @@ class Operator:
     backward_input: tuple[Kernel, ...]
     backward_weight: tuple[Kernel, ...]
     parameters: float = 0.0
+    expert: bool = False
+    """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
     saved_bytes: float = 0.0
     """Activations kept from forward to backward."""
     needless: bool = False
     """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
-    selective: bool = False
-    """True where selective recomputation repeats the forward kernels in the backward pass."""
     selective_bytes: float = 0.0
-    """Part of ``saved_bytes`` that selective recomputation does not keep."""
+    """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
+    column: bool = False
+    """True for a linear layer of which tensor parallelism divides the outputs: what stands before it works on a slice of the rows."""

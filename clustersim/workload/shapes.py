@@ -11,6 +11,54 @@ AttentionKind = Literal["flash", "flash_4", "flash_3", "flash_2", "flash_1", "un
 """Fused kernels by generation, ``flash`` the best that an accelerator has; or separate kernels that write the scores to memory."""
 
 
+ContextKind = Literal["ring", "all_gather", "ulysses"]
+"""How ranks that each have a part of every sequence attend over all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextShare:
+    """Among how many ranks context parallelism divides each sequence, and how they attend over all of it."""
+
+    degree: int
+    kind: ContextKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShare:
+    """The experts that one rank holds, and the rows that it sends and receives in one micro-batch."""
+
+    rows: tuple[int, ...]
+    """Token rows that each expert of this rank processes, summed over the ranks that send them."""
+    intermediate_size: int
+    """Width of an expert on this rank."""
+    dispatched_rows: int
+    """Rows that this rank sends out: its tokens, once for each expert that they go to."""
+    n_ranks: int = 1
+    """Ranks that the experts are divided among."""
+
+    @property
+    def n_local(self) -> int:
+        """Experts on this rank."""
+        return len(self.rows)
+
+    @property
+    def received_rows(self) -> int:
+        """Rows that the experts of this rank process together."""
+        return sum(self.rows)
+
+
+def balanced_rows(total: int, n_experts: int) -> tuple[int, ...]:
+    """Return so many rows dealt out to experts as evenly as they go.
+
+    Examples
+    --------
+    >>> balanced_rows(10, 4)
+    (3, 3, 2, 2)
+    """
+    each, more = divmod(total, n_experts)
+    return (each + 1,) * more + (each,) * (n_experts - more)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShape:
     """What one rank holds of a micro-batch and of a layer, after every kind of splitting."""
@@ -18,7 +66,7 @@ class LocalShape:
     batch: int
     """Sequences in the micro-batch."""
     seq_length: int
-    """Tokens of a sequence that this rank attends over."""
+    """Tokens of a sequence that this rank has."""
     sequence_rows: int
     """Rows of norm, dropout and residual work: all tokens, or their share under sequence parallelism."""
     n_heads: int
@@ -27,6 +75,12 @@ class LocalShape:
     vocab_size: int
     scored_tokens: int | None = None
     """Tokens of a sequence that the output head scores; None for all."""
+    experts: ExpertShare | None = None
+    """What this rank holds of a layer's experts; None for a model without them."""
+    shared_size: int = 0
+    """Width of the shared experts on this rank."""
+    context: ContextShare | None = None
+    """Who else has a part of every sequence; None where this rank has whole ones."""
 
     @property
     def rows(self) -> int:

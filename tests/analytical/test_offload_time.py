@@ -19,6 +19,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import TILE_PARAMETERS, HostSide, host_update_bytes
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import compute, instant, make_machine, solo_s, work
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
@@ -67,7 +68,7 @@ def backward(side: HostSide, n_layers: int, layer_s: float) -> list[Key]:
     for layer in range(n_layers):
         keys.append(("B", layer))
         side.builder.add(keys[-1], compute(work(layer_s), name="B", phase="backward"), [lane])
-        side.add_gradient_copy(LAYER, after=[keys[-1]], micro_batch=0)
+        side.add_gradient_copy(Weights(dense=LAYER), after=[keys[-1]], micro_batch=0)
     return keys
 
 
@@ -104,7 +105,7 @@ def test_gradients_leave_behind_the_backward_pass_or_hold_it_up(n_layers: int, l
 def test_new_parameters_follow_the_update_one_tile_behind(n_tiles: int) -> None:
     plan = plan_of()
     side = side_of(plan)
-    side.add_update(n_tiles * TILE_PARAMETERS, after=[])
+    side.add_update(Weights(dense=n_tiles * TILE_PARAMETERS), after=[])
 
     update_s = TILE_PARAMETERS * host_update_bytes(plan) / M
     copy_s = COPY_START_S + TILE_PARAMETERS * 2.0 / B
@@ -120,7 +121,7 @@ def test_a_whole_step_is_backward_last_gradients_update_and_last_parameters() ->
     plan = plan_of()
     side = side_of(plan)
     backward(side, 4, 0.05)
-    side.add_update(4 * LAYER, after=[("B", 3)])
+    side.add_update(Weights(dense=4 * LAYER), after=[("B", 3)])
 
     gradients_s = COPY_START_S + LAYER * 4.0 / B
     tile = 4 * LAYER / 2
@@ -137,7 +138,7 @@ def test_an_update_from_drives_is_paced_by_the_slowest_of_reading_updating_and_w
     offload = Offload(optimizer="nvme", gradients="host", parameters="host")
     plan = plan_of(offload=offload, zero_stage=3)
     side = side_of(plan)
-    side.add_update(n_tiles * TILE_PARAMETERS, after=[])
+    side.add_update(Weights(dense=n_tiles * TILE_PARAMETERS), after=[])
 
     # With memory that nothing fills, each of the three takes its own time: r + u + w + (n - 1) max.
     machine = make_machine(node_of(memory_bytes_per_s=1e15))
@@ -161,7 +162,7 @@ def test_sums_on_the_host_travel_back_and_forth(n_micro_batches: int) -> None:
     side = side_of(plan_of(global_batch_size=n_micro_batches))
     after: tuple[Key, ...] = ()
     for micro_batch in range(n_micro_batches):
-        after = side.add_gradient_copy(LAYER, after=after, micro_batch=micro_batch)
+        after = side.add_gradient_copy(Weights(dense=LAYER), after=after, micro_batch=micro_batch)
 
     one_s = COPY_START_S + LAYER * 4.0 / B
     assert step_s(side, make_machine(node_of())) == pytest.approx((2 * n_micro_batches - 1) * one_s, rel=ROUND_OFF)

@@ -12,7 +12,7 @@ from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_f
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan, Recompute
 from clustersim.workload.operators import FlashAttention
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer import Experts, Transformer, Window
 from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan
 
 N_RANKS = 64
@@ -87,3 +87,29 @@ def test_sharded_passes_do_the_same_work(zero_stage: int) -> None:
     flops = sum(kernel.flops for task in lower(plan).tasks if isinstance(task.action, Compute) for kernel in kernels_of(task.action.blocks))
 
     assert isclose(flops * N_RANKS, model_flops(plan), rel_tol=1e-9)
+
+
+MIXTURE = replace(
+    BIG_GPT,
+    experts=Experts(n_experts=16, top_k=2, intermediate_size=256, shared_size=256, dense_layers=tuple(range(0, 64, 2))),
+    window=Window(tokens=100, global_layers=tuple(range(32, 64))),
+)
+
+
+@pytest.mark.parametrize(("dp", "pp", "v"), [(dp, pp, v) for dp, tp, pp, v in LAYOUTS if tp == 1])
+def test_layers_of_several_kinds_are_divided_without_loss(dp: int, pp: int, v: int) -> None:
+    plan = laid_out(MIXTURE, dp, 1, pp, v)
+
+    all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp
+
+    assert isclose(all_ranks, model_flops(plan), rel_tol=1e-12)
+
+
+def test_a_token_s_work_is_that_of_its_experts() -> None:
+    experts = Experts(n_experts=16, top_k=2, intermediate_size=256, shared_size=128)
+    mixture, dense = (laid_out(replace(BIG_LLAMA, experts=each), 64, 1, 1, 1) for each in (experts, None))
+    tokens, h = 64 * 256, BIG_LLAMA.hidden_size
+    mlp, half = 3 * h * BIG_LLAMA.intermediate_size, 3 * h * (2 * 256 + 128) + 16 * h
+
+    # Three passes of two operations for every weight that a token meets, in 64 layers.
+    assert isclose(model_flops(mixture) - model_flops(dense), 3 * 2 * tokens * 64 * (half - mlp), rel_tol=1e-9)

@@ -16,6 +16,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import HostSide, host_update_bytes, state_bytes
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import instant, make_machine, total_bytes
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
@@ -35,9 +36,9 @@ def step_of(plan: Plan, layers: list[float]) -> Program:
     side = HostSide(builder=ProgramBuilder(), plan=plan, division=divided(place(plan.strategy)), stage=0)
     for micro_batch in range(plan.n_micro_batches):
         for parameters in layers:
-            fetched = side.add_parameter_fetch(parameters, after=[])
-            side.add_gradient_copy(parameters, after=fetched, micro_batch=micro_batch)
-    side.add_update(fsum(layers), after=[])
+            fetched = side.add_parameter_fetch(Weights(dense=parameters), after=[])
+            side.add_gradient_copy(Weights(dense=parameters), after=fetched, micro_batch=micro_batch)
+    side.add_update(Weights(dense=fsum(layers)), after=[])
     return side.builder.build(side.division.rank_classes())
 
 
@@ -104,7 +105,7 @@ def test_no_step_is_faster_than_any_of_its_links(step: tuple[Offload, int, int, 
 def test_the_update_touches_every_parameter_once(offload: Offload, parameters: float) -> None:
     plan = plan_of(offload, 1, 1)
     side = HostSide(builder=ProgramBuilder(), plan=plan, division=divided(place(plan.strategy)), stage=0)
-    side.add_update(parameters, after=[])
+    side.add_update(Weights(dense=parameters), after=[])
     program = side.builder.build(side.division.rank_classes())
 
     updated = fsum(task.action.bytes for task in program.tasks if isinstance(task.action, HostUpdate))

@@ -12,7 +12,8 @@ from clustersim.scenario.model_spec import load_model, model_names
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.parameters import total_parameters
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.predictions import prediction
+from clustersim.workload.transformer import Experts, LatentAttention, Transformer
 from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
 
 TRANSFORMERS = [model for model in (load_model(name).model for name in model_names()) if isinstance(model, Transformer)]
@@ -21,6 +22,33 @@ TRANSFORMERS = [model for model in (load_model(name).model for name in model_nam
 @pytest.mark.parametrize("model", TRANSFORMERS, ids=lambda model: model.name)
 def test_the_operators_of_a_shipped_model_have_its_parameters_to_the_last_one(model: Transformer) -> None:
     assert parameters_of_operators(model) == total_parameters(model)
+
+
+@st.composite
+def latents(draw: st.DrawFn) -> LatentAttention:
+    width = st.integers(1, 96)
+    return LatentAttention(
+        q_lora_rank=draw(st.none() | width),
+        kv_lora_rank=draw(width),
+        qk_nope_head_dim=draw(width),
+        qk_rope_head_dim=draw(width),
+        v_head_dim=draw(width),
+    )
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Experts:
+    flag = st.booleans()
+    return Experts(
+        n_experts=draw(st.integers(1, 9)),
+        top_k=1,
+        intermediate_size=draw(st.integers(1, 99)),
+        shared_size=draw(st.integers(0, 99)),
+        shared_gate=draw(flag),
+        dense_layers=tuple(draw(st.sets(st.integers(0, 3)))),
+        router_bias=draw(flag),
+        bias=draw(flag),
+    )
 
 
 @st.composite
@@ -50,7 +78,12 @@ def transformers(draw: st.DrawFn) -> Transformer:
         head_transform=draw(flag),
         qk_normalization=draw(flag),
         qk_normalization_shared=draw(flag),
+        qk_normalization_learned=draw(flag),
         norms_per_layer=draw(st.sampled_from([1, 2, 4])),
+        latent=draw(st.none() | latents()),
+        experts=draw(st.none() | mixtures()),
+        attention_sinks=draw(flag),
+        n_mtp=draw(st.integers(0, 2)),
     )
 
 
@@ -63,6 +96,7 @@ def parameters_of_operators(model: Transformer) -> float:
     """Return the parameters of all operators on one rank, a tied head once."""
     shape = make_shape(model)
     parts = (*embedding_operators(model, shape, NUMERICS), *head_operators(model, shape, NUMERICS))
-    layer = sum(operator.parameters for operator in layer_operators(model, shape, NUMERICS))
+    parts += prediction(model, shape, NUMERICS).operators * model.n_mtp
+    layers = [operator for layer in range(model.n_layers) for operator in layer_operators(model, shape, NUMERICS, layer)]
     shared = model.vocab_size * model.hidden_size if model.tied_embeddings and model.lm_head else 0
-    return model.n_layers * layer + sum(operator.parameters for operator in parts) - shared
+    return sum(operator.parameters for operator in (*layers, *parts)) - shared

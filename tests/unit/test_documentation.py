@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from clustersim.cli.app import app, main
 from clustersim.report.metrics import Metrics
+from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.schema import ScenarioSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -76,6 +77,13 @@ def test_every_key_of_a_scenario_is_described() -> None:
 
     assert len(keys) > 60
     assert keys - described == set()
+
+
+def test_every_key_of_a_model_is_described_and_no_other() -> None:
+    section = page("reference/scenario.md").partition("\n## `model`")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(ModelSpec.model_fields)
 
 
 def test_no_key_is_described_that_a_scenario_does_not_have() -> None:

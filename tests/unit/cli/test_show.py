@@ -92,5 +92,6 @@ def test_a_list_of_layers_is_shown_layer_by_layer(cli: Cli) -> None:
 def test_the_table_says_what_a_sample_of_a_list_of_layers_takes(cli: Cli) -> None:
     lines = {line.split()[0]: line.split() for line in cli("show", "models").out.splitlines()}
 
-    assert lines["resnet-50"][1:5] == ["25.6M", "8.178", "G", "22"]
-    assert lines["llama3-8b"][2] == "-"
+    assert lines["resnet-50"][1:6] == ["25.6M", "-", "8.178", "G", "22"]
+    assert lines["llama3-8b"][2:4] == ["-", "-"]
+    assert lines["mixtral-8x7b"][1:3] == ["46.7G", "12.9G"]

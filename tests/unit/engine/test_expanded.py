@@ -10,7 +10,9 @@ from clustersim.engine.expanded import Stepper
 from clustersim.engine.pricing import Price
 from clustersim.engine.simulate import Machine
 from clustersim.engine.traffic import Flights
-from clustersim.program.tasks import Block, Compute, Item
+from clustersim.hardware.calibration import LaunchCalibration
+from clustersim.program.tasks import Block, Compute, Item, Work
+from clustersim.workload.operators import Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -153,3 +155,13 @@ def test_thousands_of_items_do_not_pile_up_on_the_stack() -> None:
 
     assert end_s == pytest.approx(5e-3, rel=1e-9)  # five thousand additions
     assert end_s == pytest.approx(price.duration_s, rel=1e-9)
+
+
+def test_a_pass_replayed_item_by_item_waits_for_the_host_as_its_price_says() -> None:
+    launch = LaunchCalibration(kernel_s=0.0, dispatch_s=1.0, step_s=0.0)
+    small = Work(name="small", phase="forward", kernels=(Stream(0.0, launches=5), Recorded(1.0)))
+
+    end_s, stepper, price = stepped(compute(small, collective(TP, 420e9 * 4 / 6)), make_machine(launch=launch))
+
+    assert (end_s, stepper.host_s) == (pytest.approx(6.0), pytest.approx(4.0))
+    assert price.duration_s == pytest.approx(end_s)

@@ -6,9 +6,9 @@ import pytest
 
 from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
-from clustersim.program.tasks import Block, Compute, Work
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, Work
 from clustersim.trace.timeline import SpanDetail
-from clustersim.workload.operators import Gemm, Recorded
+from clustersim.workload.operators import Gemm, Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -175,8 +175,57 @@ def test_a_group_of_one_costs_nothing() -> None:
 
 
 def test_an_item_takes_the_longer_of_its_two_parts() -> None:
-    assert Quote(compute_s=2.0, communication_s=3.0).duration_s == 3.0
-    assert Quote(compute_s=2.0, communication_s=1.0).duration_s == 2.0
+    assert Quote(compute_s=2.0, communication_s=3.0, issue_s=9.0).duration_s == 3.0
+    assert Quote(compute_s=2.0, communication_s=1.0, issue_s=9.0).duration_s == 2.0
+
+
+def issued(*items: Item, dispatch_s: float, slowdown: float = 1.0, blocks: bool = False) -> Price:
+    """Return the price of a pass of four layers where issuing a kernel or a collective takes the host so long."""
+    action = compute(*items, repeat=4)
+    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=dispatch_s, step_s=0.0))
+    machine = replace(machine, kernels=replace(machine.kernels, blocks=blocks))
+    _, _, pricing, _ = laid_out(machine, program(task(action)))
+    return replace(pricing, slowdown=slowdown).price(action)
+
+
+SMALL = Work(name="small", phase="forward", kernels=(Stream(0.0, launches=3), Recorded(1.0)))
+
+
+def test_a_pass_waits_for_the_host_where_that_takes_longer_than_all_of_it() -> None:
+    # Four layers: 4 s of work, 4 s of communication; 12 kernels and 4 collectives to issue.
+    price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=1.0)
+
+    assert (price.issue_s, price.duration_s, price.host_s) == (16.0, pytest.approx(16.0), pytest.approx(8.0))
+    assert price.compute_s == pytest.approx(4.0)
+    assert price.exposed_s == {"tp": pytest.approx(4.0)}
+
+
+def test_a_host_that_is_faster_costs_nothing() -> None:
+    price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=0.4)
+
+    assert (price.issue_s, price.duration_s, price.host_s) == (pytest.approx(6.4), pytest.approx(8.0), 0.0)
+
+
+def test_a_collective_is_issued_once_for_each_of_its_pieces() -> None:
+    pieces = replace(collective(TP, ONE_SECOND), pieces=3)
+
+    assert issued(Overlapped(collective=pieces, work=SMALL), dispatch_s=1.0).issue_s == 4 * (3 + 3)
+
+
+@pytest.mark.parametrize("dispatch_s", [0.1, 1.0])
+def test_a_host_that_waits_for_each_kernel_hides_nothing_of_what_it_needs(dispatch_s: float) -> None:
+    price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=dispatch_s, blocks=True)
+
+    assert (price.duration_s, price.host_s) == (pytest.approx(8.0 + 16.0 * dispatch_s), pytest.approx(16.0 * dispatch_s))
+    assert price.at(2.0).duration_s == pytest.approx(8.0 + 4.0 + 32.0 * dispatch_s)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_a_slow_host_is_compared_with_a_slow_accelerator_and_with_communication_as_it_is(factor: float) -> None:
+    price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=1.0).at(factor)
+
+    assert price.duration_s == pytest.approx(max(4.0 * factor + 4.0, 16.0 * factor))
+    assert issued(SMALL, dispatch_s=1.0, slowdown=factor).duration_s == pytest.approx(12.0 * factor)
 
 
 def test_the_detail_of_a_pass_is_one_repetition_in_order() -> None:

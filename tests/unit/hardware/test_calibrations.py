@@ -249,7 +249,7 @@ def test_notes_of_a_file_stay_when_one_is_added() -> None:
     related = calibration_for(load_accelerator("h100-pcie-80g"))
 
     assert related.notes[:-1] == own.notes
-    assert replace(related, notes=own.notes) == own
+    assert replace(related, notes=own.notes, gemm=own.gemm, attention=own.attention) == own
 
 
 @pytest.mark.parametrize(
@@ -299,3 +299,20 @@ def test_the_best_attention_is_no_slower_than_an_older_one(generation: str) -> N
     attention = read_calibration(data_path("hardware_profiles") / "calibration" / f"{generation}.yaml").attention
 
     assert all(attention["flash"].forward.fraction >= other.forward.fraction for other in attention.values())
+
+
+def test_a_lower_power_limit_slows_products_and_attention() -> None:
+    card = load_accelerator("h100-sxm5-80g")
+    limited = replace(card, name="held", power_w=card.power_w / 4 if card.power_w else None)
+    usual, slow = calibration_for(card), calibration_for(limited)
+
+    assert slow.gemm.under_load["default"] == pytest.approx(usual.gemm.under_load["default"] / 2)
+    assert slow.attention["flash_2"].backward.fraction == pytest.approx(usual.attention["flash_2"].backward.fraction / 2)
+
+
+@pytest.mark.parametrize(("name", "share"), [("h100-sxm5-80g", 4.0), ("a100-sxm4-80g", 0.25)])
+def test_a_higher_limit_or_one_that_does_not_bind_changes_nothing(name: str, share: float) -> None:
+    card = load_accelerator(name)
+    other = replace(card, name="other", power_w=share * (card.power_w or 0.0))
+
+    assert calibration_for(other).gemm == calibration_for(card).gemm

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import GemmCalibration
 from clustersim.kernels.gemm import gemm_compute_s
-from clustersim.workload.operators import Gemm
+from clustersim.workload.operators import Gemm, GroupedGemm
 
 PEAK = 1e15
 N_MULTIPROCESSORS = 100
@@ -21,7 +21,7 @@ def calibration(tiles: tuple[tuple[int, int, float], ...] = SQUARE, *, depth_ove
     return GemmCalibration(sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=depth_overhead, tiles=tiles)
 
 
-def seconds(gemm: Gemm, constants: GemmCalibration | None = None, *, fraction: float = 1.0) -> float:
+def seconds(gemm: Gemm | GroupedGemm, constants: GemmCalibration | None = None, *, fraction: float = 1.0) -> float:
     return gemm_compute_s(gemm, constants or calibration(), peak_flops_per_s=PEAK, fraction=fraction, n_multiprocessors=N_MULTIPROCESSORS)
 
 
@@ -109,3 +109,36 @@ def test_a_choice_of_tiles_is_never_worse_than_one_of_them(m: int, n: int, k: in
     best_s = seconds(Gemm(m, n, k), calibration(tiles))
 
     assert best_s == min(seconds(Gemm(m, n, k), calibration((tile,))) for tile in tiles)
+
+
+def test_tiles_of_all_groups_fill_waves_together() -> None:
+    together = GroupedGemm((128,) * 10, 1280, 4096)
+
+    assert seconds(together) == seconds(FULL_WAVE)
+    assert seconds(Gemm(128, 1280, 4096)) * 10 == pytest.approx(10 * seconds(together), rel=1e-12)
+
+
+def test_a_group_of_few_rows_takes_whole_tiles() -> None:
+    assert seconds(GroupedGemm((1,) * 100, 128, 4096)) == seconds(FULL_WAVE)
+
+
+def test_one_group_is_the_product_itself() -> None:
+    for rows in (1, 500, 4096):
+        assert seconds(GroupedGemm((rows,), 3000, 777)) == seconds(Gemm(rows, 3000, 777))
+        assert seconds(GroupedGemm((rows,), 3000, 777, over_rows=True)) == seconds(Gemm(777, 3000, rows))
+
+
+def test_deep_groups_go_first_and_a_wave_lasts_as_long_as_its_deepest_tile() -> None:
+    # 100 multiprocessors: 60 tiles of depth 1000 and 60 of depth 100 make one deep wave and one shallow one.
+    mixed = GroupedGemm((100, 1000), 128 * 60, 128, over_rows=True)
+
+    deep, shallow = (seconds(Gemm(128, 128, depth)) for depth in (1000, 100))
+    assert seconds(mixed) == pytest.approx(deep + shallow, rel=1e-12)
+
+
+@given(st.lists(SIZES, min_size=1, max_size=5), SIZES, SIZES, st.booleans())
+def test_a_grouped_product_takes_no_longer_than_its_parts_and_no_less_than_its_work(rows: list[int], n: int, k: int, over: bool) -> None:
+    grouped = GroupedGemm(tuple(rows), n, k, over_rows=over)
+
+    assert seconds(grouped) <= sum(seconds(product) for product in grouped.products) * (1 + 1e-12)
+    assert seconds(grouped) >= grouped.flops / PEAK * (1 - 1e-12)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
-from clustersim.kernels.model import KernelModel, attention_fraction
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, Kernel, Recorded, Stream
+from clustersim.kernels.model import KernelModel, attention_fraction, is_aligned
+from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
 
@@ -113,6 +113,41 @@ def test_a_causal_mask_halves_the_work() -> None:
     assert model().kernel_s(attention(8192, causal=True)) == pytest.approx(long_s / 2, rel=1e-12)
 
 
+def test_a_window_leaves_the_band_below_the_diagonal() -> None:
+    whole, window = attention(8192, causal=True), replace(attention(8192, causal=True), window=1024)
+    pairs = sum(min(query + 1, 1024) for query in range(8192))
+
+    assert window.flops * window.done_fraction == pytest.approx(4 * 2 * 16 * 96 * pairs, rel=1e-12)
+    assert model().kernel_s(window) / model().kernel_s(whole) == pytest.approx(pairs / (8192 * 8192 / 2), rel=1e-12)
+
+
+def test_a_window_as_long_as_the_sequence_is_none() -> None:
+    whole = attention(8192, causal=True)
+
+    assert model().kernel_s(replace(whole, window=8192)) == model().kernel_s(replace(whole, window=9000)) == model().kernel_s(whole)
+
+
+def test_narrow_values_take_less_work_at_the_rate_of_the_mean_width() -> None:
+    wide, narrow = attention(4096, head_dim=192), replace(attention(4096, head_dim=192), value_dim=128)
+
+    assert narrow.flops == wide.flops * 320 / 384
+    assert model().kernel_s(narrow) == pytest.approx(model().kernel_s(attention(4096, head_dim=160)), rel=1e-12)
+
+
+def test_experts_in_one_kernel_are_launched_once() -> None:
+    experts = GroupedGemm((1280,) * 10, 12800, 8192)
+
+    assert model(LAUNCH).kernel_s(experts) - model().kernel_s(experts) == pytest.approx(2e-6, rel=1e-6)
+    assert model().kernel_s(experts) == pytest.approx(experts.flops / PEAK, rel=1e-12)
+
+
+def test_experts_of_few_rows_are_bound_by_reading_their_weights() -> None:
+    experts = GroupedGemm((1,) * 64, 4096, 4096)
+
+    assert model().kernel_s(experts) == pytest.approx(experts.traffic_bytes / MEMORY, rel=1e-12)
+    assert experts.traffic_bytes >= 64 * 2 * 4096 * 4096
+
+
 def test_the_backward_pass_has_five_products_instead_of_two() -> None:
     assert model().kernel_s(attention(backward=True)) == pytest.approx(2.5 * model().kernel_s(attention()), rel=1e-12)
 
@@ -209,31 +244,45 @@ def test_work_is_the_sum_of_its_kernels() -> None:
     assert card.work_s(kernels) == pytest.approx(sum(card.kernel_s(kernel) for kernel in kernels), rel=1e-12)
 
 
-def test_work_of_many_small_kernels_waits_for_the_host() -> None:
+@pytest.mark.parametrize(("k", "slower"), [(8192, 1.0), (8196, 16.0)])
+def test_a_batch_of_products_whose_rows_are_no_whole_vectors_runs_without_matrix_units(k: int, slower: float) -> None:
+    heads, card = Gemm(1280, 1280, k, batch=100), model()
+    rates = {**card.accelerator.peak_flops_per_s, "fp32": PEAK / 16}
+    with_vectors = KernelModel(replace(card.accelerator, peak_flops_per_s=rates), card.calibration, "bf16", "bf16")
+
+    assert with_vectors.kernel_s(heads) / card.kernel_s(heads) == pytest.approx(slower, rel=1e-2)
+
+
+def test_the_rows_of_the_left_operand_may_be_any_number() -> None:
+    assert is_aligned(Gemm(1, 512, 512, batch=8))
+    assert is_aligned(Gemm(13, 12, 20, batch=8, element_bytes=4.0))
+    assert not is_aligned(Gemm(16, 16, 24, batch=8, element_bytes=1.0))
+
+
+def test_a_product_by_itself_is_aligned_by_the_library() -> None:
+    assert is_aligned(Gemm(1024, 2145, 1024))
+
+
+def test_the_host_issues_kernels_and_collectives_one_by_one() -> None:
     tiny = [Stream(3.0)] * 100
 
-    assert model(LAUNCH).work_s(tiny) == pytest.approx(100 * 5e-6, rel=1e-12)
+    assert model(LAUNCH).issue_s(tiny) == pytest.approx(100 * 5e-6, rel=1e-12)
+    assert model(LAUNCH).issue_s(tiny, 7) == pytest.approx(107 * 5e-6, rel=1e-12)
 
 
 def test_all_launches_of_a_stream_are_issued() -> None:
-    assert model(LAUNCH).work_s([Stream(3.0, launches=40), Gemm(128, 128, 128)]) == pytest.approx(41 * 5e-6, rel=1e-12)
+    assert model(LAUNCH).issue_s([Stream(3.0, launches=40), Gemm(128, 128, 128)]) == pytest.approx(41 * 5e-6, rel=1e-12)
 
 
-def test_the_host_runs_ahead_of_large_kernels() -> None:
+def test_large_kernels_take_their_time_and_the_gaps_between_them() -> None:
     large = [Stream(3e9)] * 100
 
     assert model(LAUNCH).work_s(large) == pytest.approx(100 * (1e-3 + 2e-6), rel=1e-12)
 
 
-def test_a_large_kernel_lets_the_host_catch_up() -> None:
-    # 20 launches take the host 100 us; the accelerator is busy for a millisecond.
-    mixed = [Stream(3.0)] * 19 + [Stream(3e9)]
-
-    assert model(LAUNCH).work_s(mixed) == pytest.approx(1e-3 + 20 * 2e-6, rel=1e-6)  # the small ones take a picosecond each
-
-
 def test_no_work_takes_no_time() -> None:
     assert model(LAUNCH).work_s([]) == 0.0
+    assert model(LAUNCH).issue_s([]) == 0.0
 
 
 def test_a_shape_is_remembered() -> None:
@@ -257,5 +306,5 @@ def test_recorded_work_takes_what_was_recorded_and_not_a_launch_more() -> None:
     assert model(LAUNCH).work_s((Recorded(1e-9), Recorded(2e-9))) == pytest.approx(3e-9, rel=1e-15)
 
 
-def test_recorded_work_does_not_hide_the_launches_of_what_runs_beside_it() -> None:
-    assert model(LAUNCH).work_s((Recorded(1e-9), Stream(0.0))) == LAUNCH.dispatch_s
+def test_recorded_work_is_issued_for_nothing() -> None:
+    assert model(LAUNCH).issue_s((Recorded(1e-9), Stream(0.0))) == LAUNCH.dispatch_s

@@ -56,6 +56,13 @@ def total(times: ClassTimes) -> float:
     return times.compute + times.optimizer + times.host + times.idle + sum(times.exposed.values())
 
 
+def test_what_the_host_holds_up_is_its_own_and_no_computation() -> None:
+    times = times_of(compute(0.0, 4.0, host_s=1.5, exposed_s=(("tp", 1.0),)), compute(4.0, 6.0, "optimizer", host_s=0.5))
+
+    assert (times.compute, times.optimizer, times.host) == (1.5, 1.5, 2.0)
+    assert total(times) == STEP_S
+
+
 def covered(intervals: list[Interval], at: float) -> bool:
     return any(start <= at < end for start, end in intervals)
 

@@ -62,7 +62,7 @@ def test_the_defaults_are_those_of_the_promise() -> None:
         recompute="none",
         data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
         overlap_p2p=False,
-        overlap_tp=True,
+        overlap_tp="weight_gradient",
         placement=("tp", "cp", "ep", "dp", "pp"),
     )
     assert plan.training == Training(
@@ -92,7 +92,7 @@ def test_what_is_given_is_kept() -> None:
     assert (training.gradient_precision, training.fused_gradient_accumulation) == ("same", False)
     assert (strategy.zero_stage, strategy.recompute, strategy.sequence_parallel) == (1, "full", False)
     assert strategy.data_parallel == DataParallel(mode="sync", algorithm="ring", overlap=False, bucket_bytes=10e6)
-    assert (strategy.overlap_p2p, strategy.overlap_tp, strategy.placement[0]) == (True, False, "dp")
+    assert (strategy.overlap_p2p, strategy.overlap_tp, strategy.placement[0]) == (True, "none", "dp")
 
 
 def test_sequence_parallelism_comes_with_tensor_parallelism() -> None:

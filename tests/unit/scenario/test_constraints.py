@@ -247,6 +247,18 @@ def test_a_batch_smaller_than_the_replicas_gets_the_smallest_that_works() -> Non
     assert refusal("training.global_batch_size=2").hint == "the nearest is 4"
 
 
+def test_products_in_chunks_need_sequence_parallelism() -> None:
+    assert full("strategy.overlap_tp=gemm_chunks", "strategy.sequence_parallel=false") == (
+        "strategy.overlap_tp: gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank;"
+        " use sequence_parallel: true, or overlap_tp: weight_gradient"
+    )
+
+
+@pytest.mark.parametrize(("written", "meant"), [("true", "weight_gradient"), ("false", "none"), ("gemm_chunks", "gemm_chunks")])
+def test_what_tensor_parallel_collectives_run_beside_may_be_written_as_yes_or_no(written: str, meant: str) -> None:
+    assert built(f"strategy.overlap_tp={written}").plan.strategy.overlap_tp == meant
+
+
 def test_sequences_must_divide_for_sequence_parallelism() -> None:
     assert full("training.seq_length=255") == (
         "training.seq_length: 255 tokens do not divide among tp = 2 ranks for sequence parallelism, which is on with tp > 1 unless switched"

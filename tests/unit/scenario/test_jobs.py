@@ -149,7 +149,7 @@ def test_jobs_without_names_get_different_ones() -> None:
         (job(name="a b"), "name", None),
         (job(scenario={"model": "gpt2"}), "scenario.training", "'training' is missing"),
         (job(scenario=inner(strategy={"tp": 3})), "scenario.strategy.tp", "3 does not divide 8 attention heads"),
-        (job(scenario=inner(strategy={"cp": 2})), "scenario.strategy.cp", "2 is not available in this version"),
+        (job(scenario=inner(strategy={"ep": 2})), "scenario.strategy.ep", "model has no experts"),
         (job(scenario=inner(strategy={"tpp": 3})), "scenario.strategy.tpp", "unknown field 'tpp'"),
         (job(scenario=inner(jobs=[job()])), "scenario.jobs", "a job of another scenario has none of its own"),
         (

@@ -11,7 +11,7 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, parse_document
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer import Experts, Transformer
 from tests.unit.scenario.samples import transformer_of
 
 SMALL: dict[str, Data] = {
@@ -225,9 +225,62 @@ def test_a_trait_that_cannot_be_is_refused(key: str, value: Data, words: str) ->
     assert words in error.message
 
 
-@pytest.mark.parametrize("sparse", [{"num_experts": 8, "num_experts_per_tok": 2}, {"num_local_experts": 8}, {"kv_lora_rank": 512}])
-def test_experts_are_not_in_this_version(sparse: dict[str, Data]) -> None:
-    assert refused({**SMALL, **sparse}).hint == "not in this version: dense models only"
+def test_experts_take_the_width_of_the_mlp_unless_they_have_their_own() -> None:
+    mixture: dict[str, Data] = {**SMALL, "num_experts": 8, "num_experts_per_tok": 2}
+
+    plain, wide = (transformer_of(inline(each)).experts for each in (mixture, {**mixture, "moe_intermediate_size": 32}))
+
+    assert plain == Experts(n_experts=8, top_k=2, intermediate_size=128)
+    assert wide == Experts(n_experts=8, top_k=2, intermediate_size=32)
+
+
+def test_shared_experts_are_as_wide_as_routed_ones_or_have_a_width_of_their_own() -> None:
+    mixture: dict[str, Data] = {**SMALL, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    counted = transformer_of(inline({**mixture, "num_shared_experts": 2})).experts
+    given = transformer_of(inline({**mixture, "shared_expert_intermediate_size": 80})).experts
+
+    assert counted is not None
+    assert given is not None
+    assert (counted.shared_size, given.shared_size) == (64, 80)
+
+
+def test_a_model_of_experts_alone_needs_no_width_of_an_mlp() -> None:
+    mixture: dict[str, Data] = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+    assert transformer_of(inline(without("intermediate_size", **mixture))).intermediate_size == 32
+    error = refused(without("intermediate_size", **mixture, first_k_dense_replace=1))
+    assert (error.field, error.message) == ("model.intermediate_size", "layers such as 0 have an MLP whose width is not given")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"num_experts": 8}, "num_experts_per_tok"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "n_group": 3}, "n_group"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 5}, "topk_group"),
+        ({"num_experts_per_tok": 2}, "num_experts_per_tok"),
+        ({"n_shared_experts": 1}, "n_shared_experts"),
+        ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
+        ({"kv_lora_rank": 512, "qk_nope_head_dim": 8, "v_head_dim": 8}, "qk_rope_head_dim"),
+        ({"q_lora_rank": 512}, "q_lora_rank"),
+        ({"sliding_window": 4, "layer_types": ["full_attention"]}, "layer_types"),
+        ({"sliding_window": 0}, "sliding_window"),
+    ],
+)
+def test_what_belongs_together_is_given_together(wrong: dict[str, Data], field: str) -> None:
+    error = refused({**SMALL, **wrong})
+
+    assert error.field == f"model.{field}"
+    assert error.place is not None
+
+
+def test_heads_of_latent_attention_need_not_divide_the_hidden_size() -> None:
+    ranks: dict[str, Data] = {"kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
+
+    model = transformer_of(inline({**SMALL, **ranks, "num_attention_heads": 5, "num_key_value_heads": 1}))
+
+    assert (model.head_dim, model.value_dim, model.n_kv_heads) == (20, 10, 5)
 
 
 def test_an_unknown_model_type_is_refused_with_its_nearest() -> None:
@@ -237,8 +290,11 @@ def test_an_unknown_model_type_is_refused_with_its_nearest() -> None:
     assert error.hint == "did you mean 'llama'?"
 
 
-def test_a_type_of_experts_is_told_apart_from_an_unknown_one() -> None:
-    assert refused(without(model_type="mixtral")).hint == "not in this version: dense models only"
+def test_a_type_that_is_known_and_not_modelled_is_told_apart_from_an_unknown_one() -> None:
+    error = refused(without(model_type="mamba"))
+
+    assert "state-space" in error.message
+    assert error.hint == "only transformers of text are read; other models can be described layer by layer"
 
 
 def test_a_model_type_brings_its_traits() -> None:

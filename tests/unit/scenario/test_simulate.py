@@ -18,6 +18,7 @@ from clustersim.strategy.plan import Plan, Recompute
 from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.trace.timeline import KINDS, Timeline
+from clustersim.workload.transformer import Experts
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
 
@@ -219,6 +220,13 @@ def test_a_measured_accelerator_is_not_flagged_and_a_borrowed_or_related_one_is(
     assert "related_calibration" in codes(metrics_of(plan, "hgx-a800"))
 
 
+def test_experts_say_that_their_products_were_not_measured() -> None:
+    mixture = replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=256))
+
+    assert "uncalibrated_experts" in codes(metrics_of(make_plan(mixture, dp=8)))
+    assert "uncalibrated_experts" not in codes(metrics_of(make_plan(LLAMA, dp=8)))
+
+
 def test_fp8_says_what_it_leaves_out() -> None:
     assert "fp8_products_only" in codes(metrics_of(make_plan(dp=8, precision="fp8"), "dgx-h100"))
     assert "fp8_products_only" not in codes(metrics_of(make_plan(dp=8), "dgx-h100"))
@@ -229,7 +237,7 @@ def test_fp8_says_what_it_leaves_out() -> None:
     [
         ({"dp": 8}, False),
         ({"tp": 8}, True),
-        ({"tp": 8, "overlap_tp": False}, False),
+        ({"tp": 8, "overlap_tp": "none"}, False),
         ({"pp": 8, "overlap_p2p": True}, True),
         ({"pp": 8}, False),
     ],
@@ -255,7 +263,7 @@ def test_a_run_with_collectives_that_were_measured_has_no_algorithm_to_name() ->
 def test_constants_that_nobody_measured_are_named() -> None:
     (flag,) = [flag for flag in metrics_of(make_plan(dp=8)).flags if flag.code == "assumed_constants"]
 
-    assert "ampere.launch" in flag.message
+    assert "ampere.launch.kernel" in flag.message
     assert "gemm" not in flag.message
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Task, Work
+from clustersim.strategy.experts import ExpertGroups
+from clustersim.strategy.halves import ParallelGroups
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
 from clustersim.workload.operators import Gemm, Kernel
-from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workload.transformer import Transformer
 from tests.unit.workload import factories as workload
 
@@ -45,7 +47,7 @@ STRATEGY = Strategy(
     recompute="none",
     data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
     overlap_p2p=False,
-    overlap_tp=True,
+    overlap_tp="weight_gradient",
     placement=("tp", "cp", "ep", "dp", "pp"),
 )
 
@@ -75,6 +77,7 @@ def make_plan(model: Transformer = GPT, /, **changes: object) -> Plan:
 
 def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32, **changes: int) -> LocalShape:
     """Return the shape of a whole layer on one rank, changed in the named fields."""
+    tokens, experts = batch * seq_length, model.experts
     whole = LocalShape(
         batch=batch,
         seq_length=seq_length,
@@ -83,6 +86,14 @@ def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32
         n_kv_heads=model.n_kv_heads,
         intermediate_size=model.intermediate_size,
         vocab_size=model.vocab_size,
+        experts=None
+        if experts is None
+        else ExpertShare(
+            rows=balanced_rows(tokens * experts.top_k, experts.n_experts),
+            intermediate_size=experts.intermediate_size,
+            dispatched_rows=tokens * experts.top_k,
+        ),
+        shared_size=0 if experts is None else experts.shared_size,
     )
     return replace(whole, **changes)
 
@@ -133,3 +144,10 @@ def chosen(program: Program, name: str | None = None, *, stream: str | None = No
 def computes(program: Program, rank_class: int) -> list[Task]:
     """Return what a rank class computes, in order."""
     return [task for task in chosen(program, stream="compute", rank_class=rank_class) if isinstance(task.action, Compute)]
+
+
+def groups_of(tp: Group) -> ParallelGroups:
+    """Return the groups of a stage on which nothing but tensor parallelism divides layers."""
+    alone = Group(name="ep", dimension="ep", members=((0,),))
+    experts = ExpertGroups(whole=alone, slices=replace(tp, dimension="ep"), between=None, inside=None)
+    return ParallelGroups(tp=tp, cp=replace(alone, name="cp", dimension="cp"), experts=experts)

@@ -15,12 +15,12 @@ from clustersim.strategy.gradients import (
     GRADIENT_STREAM,
     Bucket,
     GradientReduction,
+    Tensor,
     cast_blocks,
     chunk_tensors,
     copies_gradients,
     gathered_bytes,
     gradient_buckets,
-    gradient_group,
     gradient_operations,
     layer_gradient_bytes,
     layer_slices,
@@ -33,6 +33,7 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.sharding_groups import replicas
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
@@ -50,7 +51,7 @@ def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:
 
 def test_gradients_are_reduced_among_the_replicas_of_a_stage() -> None:
     plan = make_plan(dp=2, tp=2, pp=2)
-    group = gradient_group(place(plan.strategy), 1)
+    group = replicas(plan.strategy, place(plan.strategy), 1).group()
 
     assert (group.name, group.dimension, group.size) == ("dp of stage 1", "dp", 2)
     assert group.members == ((4, 6), (5, 7))
@@ -96,16 +97,16 @@ def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_out
     plan = make_plan(LLAMA)
     tensors = chunk_tensors(plan, model_chunks(plan)[0][0])
 
-    assert [layer for layer, _ in tensors] == sorted(layer for layer, _ in tensors)
-    assert tensors[0] == (0, LLAMA.vocab_size * LLAMA.hidden_size)
-    assert tensors[-1] == (15, LLAMA.vocab_size * LLAMA.hidden_size)
+    assert [tensor.layer for tensor in tensors] == sorted(tensor.layer for tensor in tensors)
+    assert tensors[0] == Tensor(layer=0, parameters=LLAMA.vocab_size * LLAMA.hidden_size)
+    assert tensors[-1] == Tensor(layer=15, parameters=LLAMA.vocab_size * LLAMA.hidden_size)
 
 
 def test_a_tied_head_has_no_tensor_where_the_embedding_is() -> None:
     with_embedding, alone = make_plan(), make_plan(pp=4)
 
-    assert chunk_tensors(with_embedding, model_chunks(with_embedding)[0][0])[-1][1] == 2 * GPT.hidden_size
-    assert chunk_tensors(alone, model_chunks(alone)[3][0])[-1][1] == GPT.vocab_size * GPT.hidden_size
+    assert chunk_tensors(with_embedding, model_chunks(with_embedding)[0][0])[-1].parameters == 2 * GPT.hidden_size
+    assert chunk_tensors(alone, model_chunks(alone)[3][0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
 
 
 @pytest.mark.parametrize("pp", [1, 4])

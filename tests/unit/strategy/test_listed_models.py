@@ -27,7 +27,7 @@ from clustersim.strategy.plan import ParameterService, Plan
 from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
-from tests.unit.strategy.factories import GPT, kernels_of, make_plan
+from tests.unit.strategy.factories import GPT, groups_of, kernels_of, make_plan
 
 BATCH, MICRO = 64, 8
 SERVICE = ParameterService(hosts=(0,), assignment="key_ranges", priority="layers", reduce_in_node=False)
@@ -46,7 +46,7 @@ def plan(name: str = "resnet-50", **changes: object) -> Plan:
 
 
 def passes(of: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=of, group=Group(name="tp of stage 0", dimension="tp", members=((0,),)))
+    return ChunkPasses(plan=of, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=((0,),))))
 
 
 def test_runs_of_equal_blocks_are_one_block() -> None:

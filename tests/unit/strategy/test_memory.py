@@ -12,7 +12,7 @@ from clustersim.strategy.memory import (
     FRAMEWORK_BYTES,
     StageHolds,
     chunk_activation_bytes,
-    chunk_parameters,
+    chunk_weights,
     holdings,
     layer_activation_bytes,
     optimizer_bytes_per_parameter,
@@ -68,7 +68,7 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     plan = make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b")
 
     for stage, chunks in enumerate(model_chunks(plan)):
-        assert sum(chunk_parameters(plan, chunk) for chunk in chunks) == stage_parameters(plan, stage)
+        assert sum(chunk_weights(plan, chunk).total for chunk in chunks) == stage_parameters(plan, stage)
     assert stage_parameters(plan, 1) == stage_parameters(make_plan(pp=4), 1)
 
 

@@ -23,6 +23,7 @@ from clustersim.strategy.offload import (
     tiles,
 )
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.weights import Weights
 from tests.unit.strategy.factories import make_plan
 
 HOST = Offload(optimizer="host", gradients="host")
@@ -57,7 +58,7 @@ def sizes(program: Program, stream: str) -> list[float]:
 
 def updated(offload: Offload = HOST, *, parameters: float = N, **changes: object) -> Program:
     side = side_of(plan_of(offload, **changes))
-    side.add_update(parameters, after=[START])
+    side.add_update(Weights(dense=parameters), after=[START])
     return built(side)
 
 
@@ -74,7 +75,7 @@ def test_only_an_optimizer_elsewhere_offloads() -> None:
 def test_gradients_leave_in_the_numbers_in_which_they_add_up() -> None:
     for precision, number_bytes in (("fp32", 4.0), ("same", 2.0)):
         side = side_of(plan_of(HOST, gradient_precision=precision))
-        side.add_gradient_copy(100.0, after=[START], micro_batch=0)
+        side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=0)
 
         (copy,) = moved(built(side), TO_HOST)
         assert isinstance(copy, HostCopy)
@@ -83,7 +84,7 @@ def test_gradients_leave_in_the_numbers_in_which_they_add_up() -> None:
 
 def test_every_rank_copies_its_shard() -> None:
     side = side_of(plan_of(HOST, dp=4, global_batch_size=4))
-    side.add_gradient_copy(100.0, after=[START], micro_batch=0)
+    side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=0)
 
     (copy,) = moved(built(side), TO_HOST)
     assert isinstance(copy, HostCopy)
@@ -92,7 +93,7 @@ def test_every_rank_copies_its_shard() -> None:
 
 def test_without_sharding_every_rank_copies_all() -> None:
     side = side_of(plan_of(Offload(optimizer="host"), dp=4, zero_stage=0, global_batch_size=4))
-    side.add_gradient_copy(100.0, after=[START], micro_batch=0)
+    side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=0)
 
     assert sizes(built(side), TO_HOST) == [400.0]
 
@@ -100,15 +101,15 @@ def test_without_sharding_every_rank_copies_all() -> None:
 def test_gradients_on_the_accelerator_leave_in_the_last_micro_batch() -> None:
     side = side_of(plan_of(Offload(optimizer="host"), global_batch_size=2))
 
-    assert side.add_gradient_copy(100.0, after=[START], micro_batch=0) == ()
-    assert len(side.add_gradient_copy(100.0, after=[START], micro_batch=1)) == 1
+    assert side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=0) == ()
+    assert len(side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=1)) == 1
     assert sizes(built(side), TO_HOST) == [400.0]
 
 
 def test_sums_on_the_host_are_fetched_before_more_is_added() -> None:
     side = side_of(plan_of(HOST, global_batch_size=2))
     for micro_batch in (0, 1):
-        side.add_gradient_copy(100.0, after=[START], micro_batch=micro_batch)
+        side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=micro_batch)
     program = built(side)
 
     assert (sizes(program, TO_HOST), sizes(program, FROM_HOST)) == ([400.0, 400.0], [400.0])
@@ -118,7 +119,7 @@ def test_sums_on_the_host_are_fetched_before_more_is_added() -> None:
 
 def test_gradients_that_add_up_before_they_are_reduced_leave_once() -> None:
     side = side_of(plan_of(HOST, global_batch_size=2, no_sync=True))
-    side.add_gradient_copy(100.0, after=[START], micro_batch=1)
+    side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=1)
 
     assert sizes(built(side), TO_HOST) == [400.0]
     assert not moved(built(side), FROM_HOST)
@@ -127,7 +128,7 @@ def test_gradients_that_add_up_before_they_are_reduced_leave_once() -> None:
 def test_only_final_gradients_go_to_the_drives() -> None:
     side = side_of(plan_of(NVME, zero_stage=3, global_batch_size=2))
     for micro_batch in (0, 1):
-        side.add_gradient_copy(100.0, after=[START], micro_batch=micro_batch)
+        side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=micro_batch)
 
     copies = [action for action in moved(built(side), TO_HOST) if isinstance(action, HostCopy)]
     assert [copy.destination for copy in copies] == ["host", "nvme"]
@@ -136,15 +137,15 @@ def test_only_final_gradients_go_to_the_drives() -> None:
 def test_nothing_moves_without_offloading() -> None:
     side = side_of(make_plan())
 
-    assert side.add_gradient_copy(100.0, after=[START], micro_batch=15) == ()
-    assert side.add_parameter_fetch(100.0, after=[START]) == ()
+    assert side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=15) == ()
+    assert side.add_parameter_fetch(Weights(dense=100.0), after=[START]) == ()
     assert len(built(side).tasks) == 1
 
 
 @pytest.mark.parametrize("home", ["host", "nvme"])
 def test_parameters_come_from_where_they_live(home: str) -> None:
     side = side_of(plan_of(Offload(optimizer="host", gradients="host", parameters=home), zero_stage=3, dp=2, global_batch_size=2))  # pyright: ignore[reportArgumentType] # both are places
-    (key,) = side.add_parameter_fetch(100.0, after=[START], label=(0, 0))
+    (key,) = side.add_parameter_fetch(Weights(dense=100.0), after=[START], label=(0, 0))
     program = built(side)
 
     (copy,) = moved(program, FROM_HOST)
@@ -172,8 +173,8 @@ def test_each_copy_waits_for_its_tile_alone() -> None:
 
 def test_the_update_waits_for_all_gradients() -> None:
     side = side_of(plan_of(HOST))
-    side.add_gradient_copy(100.0, after=[START], micro_batch=0)
-    side.add_update(N, after=[START])
+    side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=0)
+    side.add_update(Weights(dense=N), after=[START])
     program = built(side)
 
     first = next(task for task in program.tasks if task.lanes[0].stream == HOST_UPDATE)
@@ -215,7 +216,7 @@ def test_memory_holds_few_tiles_of_what_is_on_drives() -> None:
 def test_what_has_ended_is_all_that_follows_a_tile() -> None:
     side = side_of(plan_of(Offload(optimizer="nvme", gradients="nvme"), zero_stage=3))
 
-    keys = side.add_update(2 * TILE_PARAMETERS, after=[START])
+    keys = side.add_update(Weights(dense=2 * TILE_PARAMETERS), after=[START])
 
     assert [key[0] for key in keys] == [TO_NVME, FROM_HOST, TO_NVME, FROM_HOST]
 

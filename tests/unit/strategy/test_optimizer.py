@@ -24,6 +24,7 @@ from clustersim.strategy.optimizer import (
 )
 from clustersim.strategy.plan import Optimizer, OptimizerKernels, Plan
 from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream
 from clustersim.workload.parameters import layer_parameters
 from tests.unit.strategy.factories import GPT, LLAMA, computes, kernels_of, make_plan
@@ -33,7 +34,7 @@ PSI = 1000.0
 
 
 def work_of(plan: Plan) -> Work:
-    (work,) = optimizer_update(plan, PSI).blocks[0].body
+    (work,) = optimizer_update(plan, Weights(dense=PSI)).blocks[0].body
     assert isinstance(work, Work)
     return work
 
@@ -43,7 +44,7 @@ def moved_bytes(plan: Plan) -> float:
 
 
 def test_the_update_is_one_action_of_the_optimizer_s_kind() -> None:
-    action = optimizer_update(make_plan(), PSI)
+    action = optimizer_update(make_plan(), Weights(dense=PSI))
 
     assert isinstance(action, Compute)
     assert (action.name, action.phase, work_of(make_plan()).phase) == ("optimizer", "optimizer", "optimizer")
@@ -190,7 +191,7 @@ def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
 
 def test_an_accelerator_whose_parameters_are_updated_elsewhere_reads_and_clears_gradients() -> None:
     plan = make_plan(dp=2, global_batch_size=2, zero_stage=2, no_sync=False)
-    (work,) = offloaded_update(plan, PSI).blocks[0].body
+    (work,) = offloaded_update(plan, Weights(dense=PSI)).blocks[0].body
     assert isinstance(work, Work)
 
     assert sum(kernel.traffic_bytes for kernel in work.kernels) == PSI / 2 * (4 + 4)

@@ -15,8 +15,8 @@ from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import FlashAttention, Kernel
-from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, kernels_of, make_plan, works_of
+from clustersim.workload.transformer import Experts, LatentAttention, Transformer, Window
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, groups_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512
 WHOLE = ModelChunk(stage=0, chunk=0, start=0, n_layers=16, first=True, last=True, beside_first=True)
@@ -26,7 +26,7 @@ MIDDLE = replace(WHOLE, first=False, last=False)
 def passes(model: Transformer = GPT, **changes: object) -> ChunkPasses:
     plan = make_plan(model, **changes)
     members = (tuple(range(plan.strategy.tp)),)
-    return ChunkPasses(plan=plan, group=Group(name="tp of stage 0", dimension="tp", members=members))
+    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=members)))
 
 
 def operations(items: tuple[Item, ...]) -> list[str]:
@@ -78,7 +78,7 @@ def test_every_collective_of_a_layer_is_one_activation(sequence_parallel: bool) 
 
     for collective in collectives_of(divided.layer_forward() + divided.layer_backward()):
         assert collective.bytes == 3 * ACTIVATION_BYTES
-        assert collective.group is divided.group
+        assert collective.group is divided.groups.tp
 
 
 def test_sequence_parallelism_moves_as_much_forward_and_a_quarter_more_in_all() -> None:
@@ -112,13 +112,47 @@ def test_under_sequence_parallelism_the_input_is_gathered_beside_its_gradient() 
 
 
 def test_without_overlap_nothing_runs_side_by_side() -> None:
-    items = passes(tp=4, sequence_parallel=True, overlap_tp=False).layer_backward()
+    items = passes(tp=4, sequence_parallel=True, overlap_tp="none").layer_backward()
 
     assert not [item for item in items if isinstance(item, Overlapped)]
     assert operations(items) == operations(passes(tp=4, sequence_parallel=True).layer_backward())
 
 
-@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": False}])
+CHUNKED = {"tp": 4, "sequence_parallel": True, "overlap_tp": "gemm_chunks"}
+
+
+def test_products_in_chunks_hide_what_comes_before_and_after_a_pair() -> None:
+    chunked = passes(**CHUNKED)
+
+    assert names(chunked.layer_forward())[:7] == [
+        *("attention norm", "qkv", "all_gather + qkv chunks", "attention"),
+        *("projection", "reduce_scatter + projection chunks", "attention residual"),
+    ]
+    assert names(chunked.layer_backward())[:8] == [
+        *("mlp residual", "mlp_down input gradient", "all_gather + mlp_down input gradient chunks", "mlp_down weight gradient"),
+        *("mlp_up", "all_gather + mlp_up input gradient", "reduce_scatter + mlp_up weight gradient", "mlp norm"),
+    ]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_chunks_change_neither_the_work_nor_what_is_sent(recompute: str) -> None:
+    whole, chunked = (passes(**{**CHUNKED, "overlap_tp": overlap, "recompute": recompute}) for overlap in ("none", "gemm_chunks"))
+
+    for direction in (ChunkPasses.layer_forward, ChunkPasses.layer_backward):
+        before, after = direction(whole), direction(chunked)
+        assert operations(before) == operations(after)
+        flops, chunked_flops = (sum(each.flops for work in works_of(items) for each in work.kernels) for items in (before, after))
+        assert isclose(flops, chunked_flops, rel_tol=1e-12)
+
+
+def test_recomputation_that_stops_early_gathers_beside_chunks_too() -> None:
+    items = passes(LLAMA, **CHUNKED, recompute="full", recompute_stops_early=True).layer_backward()
+
+    again = [item for item in items if isinstance(item, Overlapped) and item.work.phase == "recompute"]
+    assert [item.work.name for item in again] == ["qkv chunks", "projection chunks", "mlp_up chunks"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": "none"}])
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, changes: dict[str, object]) -> None:
     layer = passes(model, **changes)
@@ -250,6 +284,69 @@ def test_the_head_gathers_its_input_and_returns_its_gradient_like_a_column_split
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_one_rank_alone_communicates_with_nobody(model: Transformer) -> None:
     alone: Plan = make_plan(model, recompute="full")
-    whole = ChunkPasses(plan=alone, group=Group(name="tp", dimension="tp", members=((0,),)))
+    whole = ChunkPasses(plan=alone, groups=groups_of(Group(name="tp", dimension="tp", members=((0,),))))
 
     assert [each for block in (*whole.forward(WHOLE), *whole.backward(WHOLE)) for each in collectives_of(block.body)] == []
+
+
+MIXED = replace(
+    LLAMA,
+    experts=Experts(n_experts=8, top_k=2, intermediate_size=128, dense_layers=(0, 1)),
+    window=Window(tokens=64, global_layers=tuple(range(8, 16))),
+)
+LATENT = LatentAttention(q_lora_rank=128, kv_lora_rank=64, qk_nope_head_dim=48, qk_rope_head_dim=16, v_head_dim=64)
+
+
+def test_passes_go_through_runs_of_equal_layers() -> None:
+    mixed = passes(MIXED)
+
+    assert [block.repeat for block in mixed.forward(MIDDLE)] == [2, 6, 8]
+    assert [block.repeat for block in mixed.backward(MIDDLE)] == [8, 6, 2]
+
+
+def test_a_window_that_no_sequence_exceeds_makes_no_kinds_of_layers() -> None:
+    wide = replace(MIXED, experts=None, window=Window(tokens=256, global_layers=(3,)))
+
+    assert [block.repeat for block in passes(wide).forward(MIDDLE)] == [16]
+
+
+def test_runs_are_cut_where_recomputation_ends() -> None:
+    partly = passes(MIXED, recompute="full", recompute_layers=4)
+
+    assert [block.repeat for block in partly.backward(MIDDLE)] == [8, 4, 2, 2]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_layers_of_several_kinds_do_the_work_of_the_model(recompute: str) -> None:
+    mixed = passes(replace(MIXED, n_mtp=2), recompute=recompute, attention="flash")
+    blocks = mixed.forward(WHOLE) + mixed.backward(WHOLE)
+
+    assert isclose(mixed.plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), hardware_flops(mixed.plan), rel_tol=1e-12)
+
+
+def test_sequence_parallelism_gathers_latent_rows_before_the_heads() -> None:
+    model = replace(LLAMA, latent=LATENT, n_kv_heads=8, head_dim=64)
+    layer = passes(model, tp=4, sequence_parallel=True).layer_forward()
+
+    attention, mlp = collectives_of(layer)[0], collectives_of(layer)[2]
+    assert attention.bytes == ACTIVATION_BYTES * (128 + 64 + 16) / 512
+    assert mlp.bytes == ACTIVATION_BYTES
+
+
+def test_latent_attention_sums_one_gradient_for_both_ways_up() -> None:
+    model = replace(LLAMA, latent=LATENT, n_kv_heads=8, head_dim=64)
+    backward = passes(model, tp=4, overlap_tp=False).layer_backward()
+
+    assert "q_up and kv_up input gradient" in names(backward)
+    assert [collective.bytes for collective in collectives_of(backward)] == [ACTIVATION_BYTES, ACTIVATION_BYTES * 208 / 512]
+
+
+def test_further_predictions_run_a_layer_and_the_head_once_more() -> None:
+    more = passes(replace(LLAMA, n_mtp=1), tp=4)
+    once = passes(LLAMA, tp=4)
+
+    assert names(more.head_forward()) == [*names(once.head_forward()), "mtp", *names(once.layer_forward()), *names(once.head_forward())]
+    assert operations(more.head_backward()) == [
+        *operations(once.head_backward() + once.layer_backward()),
+        *operations(once.head_backward()),
+    ]

@@ -13,7 +13,7 @@ from clustersim.strategy.memory import chunk_activation_bytes
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, model_chunks
-from tests.unit.strategy.factories import GPT, make_plan
+from tests.unit.strategy.factories import GPT, groups_of, make_plan
 
 DRY = replace(GPT, dropout=False)
 GROUP = Group(name="tp", dimension="tp", members=((0, 1),))
@@ -28,7 +28,7 @@ def chunk_of(plan: Plan) -> ModelChunk:
 
 
 def backward(plan: Plan) -> tuple[Block, ...]:
-    return tuple(block for block in ChunkPasses(plan=plan, group=GROUP).backward(chunk_of(plan)) if block.name == "layer")
+    return tuple(block for block in ChunkPasses(plan=plan, groups=groups_of(GROUP)).backward(chunk_of(plan)) if block.name == "layer")
 
 
 def again(block: Block) -> list[Work]:

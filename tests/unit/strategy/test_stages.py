@@ -20,11 +20,12 @@ from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.strategy.stages import orders_of
 from clustersim.workload.operators import Gemm, Kernel
-from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, kernels_of, make_plan
+from clustersim.workload.transformer import Experts, Transformer
+from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, groups_of, kernels_of, make_plan
 
 NEW = [name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b", "interleaved_1f1b")]
 UNTIED = replace(GPT, tied_embeddings=False)
+MIXED = replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=128, dense_layers=(0, 1)))
 
 
 def plan_of(schedule: str, **changes: object) -> Plan:
@@ -37,7 +38,7 @@ def multiset(kernels: list[Kernel]) -> Counter[str]:
 
 
 def passes_of(plan: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=plan, group=Group(name="tp", dimension="tp", members=(tuple(range(plan.strategy.tp)),)))
+    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp", dimension="tp", members=(tuple(range(plan.strategy.tp)),))))
 
 
 def test_layers_lie_in_a_v() -> None:
@@ -76,7 +77,16 @@ def test_the_work_of_all_stages_is_that_of_the_model(schedule: str, model: Trans
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"recompute": "full"}, {"recompute": "selective"}]
+    "changes",
+    [
+        {},
+        {"tp": 4},
+        {"tp": 4, "sequence_parallel": True},
+        {"recompute": "full"},
+        {"recompute": "selective"},
+        {"model": MIXED},
+        {"model": MIXED, "recompute": "full"},
+    ],
 )
 def test_the_two_parts_of_a_backward_pass_are_the_whole_kernel_by_kernel(changes: dict[str, object]) -> None:
     plan = plan_of("zb_h1", **changes)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workload.attention import core_attention
+from clustersim.workload.attention import core_attention, counted_pairs
 from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
 from clustersim.workload.shapes import Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer import Transformer, Window
 from tests.unit.strategy.factories import GPT, LLAMA, NUMERICS, gemms, make_shape, traffic_bytes
 
 B, S, A, D = 3, 32, 8, 64
@@ -62,7 +62,6 @@ def test_unfused_attention_keeps_probabilities_mask_and_what_is_left() -> None:
 def test_selective_recomputation_spares_the_projections() -> None:
     operator = attention()
 
-    assert operator.selective
     assert operator.saved_bytes - operator.selective_bytes == 6 * B * S * A * D
 
 
@@ -83,6 +82,14 @@ def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
     (softmax,) = [kernel for kernel in attention(DRY, replace(NUMERICS, kernels="eager")).forward if isinstance(kernel, Stream)]
 
     assert softmax == Stream(6 * 2 * SCORES, launches=3)
+
+
+@pytest.mark.parametrize(("batch", "heads", "launches"), [(1, 2, 3), (2, 2, 1), (4, 3, 1), (3, 5, 3)])
+def test_a_fused_softmax_takes_heads_in_fours(batch: int, heads: int, launches: int) -> None:
+    local = replace(make_shape(DRY, batch=batch, seq_length=S), n_heads=heads)
+    (softmax,) = [kernel for kernel in core_attention(DRY, local, NUMERICS).forward if isinstance(kernel, Stream)]
+
+    assert softmax.launches == launches
 
 
 def test_backward_the_softmax_reads_one_array_more() -> None:
@@ -120,3 +127,54 @@ def test_a_softmax_in_fp32_leaves_the_products_as_they_are_and_keeps_wider_proba
     assert traffic_bytes(cast.forward) - traffic_bytes(plain.forward) == (2 + 2) * 2 * SCORES
     # Probabilities of the softmax are kept as it gave them; what is dropped out is cast for the product.
     assert cast.selective_bytes == (4 + 2 + 1) * SCORES
+
+
+def test_a_window_counts_for_every_query_as_many_keys_as_it_holds() -> None:
+    local = replace(LLAMA, window=Window(tokens=8))
+
+    assert windowed(local).forward_flops == B * A * 4 * S * 8 * D
+    assert windowed(local, NUMERICS).forward_flops == B * A * 4 * S * 8 * D
+
+
+def test_chunks_are_short_sequences_of_their_own_and_what_is_left_a_shorter_one() -> None:
+    local = replace(LLAMA, window=Window(tokens=12, chunked=True))
+
+    whole, rest = windowed(local).forward
+
+    assert whole == FlashAttention(B * 2, A, 4, 12, 12, D, causal=True, backward=False)
+    assert rest == FlashAttention(B, A, 4, 8, 8, D, causal=True, backward=False)
+    assert windowed(local).forward_flops == B * A * 4 * (2 * 12 * 12 + 8 * 8) * D
+
+
+@pytest.mark.parametrize("tokens", [S, S + 1])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_window_that_no_sequence_exceeds_changes_nothing(tokens: int, chunked: bool) -> None:
+    local = replace(LLAMA, window=Window(tokens=tokens, chunked=chunked))
+
+    assert windowed(local) == attention(LLAMA, FLASH)
+
+
+def test_separate_kernels_compute_what_a_window_hides() -> None:
+    local = replace(LLAMA, window=Window(tokens=8))
+
+    assert gemms(windowed(local, NUMERICS).forward) == gemms(attention(LLAMA).forward)
+
+
+def test_a_layer_outside_the_window_s_pattern_sees_the_whole_sequence() -> None:
+    local = replace(LLAMA, n_layers=4, window=Window(tokens=8, global_layers=(1, 3)))
+
+    assert [local.layer_kind(layer).windowed for layer in range(4)] == [True, False, True, False]
+
+
+def test_learned_sinks_are_one_number_a_head() -> None:
+    assert attention(replace(LLAMA, attention_sinks=True), FLASH, n_heads=2).parameters == 2
+
+
+@pytest.mark.parametrize(("tokens", "pairs"), [(1, 10), (9, 90), (10, 100), (11, 100)])
+def test_pairs_in_a_window_never_exceed_all_pairs(tokens: int, pairs: int) -> None:
+    assert counted_pairs(10, Window(tokens=tokens)) == pairs
+
+
+def windowed(model: Transformer, numerics: Numerics = FLASH) -> Operator:
+    """Return core attention in a layer whose queries see a window."""
+    return core_attention(model, make_shape(model, batch=B, seq_length=S), numerics, windowed=True)

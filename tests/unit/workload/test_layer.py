@@ -6,18 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workload.layer import (
-    activation,
-    attention_operators,
-    layer_operators,
-    mlp_operators,
-    normalization,
-    qk_normalization,
-    residual,
-    rotary,
-)
+from clustersim.workload.elementwise import activation, normalization, qk_normalization, residual, rotary
+from clustersim.workload.layer import attention_operators, layer_operators, mlp_operators
 from clustersim.workload.operators import Gemm, Operator, Stream
 from clustersim.workload.parameters import attention_parameters, layer_parameters, mlp_parameters, norm_parameters
+from clustersim.workload.shapes import Numerics
 from clustersim.workload.transformer import Transformer
 from tests.unit.strategy.factories import BERT, GPT, LLAMA, NUMERICS, gemms, make_shape, traffic_bytes
 
@@ -32,6 +25,10 @@ def by_name(operators: tuple[Operator, ...]) -> dict[str, Operator]:
 
 def layer(model: Transformer = GPT, **changes: int) -> dict[str, Operator]:
     return by_name(layer_operators(model, make_shape(model, **changes), NUMERICS))
+
+
+def activated(model: Transformer, numerics: Numerics) -> Operator:
+    return activation(model, numerics, rows=ROWS, width=model.intermediate_size)
 
 
 def test_a_gpt_layer_runs_in_the_order_of_the_forward_pass() -> None:
@@ -202,20 +199,20 @@ def test_head_norms_keep_queries_and_keys() -> None:
 
 
 def test_gelu_keeps_its_input_and_swiglu_both_of_its_inputs() -> None:
-    assert activation(GPT, make_shape(), NUMERICS).saved_bytes == 2 * ROWS * 2048
-    assert activation(LLAMA, make_shape(LLAMA), NUMERICS).saved_bytes == 2 * 2 * ROWS * 1536
+    assert activated(GPT, NUMERICS).saved_bytes == 2 * ROWS * 2048
+    assert activated(LLAMA, NUMERICS).saved_bytes == 2 * 2 * ROWS * 1536
 
 
 @pytest.mark.parametrize(("model", "width", "forward", "backward"), [(GPT, 2048, 2, 3), (LLAMA, 1536, 3, 5)], ids=["gelu", "swiglu"])
 def test_an_activation_reads_its_inputs_and_writes_one_array(model: Transformer, width: int, forward: int, backward: int) -> None:
-    operator = activation(model, make_shape(model), NUMERICS)
+    operator = activated(model, NUMERICS)
 
     assert operator.forward == (Stream(forward * 2 * ROWS * width),)
     assert operator.backward_input == (Stream(backward * 2 * ROWS * width),)
 
 
 def test_an_eager_swiglu_is_two_kernels_forward_and_three_backward() -> None:
-    eager = activation(LLAMA, make_shape(LLAMA), EAGER)
+    eager = activated(LLAMA, EAGER)
 
     # SiLU reads and writes, the product reads two and writes one; backward two products of three arrays, and SiLU's three.
     assert eager.forward == (Stream(5 * 2 * ROWS * 1536, launches=2),)
@@ -223,7 +220,7 @@ def test_an_eager_swiglu_is_two_kernels_forward_and_three_backward() -> None:
 
 
 def test_an_eager_gelu_is_the_one_kernel_that_it_is_anyway() -> None:
-    assert activation(GPT, make_shape(), EAGER) == activation(GPT, make_shape(), NUMERICS)
+    assert activated(GPT, EAGER) == activated(GPT, NUMERICS)
 
 
 def test_eager_attention_puts_three_gradients_into_one() -> None:
@@ -260,8 +257,8 @@ def test_column_split_layers_keep_a_slice_of_their_input_under_sequence_parallel
     assert operators["mlp_down"].saved_bytes == 2 * ROWS * 2048
 
 
-def test_only_attention_is_recomputed_selectively() -> None:
-    assert [name for name, operator in layer(LLAMA).items() if operator.selective] == ["attention"]
+def test_only_attention_keeps_what_its_own_repetition_makes_anew() -> None:
+    assert [name for name, operator in layer(LLAMA).items() if operator.selective_bytes] == ["attention"]
 
 
 def test_streams_in_fp32_are_twice_as_long_and_products_are_not() -> None:

@@ -100,9 +100,8 @@ def test_operands_in_8_bits_are_cast_with_their_transposes() -> None:
     assert [all_ - product for all_, product in zip(gained, products, strict=True)] == [rows * 5 * 4, rows * 7 * 4]
 
 
-def test_a_linear_layer_keeps_its_name_and_is_not_repeated_selectively() -> None:
+def test_a_linear_layer_keeps_its_name() -> None:
     assert layer().name == "layer"
-    assert not layer().selective
 
 
 def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_added() -> None:

@@ -77,4 +77,3 @@ def test_an_operator_holds_nothing_unless_told() -> None:
     operator = Operator(name="nothing", forward=(), backward_input=(), backward_weight=())
 
     assert (operator.parameters, operator.saved_bytes, operator.selective_bytes, operator.forward_flops) == (0, 0, 0, 0)
-    assert not operator.selective

@@ -1,0 +1,65 @@
+"""What expert parallelism asks of the model and of the other dimensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clustersim.errors import ScenarioError
+from clustersim.scenario.pipelining import divisors, listed
+
+if TYPE_CHECKING:
+    from clustersim.scenario.schema import StrategySpec
+    from clustersim.strategy.plan import Strategy
+    from clustersim.workload.transformer import Experts, Transformer
+
+
+def check_experts(model: Transformer, asked: StrategySpec, strategy: Strategy) -> None:
+    """Refuse degrees that the experts or the ranks of a stage do not divide by.
+
+    Raises
+    ------
+    ScenarioError
+        At the degree to change, with those that would do.
+    """
+    if model.experts is None:
+        _refuse_without_experts(model, asked)
+        return
+    _check_degrees(model.experts, strategy)
+    if asked.recompute == "alternate":
+        message = "every second product is recomputed of dense layers only"
+        raise ScenarioError(message, field="strategy.recompute", hint="use none, selective (with recompute_modules) or full")
+    if strategy.tp > 1 and not strategy.sequence_parallel:
+        message = "experts take tokens that tensor-parallel ranks have divided among them"
+        raise ScenarioError(message, field="strategy.sequence_parallel", hint="use true, or tp: 1")
+    if strategy.data_parallel.service is not None and strategy.ep > 1:
+        message = "parameter servers keep whole models, and experts are spread over the workers"
+        raise ScenarioError(message, field="strategy.ep", hint="use 1, or another algorithm of data_parallel")
+
+
+def _refuse_without_experts(model: Transformer, asked: StrategySpec) -> None:
+    for key, given in (("ep", asked.ep > 1), ("etp", asked.etp is not None), ("expert_load", asked.expert_load != "balanced")):
+        if given:
+            raise ScenarioError(f"{model.name} has no experts", field=f"strategy.{key}", hint="leave it out, or take a model with experts")
+
+
+def _check_degrees(experts: Experts, strategy: Strategy) -> None:
+    ep, etp, stage = strategy.ep, strategy.expert_tp, strategy.dp * strategy.cp * strategy.tp
+    if experts.n_experts % ep:
+        good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
+        raise ScenarioError(f"{ep} does not divide {experts.n_experts} experts", field="strategy.ep", hint=f"use {listed(good or [1])}")
+    if experts.intermediate_size % etp:
+        good = divisors(experts.intermediate_size)
+        message = f"{etp} does not divide the width {experts.intermediate_size} of an expert"
+        raise ScenarioError(message, field="strategy.etp", hint=f"use {listed([each for each in good if stage % (ep * each) == 0])}")
+    if stage % (ep * etp):
+        good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
+        raise ScenarioError(
+            f"ep * etp = {ep} * {etp} does not divide the dp * cp * tp = {stage} ranks of a stage",
+            field="strategy.ep",
+            hint=f"use {listed(good)}" if good else f"use an etp that divides {stage}",
+        )
+    degree, replicas = strategy.sharding.degree, strategy.replicas
+    if degree > 1 and degree * strategy.expert_replicas % replicas:
+        least = ep * etp // strategy.tp
+        message = f"{degree} ranks that hold one copy together do not hold all experts, which are on {least}"
+        raise ScenarioError(message, field="strategy.shard_degree", hint=f"use auto or a multiple of {least}")

@@ -1,0 +1,120 @@
+"""How tokens spread over experts, as a scenario says it: a law, or a file with what each expert got."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from clustersim.errors import ScenarioError
+from clustersim.report.metrics import Flag
+from clustersim.workload.routing import ExpertLoad, LoadKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clustersim.scenario.schema import StrategySpec
+    from clustersim.workload.transformer import Transformer
+
+_FIELD: Final = "strategy.expert_load"
+_HEADER: Final = "write a header of layer, expert and tokens, and a row for each expert of each layer"
+_SKEWS: Final[Mapping[str, float]] = {"zipf": 1.0, "dirichlet": 1.0}
+
+
+def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) -> tuple[ExpertLoad, tuple[Flag, ...]]:
+    """Return how tokens spread over the experts of a model, and what was assumed of it.
+
+    Parameters
+    ----------
+    scenario
+        Path of the scenario, beside which a file is looked for.
+
+    Raises
+    ------
+    ScenarioError
+        When a file cannot be read, or does not say of each expert what it gets; at its line.
+    """
+    kind, capacity = asked.expert_load, asked.expert_capacity
+    if kind == "balanced" or model.experts is None:
+        if asked.expert_skew is not None:
+            raise ScenarioError("a balanced load has no skew", field="strategy.expert_skew", hint="leave it out, or use zipf or dirichlet")
+        return ExpertLoad(capacity_factor=capacity), ()
+    if kind.endswith(".csv"):
+        if asked.expert_skew is not None:
+            raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
+        shares = _read(_found(kind, scenario), model)
+        return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, capacity_factor=capacity), ()
+    known: LoadKind = "zipf" if kind == "zipf" else "dirichlet"
+    skew = _SKEWS[kind] if asked.expert_skew is None else asked.expert_skew
+    what = "exponent" if kind == "zipf" else "concentration"
+    message = f"no expert_skew is given: tokens spread over experts by a {kind} law of {what} {skew:g}"
+    flags = (Flag(code="assumed_expert_skew", message=message),) if asked.expert_skew is None else ()
+    return ExpertLoad(kind=known, skew=skew, capacity_factor=capacity), flags
+
+
+def _found(name: str, scenario: str) -> Path:
+    beside, here = Path(scenario).parent / name, Path(name)
+    for path in (beside, here):
+        if path.is_file():
+            return path
+    raise ScenarioError(f"there is no file '{name}'", field=_FIELD, hint=f"put it beside the scenario; {_HEADER}")
+
+
+def _read(path: Path, model: Transformer) -> tuple[tuple[float, ...], ...]:
+    """Return the shares of all layers; those without experts have none."""
+    assert model.experts is not None
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ScenarioError(f"'{path.name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
+    if not rows or not {"expert", "tokens"} <= set(rows[0]):
+        raise ScenarioError(f"'{path.name}' has no columns expert and tokens", field=_FIELD, hint=_HEADER)
+    by_layer = "layer" in rows[0]
+    tokens: dict[int, dict[int, float]] = {}
+    for number, row in enumerate(rows, start=2):
+        where = f"'{path.name}' line {number}"
+        layer = _whole(row["layer"], "layer", model.n_layers, where) if by_layer else 0
+        expert = _whole(row["expert"], "expert", model.experts.n_experts, where)
+        if expert in tokens.setdefault(layer, {}):
+            raise ScenarioError(f"{where}: expert {expert}{_of(layer, by_layer)} stands there twice", field=_FIELD, hint="give it one row")
+        tokens[layer][expert] = _amount(row["tokens"], where)
+    return tuple(_shares(tokens, layer if by_layer else 0, model, path, by_layer=by_layer) for layer in range(model.n_layers))
+
+
+def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Transformer, path: Path, *, by_layer: bool) -> tuple[float, ...]:
+    assert model.experts is not None
+    if by_layer and not model.layer_kind(layer).experts:
+        return ()
+    found = tokens.get(layer, {})
+    missing = [expert for expert in range(model.experts.n_experts) if expert not in found]
+    if missing:
+        shown = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        what = f"'{path.name}' has no row for expert{'s' if len(missing) > 1 else ''} {shown}{_of(layer, by_layer)}"
+        raise ScenarioError(what, field=_FIELD, hint=f"{model.name} has experts 0 to {model.experts.n_experts - 1}")
+    total = math.fsum(found.values())
+    if total <= 0.0:
+        raise ScenarioError(f"'{path.name}' sends no tokens to any expert{_of(layer, by_layer)}", field=_FIELD, hint="give tokens above 0")
+    return tuple(found[expert] / total for expert in range(model.experts.n_experts))
+
+
+def _of(layer: int, by_layer: bool) -> str:  # noqa: FBT001 - a word of the message
+    return f" of layer {layer}" if by_layer else ""
+
+
+def _whole(text: str | None, name: str, end: int, where: str) -> int:
+    value = int(text) if text is not None and text.strip().isascii() and text.strip().isdigit() else end
+    if value >= end:
+        raise ScenarioError(f"{where}: {name} '{text}' is not a number from 0 to {end - 1}", field=_FIELD, hint=_HEADER)
+    return value
+
+
+def _amount(text: str | None, where: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0.0:
+        raise ScenarioError(f"{where}: '{text}' is not a number of tokens", field=_FIELD, hint="write a number of 0 or more")
+    return value

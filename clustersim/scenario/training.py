@@ -1,0 +1,88 @@
+"""What the training section of a scenario means on some nodes, with every default filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Accelerator, Node
+from clustersim.report.metrics import Flag
+from clustersim.scenario.constraints import (
+    check_attention,
+    check_clipping,
+    check_scored_tokens,
+)
+from clustersim.scenario.model_spec import LoadedModel
+from clustersim.scenario.schema import ScenarioSpec
+from clustersim.strategy.plan import Precision, Training
+from clustersim.workload.layered import Layered
+from clustersim.workload.transformer import Transformer
+
+PRECISION_ORDER: Final[tuple[Precision, ...]] = ("bf16", "fp16", "fp32")
+"""Which precision is assumed: the first that the accelerator has."""
+
+_SHORT: Final = ("fp16", "bf16", "fp8")
+
+
+def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) -> tuple[Training, tuple[Flag, ...]]:
+    """Return one optimizer step, and what was assumed of it."""
+    asked, node = spec.training, nodes[0]
+    accelerators = list({node.accelerator.name: node.accelerator for node in nodes}.values())
+    precision, flags = _precision(asked.precision, accelerators)
+    check_attention(asked.attention, accelerators)
+    seq_length, length_flags = _seq_length(asked.seq_length, loaded.model)
+    check_scored_tokens(asked.scored_tokens, seq_length)
+    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
+    training = Training(
+        global_batch_size=asked.global_batch_size,
+        micro_batch_size=asked.micro_batch_size,
+        seq_length=seq_length,
+        precision=precision,
+        optimizer=asked.optimizer,
+        optimizer_kernels=asked.optimizer_kernels or ("foreach" if asked.kernels == "eager" else "fused"),
+        attention=asked.attention,
+        gradient_precision=asked.gradient_precision or ("fp32" if precision in _SHORT else "same"),
+        fused_gradient_accumulation=asked.fused_gradient_accumulation,
+        elementwise_precision=asked.elementwise_precision,
+        clip_micro_batches=asked.clip_micro_batches,
+        kernels=asked.kernels,
+        blocking_launches=asked.blocking_launches,
+        fused_loss=asked.fused_loss,
+        scored_tokens=asked.scored_tokens,
+        loss_metrics=asked.loss_metrics,
+        channels_last=precision in _SHORT if asked.channels_last is None else asked.channels_last,
+        loader_samples_per_s=None if asked.data_loader is None else asked.data_loader.rate / node.n_accelerators,
+    )
+    return training, (*flags, *length_flags)
+
+
+def _seq_length(asked: int | None, model: Transformer | Layered) -> tuple[int, tuple[Flag, ...]]:
+    if isinstance(model, Layered):
+        return model.tokens_per_sample, ()
+    positions = model.max_positions
+    if asked is None and positions < 1:
+        hint = "the model does not say how long its sequences are; write one, such as 4096"
+        raise ScenarioError("'seq_length' is missing", field="training.seq_length", hint=hint)
+    seq_length = asked or positions
+    if not 0 < positions < seq_length:
+        return seq_length, ()
+    message = f"sequences of {seq_length} tokens, though the model has {positions} positions"
+    return seq_length, (Flag(code="long_sequence", message=message),)
+
+
+def _precision(asked: Precision | None, accelerators: Sequence[Accelerator]) -> tuple[Precision, tuple[Flag, ...]]:
+    """Return the precision that was asked for, or the first that all accelerators have."""
+    has = [name for name in accelerators[0].peak_flops_per_s if all(name in each.peak_flops_per_s for each in accelerators)]
+    if asked is None:
+        known: list[Precision] = [precision for precision in PRECISION_ORDER if precision in has]
+        if not known:
+            raise ScenarioError("'precision' is missing", field="training.precision", hint=f"use one of {', '.join(has)}")
+        assumed: Precision = known[0]
+        owners = " and ".join(accelerator.name for accelerator in accelerators)
+        message = f"no precision is given: {assumed}, which {owners} {'has' if len(accelerators) == 1 else 'have'}, is assumed"
+        return assumed, (Flag(code="assumed_precision", message=message),)
+    lacking = next((accelerator.name for accelerator in accelerators if asked not in accelerator.peak_flops_per_s), None)
+    if lacking is not None:
+        raise ScenarioError(f"{lacking} does not have {asked}", field="training.precision", hint=f"use {' or '.join(has)}")
+    return asked, ()

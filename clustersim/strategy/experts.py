@@ -1,0 +1,149 @@
+"""Expert parallelism: tokens travel to the ranks that hold their experts, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.tasks import Collective, Group, Item, Uneven, Work
+from clustersim.strategy.division import Division
+from clustersim.strategy.gradients import WIRE_BYTES
+from clustersim.strategy.plan import Plan, Strategy, WirePrecision
+from clustersim.strategy.routing import dispatch
+from clustersim.strategy.shard import numerics, transformer
+from clustersim.strategy.sharding_groups import expert_grid
+from clustersim.workload.shapes import FP32_BYTES
+from clustersim.workload.transformer import Experts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertGroups:
+    """Who exchanges tokens on one stage."""
+
+    whole: Group
+    """Ranks that hold all experts together."""
+    slices: Group
+    """Ranks that divide each expert."""
+    between: Group | None
+    """Ranks of the whole with equal places in their nodes, where tokens go to each node once."""
+    inside: Group | None
+    """Ranks of the whole in one node."""
+
+
+def expert_groups(strategy: Strategy, division: Division, stage: int, part: int) -> ExpertGroups:
+    """Return the groups of expert parallelism among the ranks of a class.
+
+    Where a token is sent once to each node, an orbit of ranks with equal places in their nodes sends between nodes, and the ranks of a
+    node pass tokens on among them; so it is done where the members of every group fill equally many places in several nodes.
+    """
+    grid = expert_grid(strategy, division.mesh, stage)
+    own = set(division.ranks(stage, part).tolist())
+    lines = [line for line in grid.transpose(0, 2, 1).reshape(-1, strategy.ep).tolist() if line[0] in own]
+    slices = [line for line in grid.reshape(-1, strategy.expert_tp).tolist() if line[0] in own]
+    between, inside = _by_domain(lines, strategy.domain_size) if strategy.dispatch == "per_node" else (None, None)
+
+    def named(name: str, members: list[list[int]] | None) -> Group | None:
+        return None if members is None else division.named(f"{name} of stage {stage}", "ep", members, part)
+
+    return ExpertGroups(
+        whole=division.named(f"ep of stage {stage}", "ep", lines, part),
+        slices=division.named(f"etp of stage {stage}", "ep", slices, part),
+        between=named("ep between nodes", between),
+        inside=named("ep inside nodes", inside),
+    )
+
+
+def expected_nodes(n_nodes: int, top_k: int) -> float:
+    """Return how many of g nodes hold one of a token's k experts at least, in the mean: ``g (1 - (1 - 1/g)^k)``.
+
+    Examples
+    --------
+    >>> expected_nodes(1, 8), expected_nodes(2, 1)
+    (1.0, 1.0)
+    """
+    return n_nodes * (1.0 - (1.0 - 1.0 / n_nodes) ** top_k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """The way of the tokens of one layer to their experts and back.
+
+    A rank sends each of its tokens to ``top_k`` experts in one all-to-all; ranks that divide experts then gather what each of them
+    received, and reduce and scatter what experts give before the all-to-all back. All ranks that hold the experts together wait for
+    the one with most rows, and the all-to-all is counted as if all received as much as it does.
+
+    Per node, a token is sent once to each node that holds some of its experts, at most to as many nodes as the router takes, and passed
+    on inside [1]_.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.2; DeepEP.
+    """
+
+    plan: Plan
+    groups: ExpertGroups
+    layer: int
+
+    def to_experts(self, *, backward: bool = False) -> tuple[Collective, ...]:
+        """Return the collectives before the experts; backward, gradients of what they gave take this way, in full precision."""
+        precision: WirePrecision = "same" if backward else self.plan.strategy.dispatch_precision
+        # Scores travel with tokens, and their gradients come back.
+        return (*self._exchange(precision, extra=0.0 if backward else FP32_BYTES), *self._slices("all_gather"))
+
+    def from_experts(self, *, backward: bool = False) -> tuple[Collective, ...]:
+        """Return the collectives behind the experts."""
+        ways = self._exchange("same", extra=FP32_BYTES if backward else 0.0)
+        return (*self._slices("reduce_scatter"), *reversed(ways))
+
+    def awaited(self, mean: Work, longest: Work) -> Item:
+        """Return what experts compute, and the waiting for the rank that computes longest."""
+        return mean if mean.kernels == longest.kernels else Uneven(work=mean, longest=longest, dimension="ep")
+
+    def _exchange(self, precision: WirePrecision, *, extra: float) -> tuple[Collective, ...]:
+        strategy, spread = self.plan.strategy, dispatch(self.plan, self.layer)
+        if strategy.ep == 1:
+            return ()
+        rows = sum(spread.rows) / (spread.n_ranks * spread.copies) * spread.skew
+        width = self._width_bytes(precision) + extra
+        between, inside = self.groups.between, self.groups.inside
+        if between is None or inside is None:
+            return (Collective(op="all_to_all", group=self.groups.whole, bytes=rows * width),)
+        experts = self._experts()
+        nodes = between.size if experts.n_groups == 1 else min(between.size, experts.topk_groups)
+        once = rows / experts.top_k * expected_nodes(nodes, experts.top_k)
+        return (
+            Collective(op="all_to_all", group=between, bytes=once * width),
+            Collective(op="all_to_all", group=inside, bytes=rows * width),
+        )
+
+    def _slices(self, op: CollectiveOp) -> tuple[Collective, ...]:
+        spread = dispatch(self.plan, self.layer)
+        if spread.copies == 1:
+            return ()
+        rows = sum(spread.rows) / spread.n_ranks * spread.skew
+        return (Collective(op=op, group=self.groups.slices, bytes=rows * self._width_bytes("same")),)
+
+    def _width_bytes(self, precision: WirePrecision) -> float:
+        number_bytes = numerics(self.plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
+        return transformer(self.plan).hidden_size * number_bytes
+
+    def _experts(self) -> Experts:
+        experts = transformer(self.plan).experts
+        assert experts is not None, self.plan.model.name
+        return experts
+
+
+def _by_domain(lines: Sequence[Sequence[int]], domain_size: int) -> tuple[list[list[int]] | None, list[list[int]] | None]:
+    """Return groups cut into what lies in one domain, and across them into ranks of equal places; nothing where that cannot be done."""
+    between: list[list[int]] = []
+    inside: list[list[int]] = []
+    for line in lines:
+        rooms: dict[int, list[int]] = {}
+        for rank in line:
+            rooms.setdefault(rank // domain_size, []).append(rank)
+        if len(rooms) == 1 or len({len(room) for room in rooms.values()}) > 1:
+            return None, None
+        inside += rooms.values()
+        between += [list(column) for column in zip(*rooms.values(), strict=True)]
+    return between, inside

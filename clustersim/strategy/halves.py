@@ -1,0 +1,393 @@
+"""The two halves of a transformer layer, forward and backward: where tensor, context and expert parallelism cut in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.alternate import CORE_ATTENTION, repeated_operators
+from clustersim.strategy.chunking import beside_chunks
+from clustersim.strategy.context import ContextParallel
+from clustersim.strategy.division import Division
+from clustersim.strategy.experts import Exchange, ExpertGroups, expert_groups
+from clustersim.strategy.layers import waits
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import keeps_nothing, repeated
+from clustersim.strategy.routing import dispatch
+from clustersim.strategy.shard import local_shape, numerics, transformer
+from clustersim.workload.experts import MoeHalf, moe_half
+from clustersim.workload.latent import entering_width
+from clustersim.workload.layer import attention_operators, mlp_operators
+from clustersim.workload.operators import Kernel, Operator
+from clustersim.workload.transformer import Transformer
+
+Gradients = Literal["all", "input", "weight"]
+"""What a backward pass computes: both gradients, those that the stage before waits for, or what was put off then."""
+
+PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
+
+
+def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
+    """Return some operators forward, one after the other."""
+    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
+
+
+def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
+    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
+    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
+
+
+def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
+    if gradients == "weight":
+        return operator.backward_weight if waits(operator) else ()
+    apart = gradients == "input" and waits(operator)
+    return operator.backward_input if apart else (*operator.backward_input, *operator.backward_weight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelGroups:
+    """Who works together on the layers of one stage."""
+
+    tp: Group
+    cp: Group
+    experts: ExpertGroups | None = None
+    """None for a model without experts."""
+
+
+def parallel_groups(plan: Plan, division: Division, stage: int, part: int) -> ParallelGroups:
+    """Return who works together on the layers of a stage, among the ranks of a class."""
+    sparse = isinstance(plan.model, Transformer) and plan.model.experts is not None
+    return ParallelGroups(
+        tp=division.group("tp", stage, part),
+        cp=division.group("cp", stage, part),
+        experts=expert_groups(plan.strategy, division, stage, part) if sparse else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halves:
+    """Attention and MLP of a layer, each from its normalisation to its residual addition.
+
+    As in Megatron-LM, attention and MLP are each column-split layers followed by a row-split one. Without sequence parallelism the
+    row-split layer's output is all-reduced forward, and the gradient of the column-split layer's input backward. With it, activations
+    are gathered before and scattered after the pair, and the other way round backward. The backward collective of the column-split layer
+    runs beside its weight gradient where the plan overlaps them, and the others beside chunks of the products next to them where it cuts
+    these. Experts take the rows that a rank has under sequence parallelism as they are, and send them to each other.
+    """
+
+    plan: Plan
+    groups: ParallelGroups
+    gradients: Gradients = "all"
+    """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
+    of an input that was kept as a slice."""
+
+    def forward(self, layer: int, phase: Phase = "forward") -> tuple[Item, ...]:
+        """Return one layer forward."""
+        return (*self._pair_forward(*self._attention(layer), phase), *self._mlp_forward(layer, phase))
+
+    def again(self, layer: int) -> tuple[Item, ...]:
+        """Return the forward pass of a layer as full recomputation repeats it: to its end, or without what nothing needs."""
+        mlp = self._mlp_again(layer) if self._is_expert(layer) else self._pair_again(*self._mlp(layer))
+        return (*self._pair_again(*self._attention(layer)), *mlp)
+
+    def backward(self, layer: int, *, repeats: bool = True) -> tuple[Item, ...]:
+        """Return one layer backward, with what selective recomputation repeats of it where it ``repeats`` anything."""
+        mlp = self._experts_backward if self._is_expert(layer) else self._dense_backward
+        alternate = repeats and self.plan.strategy.recompute == "alternate" and self.gradients != "weight"
+        first = tuple(item for half in (self._attention, self._mlp) for item in self._alternate(*half(layer))) if alternate else ()
+        return (*first, *mlp(layer, repeats=repeats), *self._pair_backward(*self._attention(layer), repeats=repeats))
+
+    def collective(self, op: CollectiveOp, width: int | None = None) -> tuple[Collective, ...]:
+        """Return a tensor-parallel collective of rows of the hidden size, or of another width."""
+        if self.plan.strategy.tp == 1:
+            return ()
+        size_bytes = self._rows * (transformer(self.plan).hidden_size if width is None else width) * numerics(self.plan).element_bytes
+        return (Collective(op=op, group=self.groups.tp, bytes=size_bytes),)
+
+    def backward_works(self, name: str, operators: Sequence[Operator]) -> tuple[Work, ...]:
+        """Return some operators backward; nothing where their gradients were not put off."""
+        work = backward_work(name, operators, self.gradients)
+        return (work,) if work.kernels or self.gradients == "all" else ()
+
+    def column_backward(self, operators: Sequence[Operator], width: int) -> tuple[Item, ...]:
+        """Return the backward pass of column-split layers and of what follows them, and the collective of their input gradients."""
+        columns = [operator for operator in operators if operator.column]
+        name, phase = " and ".join(operator.name for operator in columns), PHASES[self.gradients]
+        before = self._backwards(name, [operator for operator in operators if not operator.column])
+        inputs = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_input)
+        weights = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_weight)
+        input_gradient = Work(name=f"{name} input gradient", phase=phase, kernels=inputs)
+        weight_gradient = Work(name=f"{name} weight gradient", phase=phase, kernels=weights)
+        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
+        regather = self.collective("all_gather", width) if self._sequence_parallel else ()
+        close = self.collective(self._closing, width)
+        if self.gradients == "input":
+            return (*before, input_gradient, *close)
+        if self.gradients == "weight":
+            return (*before, *regather, weight_gradient)
+        if self.plan.strategy.overlap_tp == "none":
+            return (*before, *regather, input_gradient, *close, weight_gradient)
+        first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
+        return (*before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
+
+    @property
+    def _rows(self) -> int:
+        return local_shape(self.plan).rows
+
+    @property
+    def _sequence_parallel(self) -> bool:
+        return self.plan.strategy.sequence_parallel
+
+    @property
+    def _chunked(self) -> bool:
+        return self.plan.strategy.overlap_tp == "gemm_chunks"
+
+    @property
+    def _closing(self) -> CollectiveOp:
+        return "reduce_scatter" if self._sequence_parallel else "all_reduce"
+
+    @property
+    def _context(self) -> ContextParallel | None:
+        share = local_shape(self.plan).context
+        return None if share is None else ContextParallel(plan=self.plan, group=self.groups.cp, share=share)
+
+    def _is_expert(self, layer: int) -> bool:
+        return transformer(self.plan).layer_kind(layer).experts
+
+    def _attention(self, layer: int) -> tuple[str, tuple[Operator, ...]]:
+        model = transformer(self.plan)
+        return "attention", attention_operators(model, local_shape(self.plan), numerics(self.plan), layer)
+
+    def _mlp(self, layer: int) -> tuple[str, tuple[Operator, ...]]:
+        return "mlp", mlp_operators(transformer(self.plan), local_shape(self.plan), numerics(self.plan), layer)
+
+    def _entering(self, half: str) -> int:
+        """Return the width of the rows that enter the column-split layers of half a layer."""
+        model = transformer(self.plan)
+        return entering_width(model) if half == "attention" else model.hidden_size
+
+    def _mlp_forward(self, layer: int, phase: Phase) -> tuple[Item, ...]:
+        return self._experts_forward(layer, phase) if self._is_expert(layer) else self._pair_forward(*self._mlp(layer), phase)
+
+    def _forwards(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+        """Return operators forward, attention among them with what context parallelism exchanges."""
+        context, place = self._context, _core(operators)
+        if context is None or place is None:
+            return (forward_work(name, operators, phase),)
+        around = (operators[:place], operators[place + 1 :])
+        before, behind = (tuple(forward_work(name, each, phase) for each in (some,) if some) for some in around)
+        return (*before, *context.forward(operators[place], phase), *behind)
+
+    def _backwards(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return the same backward."""
+        context, place = self._context, _core(operators)
+        if context is None or place is None or self.gradients == "weight":
+            return self.backward_works(name, operators)
+        behind, before = (self.backward_works(name, each) if each else () for each in (operators[place + 1 :], operators[:place]))
+        return (*behind, *context.backward(operators[place], PHASES[self.gradients]), *before)
+
+    def _pair_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+        if self.plan.strategy.tp == 1:
+            return self._forwards(name, operators, phase)
+        before, inner, last = _cut(operators)
+        return (
+            forward_work(f"{name} norm", before, phase),
+            *self._split_pair(name, inner, phase, self.collective(self._closing)),
+            forward_work(f"{name} residual", [last], phase),
+        )
+
+    def _pair_again(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        kept = [operator for operator in operators if not (operator.needless and self.plan.strategy.recompute_stops_early)]
+        if len(kept) == len(operators):
+            return self._pair_forward(name, operators, "recompute")
+        if self.plan.strategy.tp == 1:
+            return self._forwards(name, kept, "recompute")
+        before, _, _ = _cut(operators)
+        return (forward_work(f"{name} norm", before, "recompute"), *self._split_pair(name, kept[len(before) :], "recompute", ()))
+
+    def _alternate(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
+        """Return what is repeated of half a layer whose every second product is kept, and what its row-split layer scatters or reduces."""
+        kept = [operator for operator in repeated_operators(self.plan, operators) if not operator.needless and operator.forward]
+        if self.plan.strategy.tp == 1:
+            return (forward_work(name, kept, "recompute"),)
+        n_before = len(_cut(operators)[0])
+        before = forward_work(f"{name} norm", kept[:n_before], "recompute")
+        return (before, *self._split_pair(name, kept[n_before:], "recompute", ()))
+
+    def _split_pair(self, name: str, inner: Sequence[Operator], phase: Phase, close: tuple[Collective, ...]) -> tuple[Item, ...]:
+        """Return column-split layers, what follows them and, unless nothing closes it, the row-split layer, with their collectives."""
+        gather = self.collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
+        if not self._chunked:
+            return (*gather, *self._forwards(name, inner, phase), *close)
+        columns = [operator for operator in inner if operator.column]
+        between = [operator for operator in inner if not operator.column]
+        row = (between.pop(),) if close else ()
+        kernels = tuple(kernel for operator in columns for kernel in operator.forward)
+        return (
+            *beside_chunks(" and ".join(operator.name for operator in columns), phase, kernels, gather),
+            *self._forwards(name, between, phase),
+            *(item for each in row for item in beside_chunks(each.name, phase, each.forward, close)),
+        )
+
+    def _repeats(self, name: str, operators: Sequence[Operator], *, repeats: bool) -> tuple[Item, ...]:
+        """Return what selective recomputation repeats of half a layer before its backward pass."""
+        if not repeats or self.gradients == "weight":
+            return ()
+        again = repeated(self.plan, operators)
+        return self._forwards(f"{name} again", again, "recompute") if again else ()
+
+    def _dense_backward(self, layer: int, *, repeats: bool) -> tuple[Item, ...]:
+        return self._pair_backward(*self._mlp(layer), repeats=repeats)
+
+    def _pair_backward(self, name: str, operators: Sequence[Operator], *, repeats: bool) -> tuple[Item, ...]:
+        again = self._repeats(name, operators, repeats=repeats)
+        if self.plan.strategy.tp == 1:
+            return (*again, *self._backwards(name, operators))
+        before, inner, last = _cut(operators)
+        inner = list(inner)
+        gather = self.collective("all_gather") if self._sequence_parallel and self.gradients != "weight" else ()
+        opened: tuple[Item, ...] = (*gather, *again)
+        if self._chunked and self.gradients != "weight":
+            row = inner.pop()
+            weights = Work(name=f"{row.name} weight gradient", phase=PHASES[self.gradients], kernels=row.backward_weight)
+            put_off = self.gradients == "input"
+            beside = beside_chunks(f"{row.name} input gradient", PHASES[self.gradients], row.backward_input, gather)
+            opened = (*beside, *(() if put_off else (weights,)), *again)
+        return (
+            *self.backward_works(f"{name} residual", [last]),
+            *opened,
+            *self.column_backward(inner, self._entering(name)),
+            *self.backward_works(f"{name} norm", before),
+        )
+
+    def _moe(self, layer: int, place: int | None = None) -> MoeHalf:
+        return moe_half(transformer(self.plan), local_shape(self.plan, layer, place), numerics(self.plan))
+
+    def _longest(self, layer: int) -> MoeHalf:
+        """Return the half with what the rank computes that has most rows."""
+        return self._moe(layer, dispatch(self.plan, layer).hottest)
+
+    def _exchange(self, layer: int) -> Exchange:
+        assert self.groups.experts is not None, self.plan.model.name
+        return Exchange(plan=self.plan, groups=self.groups.experts, layer=layer)
+
+    def _experts_forward(self, layer: int, phase: Phase) -> tuple[Item, ...]:
+        half, away = self._moe(layer), self._exchange(layer)
+        there, back = away.to_experts(), away.from_experts()
+        if not there:
+            return (forward_work("experts", half.operators, phase),)
+        beside = bool(half.shared) and self.plan.strategy.overlap_ep
+        early, late = _shared_parts(half.shared)
+        return (
+            forward_work("router", (*half.norm, *half.router, *half.permute), phase),
+            *(self._beside(there, forward_work("shared experts", early, phase), last=False) if beside else there),
+            away.awaited(
+                *(forward_work("experts", (*each.sort, *each.experts, *each.unsort), phase) for each in (half, self._longest(layer)))
+            ),
+            *(self._beside(back, forward_work("shared experts", late, phase), last=True) if beside else back),
+            forward_work("unpermute", half.unpermute, phase),
+            *(() if beside else self._shared_forward(half.shared, phase)),
+            forward_work("experts residual", half.residual, phase),
+        )
+
+    def _mlp_again(self, layer: int) -> tuple[Item, ...]:
+        """Return the experts' half as full recomputation repeats it."""
+        if not self.plan.strategy.recompute_stops_early:
+            return self._experts_forward(layer, "recompute")
+        half, away = self._moe(layer), self._exchange(layer)
+        there = away.to_experts()
+        needed, longest = ([each for each in (*moe.sort, *moe.experts) if not each.needless] for moe in (half, self._longest(layer)))
+        shared = [operator for operator in half.shared if not operator.needless]
+        return (
+            forward_work("router", (*half.norm, *half.router, *half.permute), "recompute"),
+            *there,
+            away.awaited(forward_work("experts", needed, "recompute"), forward_work("experts", longest, "recompute")),
+            *((*self._gathered_shared(), forward_work("shared experts", shared, "recompute")) if shared else ()),
+        )
+
+    def _experts_backward(self, layer: int, *, repeats: bool) -> tuple[Item, ...]:
+        half, away = self._moe(layer), self._exchange(layer)
+        there, back = away.to_experts(backward=True), away.from_experts(backward=True)
+        repeats = repeats and self.gradients != "weight"
+        whole = self._experts_forward(layer, "recompute") if repeats and keeps_nothing(self.plan, "moe") else ()
+        again = () if whole else self._repeats("experts", half.operators, repeats=repeats)
+        if not there:
+            return (*whole, *again, *self.backward_works("experts", half.operators))
+        parts = tuple(backward_work("experts", _computed(each), self.gradients) for each in (half, self._longest(layer)))
+        if self.gradients == "weight":
+            there = back = ()
+        beside = bool(half.shared) and self.plan.strategy.overlap_ep and self.gradients != "weight"
+        early, late = _shared_parts(half.shared)
+        return (
+            *whole,
+            *again,
+            *self.backward_works("experts residual", half.residual),
+            *(() if beside else self._shared_backward(half.shared)),
+            *self.backward_works("unpermute", half.unpermute),
+            *(self._beside(there, backward_work("shared experts", late, self.gradients), last=False) if beside else there),
+            away.awaited(*parts),
+            *(self._beside(back, backward_work("shared experts", early, self.gradients), last=True) if beside else back),
+            *self.backward_works("router", (*half.norm, *half.router, *half.permute)),
+        )
+
+    def _beside(self, ways: tuple[Collective, ...], work: Work, *, last: bool) -> tuple[Item, ...]:
+        """Return collectives, the first or the last of which runs beside work."""
+        place = len(ways) - 1 if last else 0
+        return (*ways[:place], Overlapped(collective=ways[place], work=work), *ways[place + 1 :])
+
+    def _gathered_shared(self) -> tuple[Collective, ...]:
+        return self.collective("all_gather") if self._sequence_parallel else ()
+
+    def _shared_forward(self, shared: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+        if not shared:
+            return ()
+        if self.plan.strategy.tp == 1:
+            return (forward_work("shared experts", shared, phase),)
+        split, whole = _split(shared)
+        add = forward_work("shared experts", whole, phase)
+        return (*self._gathered_shared(), forward_work("shared experts", split, phase), *self.collective(self._closing), add)
+
+    def _shared_backward(self, shared: Sequence[Operator]) -> tuple[Item, ...]:
+        if not shared:
+            return ()
+        if self.plan.strategy.tp == 1:
+            return self.backward_works("shared experts", shared)
+        split, whole = _split(shared)
+        gather = self._gathered_shared() if self.gradients != "weight" else ()
+        width = transformer(self.plan).hidden_size
+        return (*self.backward_works("shared experts", whole), *gather, *self.column_backward(split, width))
+
+
+def of_gradients(halves: Halves, gradients: Gradients) -> Halves:
+    """Return the same layers, whose backward passes compute these gradients."""
+    return replace(halves, gradients=gradients)
+
+
+def _core(operators: Sequence[Operator]) -> int | None:
+    return next((place for place, operator in enumerate(operators) if operator.name == CORE_ATTENTION), None)
+
+
+def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Operator]:
+    """Return what stands before the first column-split layer of half a layer, what follows up to the row-split one, and the residual."""
+    first = next(number for number, operator in enumerate(operators) if operator.column)
+    return operators[:first], operators[first:-1], operators[-1]
+
+
+def _shared_parts(shared: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator]]:
+    """Return shared experts up to their activation, and from their second product."""
+    return shared[:2], shared[2:]
+
+
+def _split(shared: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator]]:
+    """Return what tensor parallelism divides of shared experts, and what every rank does with its rows of the result."""
+    return shared[:3], shared[3:]
+
+
+def _computed(half: MoeHalf) -> tuple[Operator, ...]:
+    """Return what experts do between the two exchanges."""
+    return (*half.sort, *half.experts, *half.unsort)

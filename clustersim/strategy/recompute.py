@@ -1,0 +1,78 @@
+"""Selective recomputation: which operators a backward pass repeats, and what is therefore not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.strategy.plan import Plan, RecomputeModule
+from clustersim.workload.operators import Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A part of a layer that can be recomputed by itself, by the names of operators."""
+
+    repeats: tuple[str, ...]
+    drops: tuple[str, ...]
+    """Operators whose inputs are results of what is repeated, and are not kept."""
+
+
+_NORMS: Final = ("norm_1", "norm_2")
+_PROJECTED: Final = ("qkv", "q", "q_down", "kv_down", "mlp_up", "router", "shared_up")
+_LATENT: Final = ("q_norm", "kv_norm", "q_up", "kv_up", "assembly")
+_SHARED: Final = ("shared_up", "shared_activation", "shared_down", "shared_gate", "shared_add")
+_ROUTED: Final = ("permute", "expert_sort", "experts_up", "expert_activation", "experts_down", "expert_unsort", "unpermute")
+
+MODULES: Final[Mapping[RecomputeModule, Module]] = MappingProxyType(
+    {
+        "core_attention": Module(repeats=("attention",), drops=()),
+        "norms": Module(repeats=_NORMS, drops=_PROJECTED),
+        "activations": Module(
+            repeats=("activation", "expert_activation", "shared_activation"), drops=("mlp_down", "experts_down", "shared_down")
+        ),
+        "latent_projections": Module(repeats=_LATENT, drops=("q_up", "kv_up", "assembly", "attention")),
+        "mlp": Module(repeats=("mlp_up", "activation"), drops=("activation", "mlp_down")),
+        "shared_experts": Module(repeats=_SHARED[:2], drops=_SHARED[1:]),
+        "experts": Module(repeats=("router", *_ROUTED, *_SHARED), drops=(*_ROUTED, *_SHARED)),
+    }
+)
+"""What Megatron-Core's ``recompute_modules`` name: ``core_attn, layernorm, mlp_act and moe_act, mla_up_proj, mlp, shared_experts, moe``.
+
+Of the core of attention what is kept for its own backward pass is dropped (``selective_bytes``); of everything else the inputs of what
+follows.
+"""
+
+
+def repeated(plan: Plan, operators: Sequence[Operator]) -> list[Operator]:
+    """Return which operators of half a layer selective recomputation repeats; what ``keeps_nothing`` is repeated with its communication."""
+    if plan.strategy.recompute != "selective":
+        return []
+    chosen = {name for module in plan.strategy.recompute_modules if module != "experts" for name in MODULES[module].repeats}
+    return [operator for operator in operators if operator.name in chosen]
+
+
+def keeps_nothing(plan: Plan, half: str) -> bool:
+    """Return whether all experts of a layer are repeated, the sending of tokens included."""
+    return half == "moe" and plan.strategy.recompute == "selective" and "experts" in plan.strategy.recompute_modules
+
+
+def kept_bytes(plan: Plan, operators: Sequence[Operator]) -> float:
+    """Return what operators keep for the backward pass under selective recomputation."""
+    modules = plan.strategy.recompute_modules
+    dropped = {name for module in modules for name in MODULES[module].drops}
+    partly = {name for module in modules for name in MODULES[module].repeats}
+    kept = (
+        0.0 if operator.name in dropped else operator.saved_bytes - (operator.selective_bytes if operator.name in partly else 0.0)
+        for operator in operators
+    )
+    return fsum(kept)
+
+
+def repeated_flops(plan: Plan, operators: Sequence[Operator]) -> float:
+    """Return the matrix FLOPs that selective recomputation repeats of some operators."""
+    chosen = {name for module in plan.strategy.recompute_modules for name in MODULES[module].repeats}
+    return fsum(operator.forward_flops for operator in operators if operator.name in chosen)

@@ -1,0 +1,88 @@
+"""Which rows the experts of each rank process, and which rank has most to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from clustersim.strategy.plan import Plan
+from clustersim.workload.routing import ExpertLoad, Routed, routed
+from clustersim.workload.shapes import ExpertShare, balanced_rows
+from clustersim.workload.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What the ranks that hold all experts of a layer together send each other in one micro-batch."""
+
+    rows: tuple[int, ...]
+    """Of each expert, sent by all of these ranks."""
+    dropped: int
+    n_ranks: int
+    """Ranks among which experts are divided: ep."""
+    copies: int
+    """Ranks that each send as much and divide each expert among them: etp."""
+
+    def of(self, place: int) -> tuple[int, ...]:
+        """Return the rows of the experts at one place of expert parallelism."""
+        n_local = len(self.rows) // self.n_ranks
+        return self.rows[place * n_local : (place + 1) * n_local]
+
+    @property
+    def received(self) -> tuple[int, ...]:
+        """Rows at each place."""
+        return tuple(sum(self.of(place)) for place in range(self.n_ranks))
+
+    @property
+    def hottest(self) -> int:
+        """The place with most rows, the first of several."""
+        received = self.received
+        return received.index(max(received))
+
+    @property
+    def skew(self) -> float:
+        """Rows of the hottest place over the mean; 1 where all have as many."""
+        received = self.received
+        return max(received) * self.n_ranks / sum(received) if sum(received) else 1.0
+
+
+def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
+    """Return how the tokens of one micro-batch spread over the experts of a layer.
+
+    The ``ep * etp`` ranks of an expert group each have ``b s / (cp tp)`` tokens under sequence parallelism, ``b s / cp`` without it, and
+    send each to ``top_k`` experts.
+    """
+    strategy, training, model = plan.strategy, plan.training, plan.model
+    assert isinstance(model, Transformer), model.name
+    assert model.experts is not None, model.name
+    tokens = training.micro_batch_size * training.seq_length // strategy.cp
+    if strategy.sequence_parallel:
+        tokens //= strategy.tp
+    n_senders = strategy.ep * strategy.expert_tp
+    # Without sequence parallelism tensor-parallel ranks have the same tokens, and divide each expert: together they send one copy.
+    if not strategy.sequence_parallel:
+        n_senders //= min(strategy.tp, strategy.expert_tp)
+    load = strategy.expert_load
+    found = _routed(load, model.experts.n_experts, tokens * n_senders, model.experts.top_k, layer if load.by_layer else 0)
+    return Dispatch(rows=found.rows, dropped=found.dropped, n_ranks=strategy.ep, copies=strategy.expert_tp)
+
+
+def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> ExpertShare | None:
+    """Return the experts of one place of expert parallelism with their rows; without a place, as the mean of all has them."""
+    model = plan.model
+    if not isinstance(model, Transformer) or model.experts is None:
+        return None
+    spread = dispatch(plan, layer)
+    n_local = model.experts.n_experts // spread.n_ranks
+    rows = balanced_rows(round(sum(spread.rows) / spread.n_ranks), n_local) if place is None else spread.of(place)
+    return ExpertShare(
+        rows=rows,
+        intermediate_size=model.experts.intermediate_size // spread.copies,
+        dispatched_rows=round(sum(spread.rows) / (spread.n_ranks * spread.copies)),
+        n_ranks=spread.n_ranks,
+    )
+
+
+@lru_cache(maxsize=512)
+def _routed(load: ExpertLoad, n_experts: int, n_tokens: int, top_k: int, layer: int) -> Routed:
+    return routed(load, n_experts, n_tokens=n_tokens, top_k=top_k, layer=layer)

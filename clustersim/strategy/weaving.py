@@ -1,0 +1,63 @@
+"""A forward and a backward pass side by side: what one sends to experts travels while the other computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from clustersim.program.tasks import Block, Collective, Compute, Item, Uneven, Work, Woven
+
+WOVEN = "ep"
+"""Dimension whose collectives run beside the other pass."""
+
+
+def woven(one: Compute, other: Compute) -> tuple[Compute, Compute]:
+    """Return two passes, layer by layer each beside the expert-parallel collectives of the other instead of its own.
+
+    The first layer of one meets the first that the other goes through, and so on; where one has more of them, the rest stay as they
+    were. Each pass keeps its computation and the collectives of other dimensions, so that together they do the same work.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.1 and figure 4.
+    """
+    pairs = list(_paired(one.blocks, other.blocks))
+    first = tuple(_beside(mine, theirs, repeat) for mine, theirs, repeat in pairs if mine is not None)
+    second = tuple(_beside(theirs, mine, repeat) for mine, theirs, repeat in pairs if theirs is not None)
+    return replace(one, blocks=first), replace(other, blocks=second)
+
+
+def _paired(one: Sequence[Block], other: Sequence[Block]) -> Iterator[tuple[Block | None, Block | None, int]]:
+    """Give stretches of blocks that meet, and how often; None where one has nothing left."""
+    left, right = _counted(one), _counted(other)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None or theirs is not None:
+        repeat = min(each[1] for each in (mine, theirs) if each is not None)
+        yield mine[0] if mine else None, theirs[0] if theirs else None, repeat
+        mine = _after(mine, repeat) or next(left, None)
+        theirs = _after(theirs, repeat) or next(right, None)
+
+
+def _counted(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
+    yield from ((block, block.repeat) for block in blocks)
+
+
+def _after(part: tuple[Block, int] | None, repeat: int) -> tuple[Block, int] | None:
+    return None if part is None or part[1] == repeat else (part[0], part[1] - repeat)
+
+
+def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
+    """Return a block with the collectives of another beside its work."""
+    if theirs is None:
+        return replace(mine, repeat=repeat)
+    collectives = tuple(item for item in theirs.body if isinstance(item, Collective) and _travels(item))
+    kept = tuple(item for item in mine.body if not _travels(item))
+    works = tuple(item for item in kept if isinstance(item, Work | Uneven))
+    if not collectives or not works:
+        return replace(mine, body=kept if works else (*kept, *collectives), repeat=repeat)
+    rest: tuple[Item, ...] = tuple(item for item in kept if not isinstance(item, Work | Uneven))
+    return replace(mine, body=(*rest, Woven(collectives=collectives, works=works)), repeat=repeat)
+
+
+def _travels(item: Item) -> bool:
+    return isinstance(item, Collective) and item.group.dimension == WOVEN

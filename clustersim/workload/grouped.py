@@ -1,0 +1,61 @@
+"""Linear layers of several experts at once: grouped products, or one product for each expert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clustersim.workload.linear import cast_operand
+from clustersim.workload.operators import GroupedGemm, Kernel, Operator, Stream
+from clustersim.workload.shapes import Numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShape:
+    """One rank's linear layers of equal size, one for each of its experts."""
+
+    rows: tuple[int, ...]
+    """Of each expert."""
+    inputs: int
+    outputs: int
+    bias: bool
+
+
+def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator:
+    """Return the linear layers of all experts of a rank as one operator.
+
+    Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Fused kernels
+    take all experts in one launch, eager ones loop over them. An expert without rows reads no weight and has no gradient to add.
+    """
+    total, inputs, outputs = sum(shape.rows), shape.inputs, shape.outputs
+    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
+    forward = GroupedGemm(shape.rows, outputs, inputs, element_bytes=operand, output_bytes=plain)
+    input_gradient = GroupedGemm(shape.rows, inputs, outputs, element_bytes=operand, output_bytes=plain)
+    fused = numerics.fused_gradient_accumulation
+    weight_gradient = GroupedGemm(
+        shape.rows,
+        outputs,
+        inputs,
+        over_rows=True,
+        element_bytes=operand,
+        output_bytes=numerics.gradient_bytes if fused else plain,
+        accumulates=fused,
+    )
+    n_used = sum(1 for rows in shape.rows if rows)
+    accumulate = n_used * inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
+    weights = _kernels(weight_gradient, numerics) + (() if fused else (Stream(accumulate, launches=n_used),))
+    if shape.bias:
+        weights += (Stream(total * outputs * plain),)
+    return Operator(
+        name=name,
+        forward=(*cast_operand(total * inputs, numerics), *_kernels(forward, numerics)),
+        backward_input=(*cast_operand(total * outputs, numerics), *_kernels(input_gradient, numerics)),
+        backward_weight=weights,
+        expert=True,
+        parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),
+        saved_bytes=total * inputs * plain,
+        forward_flops=forward.flops,
+    )
+
+
+def _kernels(product: GroupedGemm, numerics: Numerics) -> tuple[Kernel, ...]:
+    return product.products if numerics.kernels == "eager" else (product,)

@@ -1,0 +1,168 @@
+"""The half of a layer that has experts: its parts, what they multiply, what they keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.workload.experts import moe_half
+from clustersim.workload.layer import layer_operators, mlp_operators
+from clustersim.workload.operators import Gemm, GroupedGemm, Operator, Stream
+from clustersim.workload.parameters import active_parameters, expert_parameters, layer_parameters, moe_parameters, total_parameters
+from clustersim.workload.shapes import ExpertShare, Numerics, balanced_rows
+from clustersim.workload.transformer import Experts, Transformer
+from tests.unit.strategy.factories import LLAMA, NUMERICS, make_shape, traffic_bytes
+
+ROWS, H, F = 96, 512, 192
+EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=F)
+MOE = replace(LLAMA, experts=EXPERTS)
+SHARED = replace(MOE, experts=replace(EXPERTS, shared_size=384, shared_gate=True))
+EAGER = replace(NUMERICS, kernels="eager")
+
+
+def half(model: Transformer = MOE, numerics: Numerics = NUMERICS) -> dict[str, Operator]:
+    return {operator.name: operator for operator in moe_half(model, make_shape(model), numerics).operators}
+
+
+def test_experts_stand_between_a_permutation_and_its_inverse() -> None:
+    names = ["norm_2", "router", "permute", "experts_up", "expert_activation", "experts_down", "unpermute", "residual_2"]
+
+    assert list(half()) == names
+
+
+def test_shared_experts_follow_the_routed_ones() -> None:
+    assert list(half(SHARED))[7:] == ["shared_up", "shared_activation", "shared_down", "shared_gate", "shared_add", "residual_2"]
+
+
+def test_several_experts_of_several_ranks_sort_what_they_receive() -> None:
+    def parts(n_local: int, n_ranks: int) -> tuple[int, int]:
+        share = ExpertShare(rows=(24,) * n_local, intermediate_size=F, dispatched_rows=192, n_ranks=n_ranks)
+        divided = moe_half(MOE, replace(make_shape(MOE), experts=share), NUMERICS)
+        return len(divided.sort), len(divided.unsort)
+
+    assert parts(8, 1) == (0, 0)
+    assert parts(1, 8) == (0, 0)
+    assert parts(2, 4) == (1, 1)
+
+
+def test_only_layers_with_experts_have_them() -> None:
+    mixed = replace(MOE, experts=replace(EXPERTS, dense_layers=(0, 2)))
+    shape = make_shape(mixed)
+
+    names = [{operator.name for operator in mlp_operators(mixed, shape, NUMERICS, layer)} for layer in range(3)]
+
+    assert [("router" in each, "mlp_up" in each) for each in names] == [(False, True), (True, False), (False, True)]
+
+
+def test_a_token_is_multiplied_by_its_experts_alone() -> None:
+    operators = half()
+
+    assert operators["experts_up"].forward_flops == 2 * ROWS * 2 * H * 2 * F
+    assert operators["experts_down"].forward_flops == 2 * ROWS * 2 * F * H
+    assert operators["router"].forward_flops == 2 * ROWS * H * 8
+
+
+def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
+    fused, eager = half()["experts_up"], half(numerics=EAGER)["experts_up"]
+
+    assert fused.forward == (GroupedGemm((24,) * 8, 2 * F, H),)
+    assert eager.forward == (Gemm(24, 2 * F, H),) * 8
+    for side in ("forward", "backward_input", "backward_weight"):
+        for count in ("flops", "traffic_bytes"):
+            assert sum(getattr(kernel, count) for kernel in getattr(fused, side)) == sum(
+                getattr(kernel, count) for kernel in getattr(eager, side)
+            )
+
+
+def test_backward_experts_multiply_twice_as_much_as_forward() -> None:
+    for name in ("experts_up", "experts_down"):
+        operator = half()[name]
+        assert sum(kernel.flops for kernel in operator.backward_input + operator.backward_weight) == 2 * operator.forward_flops
+
+
+def test_a_weight_gradient_sums_over_the_rows_of_its_expert() -> None:
+    (kernel,) = half()["experts_up"].backward_weight
+
+    assert isinstance(kernel, GroupedGemm)
+    assert kernel.products == (Gemm(H, 2 * F, 24, output_bytes=4.0, accumulates=True),) * 8
+
+
+def test_an_expert_without_rows_reads_no_weight() -> None:
+    used, idle = GroupedGemm((5, 7), 16, 32), GroupedGemm((5, 0, 7, 0), 16, 32)
+
+    assert idle.products == used.products
+    assert (idle.flops, idle.traffic_bytes) == (used.flops, used.traffic_bytes)
+
+
+def test_kept_are_the_normalised_input_and_what_each_row_needs() -> None:
+    operators = half()
+    sent = 2 * ROWS
+
+    assert operators["norm_2"].saved_bytes == 2 * ROWS * H
+    assert operators["router"].saved_bytes == 2 * ROWS * H + 4 * ROWS * 8
+    assert operators["permute"].saved_bytes == ROWS * 8 + 8 * sent
+    assert operators["experts_up"].saved_bytes == 2 * sent * H
+    assert operators["expert_activation"].saved_bytes == 2 * sent * 2 * F + 4 * sent
+    assert operators["experts_down"].saved_bytes == 2 * sent * F
+    assert operators["unpermute"].saved_bytes == 0
+
+
+def test_shared_experts_keep_no_input_of_their_own() -> None:
+    operators = half(SHARED)
+
+    assert operators["shared_up"].saved_bytes == 0
+    assert operators["shared_down"].saved_bytes == 2 * ROWS * 384
+    assert operators["shared_gate"].saved_bytes == 2 * ROWS * H
+
+
+def test_the_permutation_moves_every_row_once_for_each_of_its_experts() -> None:
+    operators = half()
+    sent, moved = 2 * ROWS, 2 * H
+
+    assert traffic_bytes(operators["permute"].forward) >= 2 * sent * moved
+    assert traffic_bytes(operators["permute"].forward) <= 2 * sent * moved * 1.05
+    assert traffic_bytes(operators["unpermute"].forward) == (sent + ROWS) * moved + 8 * sent
+
+
+def test_scores_are_fused_into_the_activation_or_a_pass_of_their_own() -> None:
+    (swiglu, scores), (_, apart) = (half(numerics=numerics)["expert_activation"].forward for numerics in (NUMERICS, EAGER))
+
+    assert swiglu == Stream(3 * 2 * 192 * F)
+    assert scores == Stream(4.0 * 192, launches=0)
+    assert apart == Stream(4.0 * 192 + 2 * 2 * 192 * F, launches=1)
+
+
+def test_what_only_the_sum_needs_is_not_recomputed() -> None:
+    needless = [operator.name for operator in half(SHARED).values() if operator.needless]
+
+    # A gate scales what the shared experts give, so that its gradient needs that.
+    assert needless == ["experts_down", "unpermute", "shared_add", "residual_2"]
+    assert [operator.name for operator in half(replace(MOE, norms_per_layer=4)).values() if operator.needless] == []
+
+
+@pytest.mark.parametrize("model", [MOE, SHARED, replace(MOE, experts=replace(EXPERTS, bias=True, router_bias=True))])
+def test_the_operators_have_the_parameters_of_the_layer(model: Transformer) -> None:
+    assert sum(operator.parameters for operator in layer_operators(model, make_shape(model), NUMERICS)) == layer_parameters(model)
+
+
+def test_parameters_of_a_mixture_are_those_of_its_experts_and_its_router() -> None:
+    assert expert_parameters(MOE) == 3 * H * F
+    assert moe_parameters(MOE) == 8 * 3 * H * F + 8 * H
+    assert moe_parameters(SHARED) == moe_parameters(MOE) + 3 * H * 384 + H
+
+
+def test_active_are_all_but_the_experts_that_a_token_does_not_meet() -> None:
+    mixed = replace(MOE, experts=replace(EXPERTS, dense_layers=(0,)))
+
+    assert total_parameters(mixed) - active_parameters(mixed) == 15 * 6 * 3 * H * F
+    assert active_parameters(replace(mixed, n_mtp=1)) == active_parameters(mixed)
+    assert active_parameters(LLAMA) == total_parameters(LLAMA)
+
+
+@pytest.mark.parametrize(("total", "n_experts"), [(10, 4), (3, 8), (0, 2), (64, 64)])
+def test_balanced_rows_lose_none_and_differ_by_one_at_most(total: int, n_experts: int) -> None:
+    rows = balanced_rows(total, n_experts)
+
+    assert (len(rows), sum(rows)) == (n_experts, total)
+    assert max(rows) - min(rows) <= 1
