@@ -122,7 +122,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "an unknown model": (f"model: gpt-5\n{TEXT[TEXT.index('cluster:'):]}".encode(), "there is no model 'gpt-5'"),
     "a model without a size": (TEXT.replace("  hidden_size: 512\n", "").encode(), "hidden_size"),
     "a tag": (b"name: !!python/object/apply:os.system ['touch pwned']\n", "is not understood"),
-    "a later feature": ((TEXT + "  cp: 2\n").encode(), "2 is not available in this version"),
+    "experts of a model without any": ((TEXT + "  ep: 2\n").encode(), "has no experts"),
 }  # fmt: skip
 
 
