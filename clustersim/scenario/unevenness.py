@@ -17,6 +17,7 @@ from clustersim.strategy.division import Division, Part, divided, ranks_text
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.sharding_groups import replicas_together
 from clustersim.strategy.single_process import root_and_others
 
 KernelsOf = Callable[[Accelerator], KernelModel]
@@ -116,10 +117,14 @@ def own_pace(plan: Plan) -> bool:
 
 
 def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
-    """Return replicas that cannot be told apart by whom they talk to: single ones, or with parameter servers those of a node."""
+    """Return replicas that cannot be told apart by whom they talk to.
+
+    These are single ones; with parameter servers those of a node; and those that send tokens to each other's experts, which wait for each
+    other in every layer.
+    """
     service = plan.strategy.data_parallel.service
     if service is None or not service.reduce_in_node:
-        return tuple((replica,) for replica in range(plan.strategy.dp))
+        return replicas_together(plan.strategy, mesh)
     per_node = plan.n_ranks // n_nodes
     first_node = mesh.ranks.min(axis=(0, 2, 3)) // per_node
     return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))

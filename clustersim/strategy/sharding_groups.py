@@ -89,6 +89,18 @@ def expert_grid(strategy: Strategy, mesh: Mesh, stage: int) -> IntArray:
     return flat.reshape(n_copies, ep, etp)
 
 
+def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together; single ones without experts to share.
+    """
+    together = {replica: frozenset((replica,)) for replica in range(strategy.dp)}
+    if strategy.ep > 1:
+        replica_of = {int(rank): replica for replica in range(strategy.dp) for rank in mesh.ranks[0, replica].reshape(-1)}
+        for line in expert_grid(strategy, mesh, 0).reshape(strategy.expert_replicas, -1).tolist():
+            met = frozenset[int]().union(*(together[replica_of[rank]] for rank in line))
+            together.update(dict.fromkeys(met, met))
+    return tuple(tuple(sorted(found)) for found in dict.fromkeys(together.values()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardScope:
     """Shard groups that advance together, and the parts of the replicas whose ranks are in them."""
