@@ -84,6 +84,7 @@ class Price:
             detail=self.detail,
             issue_s=factor * self.issue_s,
             host_s=host_s,
+            waiting_s={dimension: factor * seconds for dimension, seconds in self.waiting_s.items()},
             blocks=self.blocks,
         )
 
@@ -104,6 +105,7 @@ class Price:
             carried={state: share * seconds for state, seconds in self.carried.items()},
             issue_s=share * self.issue_s,
             host_s=share * self.host_s,
+            waiting_s={dimension: share * seconds for dimension, seconds in self.waiting_s.items()},
         )
 
 

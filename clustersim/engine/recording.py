@@ -36,6 +36,7 @@ def spans_of(task: Task, price: Price | None, *, step: int, start_s: float, end_
                 compute_s=price.compute_s,
                 recompute_s=price.recompute_s,
                 host_s=price.host_s if action.phase != "host" else 0.0,
+                waiting_s=sum(price.waiting_s.values()),
                 exposed_s=exposed_s,
                 hidden_s=hidden_s,
                 detail=price.detail,

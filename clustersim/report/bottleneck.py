@@ -98,6 +98,8 @@ def _remedy(metrics: Metrics, loss: Share | None) -> str:
         waited_for = metrics.steps.waited_for
         if waited_for:
             return f"Repairing or leaving out {waited_for[0].slow or waited_for[0].name}"
+    if loss is not None and loss.key == "ep" and metrics.experts is not None and metrics.experts.waited_s > 0.5 * loss.seconds:
+        return f"A more even load of the experts ({metrics.experts.hot_ranks} are waited for), or more of them on each rank,"
     if loss is not None:
         return LOSS_RULES[loss.key].remedy
     return next(rule.remedy(metrics) for rule in COMPUTE_RULES if rule.holds(metrics))

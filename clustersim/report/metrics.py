@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from clustersim.report.expert_load import ExpertsReport
 from clustersim.report.steps import StepsReport
 from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting
 
@@ -154,6 +155,8 @@ class Metrics:
     jobs: tuple[JobReport, ...] = ()
     steps: StepsReport | None = None
     """Where several steps were replayed, or ranks are not alike; times above are means."""
+    experts: ExpertsReport | None = None
+    """Of a model with experts: how tokens spread over them."""
     engine: EngineStats
     """How the replay went; ``wall_s`` is the only figure that differs between equal runs."""
     flags: tuple[Flag, ...]

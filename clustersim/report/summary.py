@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.expert_load import experts_lines
 from clustersim.report.metrics import Metrics
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
@@ -89,6 +90,7 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console) -> N
     _print_links(page, metrics, timeline)
     _print_collectives(page, metrics)
     _print_lines(page, "Several steps, uneven ranks", facts.steps_lines(metrics))
+    _print_lines(page, "Experts", experts_lines(metrics.experts))
     _print_lines(page, "Others on the cluster", facts.neighbour_lines(metrics))
     page.heading("Bottleneck")
     page.paragraph(find_bottleneck(metrics).sentence)
@@ -220,6 +222,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         blocks += ["## Collectives", _table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
     for heading, lines in (
         ("Several steps, uneven ranks", facts.steps_lines(metrics)),
+        ("Experts", experts_lines(metrics.experts)),
         ("Others on the cluster", facts.neighbour_lines(metrics)),
     ):
         if lines:

@@ -18,6 +18,7 @@ from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
 from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
+from clustersim.scenario.routing_report import experts_report
 from clustersim.scenario.unevenness import division_of, slow_ranks
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.memory import holdings, stage_memory
@@ -100,6 +101,7 @@ def simulate(
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
         steps=_steps(plan, timeline, slow),
+        experts=experts_report(plan, timeline),
         engine=timeline.engine,
         flags=(*all_flags, *_turn_flags(plan, timeline)),
     )

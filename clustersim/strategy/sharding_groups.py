@@ -90,8 +90,7 @@ def expert_grid(strategy: Strategy, mesh: Mesh, stage: int) -> IntArray:
 
 
 def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together; single ones without experts to share.
-    """
+    """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together; single ones without."""
     together = {replica: frozenset((replica,)) for replica in range(strategy.dp)}
     if strategy.ep > 1:
         replica_of = {int(rank): replica for replica in range(strategy.dp) for rank in mesh.ranks[0, replica].reshape(-1)}

@@ -85,6 +85,8 @@ class Span:
     """Part of the span spent on activation recomputation."""
     host_s: float = 0.0
     """Part of the span in which the accelerator waits for the host to issue work."""
+    waiting_s: float = 0.0
+    """Part of the span, and of what is exposed in it, in which the ranks wait for those of them that have more tokens."""
     exposed_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span and stops its computation."""
     hidden_s: tuple[tuple[str, float], ...] = ()
