@@ -1,0 +1,154 @@
+"""Who sends tokens to whose experts, and what that takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.program.tasks import Collective, Item, Overlapped, Uneven, Work
+from clustersim.strategy.division import divided
+from clustersim.strategy.experts import Exchange, ExpertGroups, expected_nodes, expert_groups
+from clustersim.strategy.halves import Halves, parallel_groups
+from clustersim.strategy.mesh import place
+from clustersim.strategy.plan import Plan
+from clustersim.workload.operators import GroupedGemm
+from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.transformer import Experts
+from tests.unit.strategy.factories import LLAMA, collectives_of, make_plan, works_of
+
+S, H = 256, LLAMA.hidden_size
+SPARSE = replace(LLAMA, experts=Experts(n_experts=16, top_k=2, intermediate_size=256))
+SHARED = replace(SPARSE, experts=Experts(n_experts=16, top_k=2, intermediate_size=256, shared_size=512))
+ZIPF = ExpertLoad(kind="zipf")
+
+
+def plan_of(model: object = SPARSE, **changes: object) -> Plan:
+    return make_plan(model, attention="flash", **changes)  # pyright: ignore[reportArgumentType] a model
+
+
+def groups_of(plan: Plan, stage: int = 0) -> ExpertGroups:
+    return expert_groups(plan.strategy, divided(place(plan.strategy)), stage, 0)
+
+
+def layer(plan: Plan) -> Halves:
+    return Halves(plan=plan, groups=parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
+
+
+def of_experts(items: tuple[Item, ...]) -> list[Collective]:
+    return [each for each in collectives_of(items) if each.group.dimension == "ep"]
+
+
+def test_ranks_that_hold_all_experts_send_to_each_other() -> None:
+    groups = groups_of(plan_of(dp=8, ep=4))
+
+    assert groups.whole.members == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert groups.slices.size == 1
+
+
+def test_ranks_that_divide_experts_are_neighbours() -> None:
+    groups = groups_of(plan_of(dp=4, tp=2, ep=4, sequence_parallel=True))
+
+    assert groups.slices.members == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert groups.whole.members == ((0, 2, 4, 6), (1, 3, 5, 7))
+
+
+def test_tokens_go_to_each_node_once_and_on_inside_it() -> None:
+    groups = groups_of(plan_of(dp=8, ep=8, dispatch="per_node", domain_size=4))
+    assert groups.between is not None
+    assert groups.inside is not None
+
+    assert groups.between.members == ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert groups.inside.members == ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+def test_inside_one_node_tokens_go_straight_to_their_experts() -> None:
+    groups = groups_of(plan_of(dp=8, ep=4, dispatch="per_node", domain_size=8))
+
+    assert groups.between is groups.inside is None
+
+
+@pytest.mark.parametrize(
+    ("n_nodes", "top_k", "expected"), [(1, 8, 1.0), (4, 1, 1.0), (4, 8, 4 * (1 - 0.75**8)), (8, 8, 8 * (1 - 0.875**8))]
+)
+def test_a_token_reaches_so_many_nodes_in_the_mean(n_nodes: int, top_k: int, expected: float) -> None:
+    assert expected_nodes(n_nodes, top_k) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
+    limited = replace(SPARSE, experts=replace(SPARSE.experts, n_groups=4, topk_groups=1))  # pyright: ignore[reportArgumentType] it has experts
+    free, bound = (plan_of(model, dp=8, ep=8, dispatch="per_node", domain_size=2) for model in (SPARSE, limited))
+    sent = [Exchange(plan=plan, groups=groups_of(plan), layer=0).to_experts()[0].bytes for plan in (free, bound)]
+
+    assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, 2), rel=1e-12)
+
+
+def test_a_layer_sends_tokens_before_and_after_its_experts() -> None:
+    items = layer(plan_of(dp=4, ep=4)).forward(0)
+    ops = [item.op if isinstance(item, Collective) else item.name for item in items if isinstance(item, Collective | Work)]
+
+    assert ops == ["attention", "router", "all_to_all", "experts", "all_to_all", "unpermute", "experts residual"]
+    there, back = of_experts(items)
+    assert there.bytes == S * 2 * (H * 2 + 4)
+    assert back.bytes == S * 2 * H * 2
+
+
+def test_alone_a_rank_computes_all_experts_without_sending_anything() -> None:
+    items = layer(plan_of()).forward(0)
+
+    assert collectives_of(items) == []
+    products = [kernel for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
+    assert {len(product.rows) for product in products} == {16}
+
+
+def test_each_rank_computes_its_experts_for_the_tokens_of_all() -> None:
+    items = layer(plan_of(dp=4, ep=4)).forward(0)
+    products = [kernel for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
+
+    assert {product.rows for product in products} == {(S * 2 * 4 // 16,) * 4}
+
+
+def test_with_an_uneven_load_all_wait_for_the_fullest_rank() -> None:
+    items = layer(plan_of(dp=4, ep=4, expert_load=ZIPF)).forward(0)
+    (uneven,) = (item for item in items if isinstance(item, Uneven))
+
+    rows = [sum(kernel.rows) for kernel in uneven.longest.kernels if isinstance(kernel, GroupedGemm)]
+    mean = [sum(kernel.rows) for kernel in uneven.work.kernels if isinstance(kernel, GroupedGemm)]
+    assert uneven.dimension == "ep"
+    assert min(rows) > 2 * max(mean)
+
+
+def test_an_uneven_load_fills_the_way_to_the_fullest_rank() -> None:
+    even, skewed = (of_experts(layer(plan_of(dp=4, ep=4, expert_load=load)).forward(0))[0].bytes for load in (ExpertLoad(), ZIPF))
+
+    assert skewed > 2 * even
+
+
+def test_shared_experts_compute_while_tokens_travel() -> None:
+    items = layer(plan_of(SHARED, dp=4, ep=4, overlap_ep=True)).forward(0)
+    beside = [item for item in items if isinstance(item, Overlapped)]
+
+    assert [item.work.name for item in beside] == ["shared experts"] * 2
+    assert len(of_experts(items)) == 2
+
+
+def test_what_is_overlapped_is_the_same_work() -> None:
+    apart, beside = (layer(plan_of(SHARED, dp=4, ep=4, overlap_ep=overlap)) for overlap in (False, True))
+    for one, other in ((apart.forward(0), beside.forward(0)), (apart.backward(0), beside.backward(0))):
+        flops = [sum(kernel.flops for work in works_of(items) for kernel in work.kernels) for items in (one, other)]
+        assert flops[0] == pytest.approx(flops[1], rel=1e-12)
+
+
+def test_recomputing_all_experts_sends_their_tokens_again() -> None:
+    plain = layer(plan_of(dp=4, ep=4)).backward(0)
+    again = layer(plan_of(dp=4, ep=4, recompute="selective", recompute_modules=("experts",))).backward(0)
+
+    assert len(of_experts(again)) == len(of_experts(plain)) + 2
+
+
+def test_the_gradients_of_weights_wait_for_no_token() -> None:
+    plan = plan_of(dp=4, ep=4)
+    weights = replace(layer(plan), gradients="weight").backward(0)
+
+    assert of_experts(weights) == []
+    assert any(isinstance(kernel, GroupedGemm) for work in works_of(weights) for kernel in work.kernels)
