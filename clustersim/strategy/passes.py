@@ -236,8 +236,10 @@ class ChunkPasses:
         before = backward_work(column.name, inner)
         input_gradient = Work(name=f"{column.name} input gradient", phase="backward", kernels=column.backward_input)
         weight_gradient = Work(name=f"{column.name} weight gradient", phase="backward", kernels=column.backward_weight)
-        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = self._collective("all_gather") if self._sequence_parallel else ()
+        # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed, or before, to be
+        # used twice.
+        has_gathered = self.plan.strategy.recompute == "alternate"
+        regather = self._collective("all_gather") if self._sequence_parallel and not has_gathered else ()
         close = self._collective("reduce_scatter" if self._sequence_parallel else "all_reduce")
         if self.plan.strategy.overlap_tp == "none":
             return (before, *regather, input_gradient, *close, weight_gradient)
