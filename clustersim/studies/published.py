@@ -17,6 +17,7 @@ from clustersim.report.metrics import Flag, Parallelism
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
+from clustersim.studies.ranking import Ranking, rankings
 from clustersim.studies.sources import QUALITIES, MeasuredSpec, PublishedSource, Quality, RowSpec, read_source, source_names, value_at
 
 
@@ -117,6 +118,8 @@ class SourceResult:
     """Calibration constants that were fitted to this very source, as ``calibration.constant``."""
     rows: tuple[RowResult, ...]
     out_of_memory: tuple[MisfitResult, ...]
+    rankings: tuple[Ranking, ...]
+    """Of layouts of one model on as many accelerators."""
     summary: Summary
 
 
@@ -285,6 +288,7 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         ),
         fitted=fitted,
         rows=tuple(rows),
+        rankings=rankings(rows),
         out_of_memory=tuple(run_misfit(source, index) for index in range(len(spec.out_of_memory))),
         summary=summarise(rows),
     )

@@ -4,12 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from clustersim.studies.published import RowResult
+from clustersim.report.metrics import Parallelism
 
 FEWEST_ROWS: Final = 3
 """A group of fewer says nothing."""
+
+
+class Timed(Protocol):
+    """A run, measured and predicted."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """What was trained."""
+        ...
+
+    @property
+    def gpus(self) -> int:
+        """On how many."""
+        ...
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """How it was divided."""
+        ...
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of a step."""
+        ...
+
+    @property
+    def measured_s(self) -> float:
+        """Its time."""
+        ...
+
+    @property
+    def predicted_s(self) -> float:
+        """What was predicted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +66,18 @@ class Ranking:
     """By how much the chosen one was measured to be slower than the best."""
 
 
-def rankings(rows: Sequence[RowResult]) -> tuple[Ranking, ...]:
+def rankings(rows: Sequence[Timed]) -> tuple[Ranking, ...]:
     """Return the groups of some rows that have more than one layout, in the order of their first rows.
 
     Samples per second are compared, so that batches may differ a little.
     """
-    groups: dict[tuple[str, int], list[RowResult]] = {}
+    groups: dict[tuple[str, int], list[Timed]] = {}
     for row in rows:
         groups.setdefault((row.model, row.gpus), []).append(row)
     return tuple(_ranking(group) for group in groups.values() if len(group) >= FEWEST_ROWS and len({_layout(row) for row in group}) > 1)
 
 
-def _ranking(rows: Sequence[RowResult]) -> Ranking:
+def _ranking(rows: Sequence[Timed]) -> Ranking:
     best = max(rows, key=lambda row: row.global_batch_size / row.measured_s)
     chosen = max(rows, key=lambda row: row.global_batch_size / row.predicted_s)
     fastest, taken = (row.global_batch_size / row.measured_s for row in (best, chosen))
@@ -52,5 +91,5 @@ def _ranking(rows: Sequence[RowResult]) -> Ranking:
     )
 
 
-def _layout(row: RowResult) -> tuple[int, int, int]:
+def _layout(row: Timed) -> tuple[int, int, int]:
     return row.parallelism.tp, row.parallelism.pp, row.parallelism.dp

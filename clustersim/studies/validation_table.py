@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from clustersim.studies.published import RowResult, SourceResult, Summary, Validation, summarise
-from clustersim.studies.ranking import rankings
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"
@@ -115,7 +114,7 @@ def ranking_lines(source: SourceResult) -> list[str]:
     return [
         f"{each.model} on {each.gpus} GPUs: of {each.n_rows} rows {each.chosen_row} is predicted to be the fastest"
         + (" and is" if each.chosen_row == each.best_row else f", {share_text(each.regret_fraction)} slower than {each.best_row}")
-        for each in rankings(source.rows)
+        for each in source.rankings
     ]
 
 

@@ -21,7 +21,6 @@ from clustersim.scenario.model_fields import ModelSpec, agrees_with_published
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Plan
 from clustersim.studies.published import RowResult, Validation, validate
-from clustersim.studies.ranking import rankings
 from clustersim.studies.sources import MeasuredSpec, read_source, source_names
 from clustersim.studies.validation_table import markdown_page, summary_table
 from clustersim.workload.transformer import Transformer
@@ -214,7 +213,7 @@ REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05, ("bloom-jean-zay", "bloom
 def test_the_layout_that_is_predicted_to_be_the_fastest_was_nearly_so(source_id: str) -> None:
     (source,) = (each for each in everything().sources if each.source_id == source_id)
 
-    for ranking in rankings(source.rows):
+    for ranking in source.rankings:
         assert ranking.regret_fraction <= REGRETS.get((source_id, ranking.model), 0.0), ranking
 
 

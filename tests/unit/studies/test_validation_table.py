@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.report.metrics import Parallelism
 from clustersim.studies.published import MisfitResult, RowPlace, Validation, summarise, validate
+from clustersim.studies.ranking import rankings
 from clustersim.studies.validation_table import (
     MANY_ROWS,
     error_text,
@@ -155,10 +156,10 @@ def test_a_choice_by_predictions_is_judged_in_words(validation: Validation) -> N
         replace(ROW, id="b", measured_s=1.05, predicted_s=0.9, parallelism=other),
         replace(ROW, id="c", predicted_s=2.0),
     ]
-    source = replace(validation.sources[0], rows=tuple(slow))
+    source = replace(validation.sources[0], rankings=rankings(slow))
 
     assert ranking_lines(source) == ["small on 16 GPUs: of 3 rows b is predicted to be the fastest, 5.0 % slower than a"]
-    right = replace(source, rows=(*slow[::2], replace(slow[1], predicted_s=3.0)))
+    right = replace(source, rankings=rankings([*slow[::2], replace(slow[1], predicted_s=3.0)]))
     assert ranking_lines(right) == ["small on 16 GPUs: of 3 rows a is predicted to be the fastest and is"]
 
 
