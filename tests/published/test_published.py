@@ -40,15 +40,13 @@ OUTLIERS: Final = {
         ("vt-39.1b-512-042", "vt-39.1b-512-044", "vt-39.1b-512-051", "vt-39.1b-512-081"),
         "half as fast with two tensor-parallel ranks as with four, and with one as with four; slower with less to do",
     ),
-    "jz-h14336-l72-a112-dp8tp8pp6-mbs4-gbs2048-0223": "15 % slower with heads of 128 columns than with 112 or 224",
-    "jz-h12288-l96-a96-dp8tp8pp6-mbs4-gbs2048-0224": "18 % slower with heads of 128 columns than with 96 or 192",
 }
 """Rows that their own sources contradict, and why; held to a half."""
 OUTLIER_FRACTION: Final = 0.5
 HOST_BOUND: Final = "vtrain-single"
 """Steps that wait for the host, which nobody has measured by itself."""
 HOST_BOUND_FRACTION: Final = 0.30
-STATED: Final = {"bloom-jean-zay": 0.10, "torchtitan-h100": 0.10, "vtrain-single": 0.10}
+STATED: Final = {"torchtitan-h100": 0.10, "vtrain-single": 0.10}
 """Means of sources that are stated to be larger."""
 A100_FP16_FLOPS_PER_S: Final = 312e12
 """The peak that the sources divide by."""
@@ -191,7 +189,9 @@ def test_sources_that_nothing_was_fitted_to_are_predicted_too() -> None:
         assert source.summary.mean_absolute_error_fraction <= STATED.get(source.source_id, MEAN_FRACTION), source.source_id
 
 
-@pytest.mark.parametrize(("source_id", "limit"), [("dgxc-nemo", 0.03), ("simumax-b200", 0.05), ("vtrain-multi", 0.08), *STATED.items()])
+@pytest.mark.parametrize(
+    ("source_id", "limit"), [("dgxc-nemo", 0.03), ("simumax-b200", 0.05), ("vtrain-multi", 0.08), ("bloom-jean-zay", 0.06), *STATED.items()]
+)
 def test_model_parallel_runs_are_met(source_id: str, limit: float) -> None:
     (source,) = (each for each in everything().sources if each.source_id == source_id)
 
@@ -205,7 +205,7 @@ def test_a_run_that_ran_out_of_memory_is_predicted_to() -> None:
     assert [each.id for each in misfits if each.fits] == []
 
 
-REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05, ("bloom-jean-zay", "bloom-h14336-l72-a64"): 0.03}
+REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05}
 """Where the layout that is predicted to be the fastest was not, by how much it may have been slower."""
 
 

@@ -38,6 +38,12 @@ def test_samples_per_second_are_compared_and_not_steps() -> None:
     assert ranking.best_row == ranking.chosen_row == "b"
 
 
+def test_of_equal_predictions_the_one_that_was_faster_stands_for_both() -> None:
+    (ranking,) = rankings([row("a", 1.2, 1.0), row("b", 1.0, 1.0), row("c", 3.0, 3.0, parallelism=DEEP)])
+
+    assert (ranking.chosen_row, ranking.regret_fraction) == ("b", 0.0)
+
+
 def test_models_and_numbers_of_accelerators_are_kept_apart() -> None:
     many = [row(f"{gpus}-{place}", 1.0, 1.0, gpus=gpus, parallelism=(WIDE, DEEP, DEEP)[place]) for gpus in (8, 16) for place in range(3)]
 
