@@ -16,12 +16,16 @@ from clustersim.studies.published import RowResult, SourceResult, Validation, pa
 from clustersim.studies.sources import QUALITIES, Quality
 from clustersim.studies.validation_table import (
     DERIVED_MARK,
+    MANY_ROWS,
     error_text,
     fitted_text,
     layout_text,
+    layouts_table,
     measured_text,
     memory_text,
+    misfit_lines,
     predicted_text,
+    ranking_lines,
     summary_text,
 )
 
@@ -80,7 +84,11 @@ def _status(text: str) -> None:
 def _print(validation: Validation) -> None:
     for source in validation.sources:
         write_out(_text(_head(source)))
-        print_table(_COLUMNS, [_cells(row) for row in source.rows])
+        if len(source.rows) > MANY_ROWS:
+            header, lines = layouts_table(source)
+            print_table([f">{name}" if place != 1 else name for place, name in enumerate(header)], lines)
+        else:
+            print_table(_COLUMNS, [_cells(row) for row in source.rows])
         write_out(_text(_foot(source)))
     summary = validation.summary
     write_out(_text([("", _LEGEND), ("", f"All together, {summary_text(summary)}; {memory_text(summary)}")]))
@@ -99,6 +107,7 @@ def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     if methods:
         yield "  ", f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}"
+    yield from (("  ", line) for line in (*ranking_lines(source), *misfit_lines(source)))
     if source.notes:
         yield from (("", ""), ("", "Notes"), *(("  ", note) for note in source.notes))
     if source.conventions:
@@ -116,7 +125,8 @@ def _assumed(source: SourceResult) -> Iterator[tuple[str, str]]:
             rows_of.setdefault(assumption, []).append(row.id)
     if rows_of:
         yield from (("", ""), ("", "Assumed, where the source does not say"))
-    yield from (("  ", f"{', '.join(rows)}: {assumption}") for assumption, rows in rows_of.items())
+    for assumption, rows in rows_of.items():
+        yield "  ", f"{'all rows' if len(rows) == len(source.rows) else ', '.join(rows)}: {assumption}"
 
 
 def _cells(row: RowResult) -> tuple[str, ...]:

@@ -114,8 +114,14 @@ class Halves:
         work = backward_work(name, operators, self.gradients)
         return (work,) if work.kernels or self.gradients == "all" else ()
 
-    def column_backward(self, operators: Sequence[Operator], width: int) -> tuple[Item, ...]:
-        """Return the backward pass of column-split layers and of what follows them, and the collective of their input gradients."""
+    def column_backward(self, operators: Sequence[Operator], width: int, *, gathered: bool = False) -> tuple[Item, ...]:
+        """Return the backward pass of column-split layers and of what follows them, and the collective of their input gradients.
+
+        Parameters
+        ----------
+        gathered
+            Recomputation has put their input together already.
+        """
         columns = [operator for operator in operators if operator.column]
         name, phase = " and ".join(operator.name for operator in columns), PHASES[self.gradients]
         before = self._backwards(name, [operator for operator in operators if not operator.column])
@@ -124,7 +130,7 @@ class Halves:
         input_gradient = Work(name=f"{name} input gradient", phase=phase, kernels=inputs)
         weight_gradient = Work(name=f"{name} weight gradient", phase=phase, kernels=weights)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = self.collective("all_gather", width) if self._sequence_parallel else ()
+        regather = self.collective("all_gather", width) if self._sequence_parallel and not gathered else ()
         close = self.collective(self._closing, width)
         if self.gradients == "input":
             return (*before, input_gradient, *close)
@@ -261,7 +267,7 @@ class Halves:
         return (
             *self.backward_works(f"{name} residual", [last]),
             *opened,
-            *self.column_backward(inner, self._entering(name)),
+            *self.column_backward(inner, self._entering(name), gathered=self.plan.strategy.recompute == "alternate"),
             *self.backward_works(f"{name} norm", before),
         )
 

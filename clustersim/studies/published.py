@@ -17,6 +17,7 @@ from clustersim.report.metrics import Flag, Parallelism
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
+from clustersim.studies.ranking import Ranking, rankings
 from clustersim.studies.sources import QUALITIES, MeasuredSpec, PublishedSource, Quality, RowSpec, read_source, source_names, value_at
 
 
@@ -41,6 +42,7 @@ class RowResult:
     gpus: int
     parallelism: Parallelism
     virtual_stages: int
+    global_batch_size: int
     measured_s: float
     derived_from: str | None
     """What the measured step time was computed from, where the source does not print it."""
@@ -57,6 +59,19 @@ class RowResult:
     assumed: tuple[str, ...]
     """What the source does not say about the run."""
     flags: tuple[Flag, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MisfitResult:
+    """A run that ran out of memory, and the peak that is predicted for it."""
+
+    id: str
+    source: RowPlace
+    fits: bool
+    """True where the prediction is wrong."""
+    peak_bytes: float
+    capacity_bytes: float
+    assumed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +117,9 @@ class SourceResult:
     fitted: tuple[str, ...]
     """Calibration constants that were fitted to this very source, as ``calibration.constant``."""
     rows: tuple[RowResult, ...]
+    out_of_memory: tuple[MisfitResult, ...]
+    rankings: tuple[Ranking, ...]
+    """Of layouts of one model on as many accelerators."""
     summary: Summary
 
 
@@ -181,6 +199,19 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
     return _row_result(source, row, result), _fitted(source, row, result)
 
 
+def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
+    """Return what is predicted of a run that ran out of memory."""
+    row, memory = source.spec.out_of_memory[index], run(source.misfit(index)).metrics.memory
+    return MisfitResult(
+        id=row.id,
+        source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
+        fits=memory.fits,
+        peak_bytes=memory.peak_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        assumed=tuple(row.assumed),
+    )
+
+
 def step_time_of(measured: MeasuredSpec, plan: Plan) -> tuple[float, str | None]:
     """Return the measured time of a step in seconds, and from which printed rate it follows; None where it was printed itself."""
     if measured.samples_per_s is not None:
@@ -222,6 +253,7 @@ def _row_result(source: PublishedSource, row: RowSpec, result: Result) -> RowRes
         gpus=metrics.gpus,
         parallelism=metrics.parallelism,
         virtual_stages=strategy.virtual_stages,
+        global_batch_size=result.built.plan.training.global_batch_size,
         measured_s=measured_s,
         derived_from=row.derived_from or method,
         predicted_s=metrics.step_time_s,
@@ -256,6 +288,8 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         ),
         fitted=fitted,
         rows=tuple(rows),
+        rankings=rankings(rows),
+        out_of_memory=tuple(run_misfit(source, index) for index in range(len(spec.out_of_memory))),
         summary=summarise(rows),
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.check import choices_hint, validate_document, validate_part
 from clustersim.documents.data import data_path
 from clustersim.documents.merging import merged
 from clustersim.documents.text import Document, read_document
@@ -20,6 +22,9 @@ from clustersim.units.fields import Bytes, FlopsPerSecond, PositiveRatio, Sample
 Quality = Literal["A", "B"]
 QUALITIES: Final[tuple[Quality, ...]] = ("A", "B")
 """A: the source says all that matters; B: one or two things had to be assumed."""
+
+MEASURED: Final = "measured."
+"""Begins the columns of a table that were measured."""
 
 SPEEDS: Final = ("step_time", "samples_per_s", "tokens_per_s_per_gpu")
 """What a source may print of a step; one of them."""
@@ -79,6 +84,25 @@ class RowSpec(Checked):
     """Put on top of what all rows have in common."""
 
 
+class MisfitSpec(Checked):
+    """A run that somebody has tried, and that ran out of memory."""
+
+    id: Name
+    source: PlaceSpec
+    assumed: list[Sentence] = Field(default=[])
+    scenario: dict[str, JsonValue]
+
+
+class TableSpec(Checked):
+    """Rows that differ in a few numbers only, in a file beside that of the source: one line each, without what all have in common."""
+
+    file: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.csv$")]
+    """Its header names the columns: ``id``, ``row``, keys of ``measured`` after ``measured.``, and keys of a scenario."""
+    table: Sentence
+    quality: Quality
+    assumed: list[Sentence] = Field(default=[])
+
+
 class SourceSpec(Checked):
     """``scenarios/published/<source>.yaml``."""
 
@@ -90,7 +114,17 @@ class SourceSpec(Checked):
     conventions: dict[str, Sentence] = Field(default={})
     """Why a key of the scenarios has the value that it has, by dotted key."""
     common: dict[str, JsonValue] = Field(default={})
-    rows: list[RowSpec] = Field(min_length=1)
+    rows: list[RowSpec] = Field(default=[])
+    table: TableSpec | None = None
+    """Further rows."""
+    out_of_memory: list[MisfitSpec] = Field(default=[])
+    """Runs that did not fit, and whose prediction should say so."""
+
+    @model_validator(mode="after")
+    def _check_any(self) -> SourceSpec:
+        if not self.rows and self.table is None:
+            raise ScenarioError("there is no row", field="rows", hint="write at least one, or a table")
+        return self
 
     @model_validator(mode="after")
     def _check_rows(self) -> SourceSpec:
@@ -105,7 +139,7 @@ class SourceSpec(Checked):
 
     @model_validator(mode="after")
     def _check_conventions(self) -> SourceSpec:
-        known = list(dict.fromkeys(key for row in self.rows for key in _dotted(merged(self.common, row.scenario))))
+        known = list(dict.fromkeys(key for row in self.rows for key in _dotted(merged(self.common, row.scenario))) or _dotted(self.common))
         for key in self.conventions:
             if key not in known:
                 raise ScenarioError(f"no row sets '{key}'", field="conventions", hint=choices_hint(key, known))
@@ -122,6 +156,11 @@ class PublishedSource:
     def scenario(self, index: int) -> dict[str, JsonValue]:
         """Return the whole scenario of a row."""
         row = self.spec.rows[index]
+        return merged(self.spec.common, {"name": row.id, **row.scenario})
+
+    def misfit(self, index: int) -> dict[str, JsonValue]:
+        """Return the whole scenario of a run that did not fit."""
+        row = self.spec.out_of_memory[index]
         return merged(self.spec.common, {"name": row.id, **row.scenario})
 
     def located(self, error: ScenarioError, index: int) -> ScenarioError:
@@ -159,7 +198,45 @@ def read_source(name: str | Path) -> PublishedSource:
     if spec.source_id != stem:
         message = f"'{spec.source_id}' is not the name of the file"
         raise ScenarioError(message, field="source_id", hint=f"write '{stem}'", place=document.place(("source_id",)))
+    if spec.table is not None:
+        rows = table_rows(spec.table, Path(_find(name)).parent / spec.table.file)
+        spec = SourceSpec.model_validate({**spec.model_dump(exclude_unset=True), "rows": [*spec.rows, *rows]})
     return PublishedSource(spec=spec, document=document)
+
+
+def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
+    """Return the rows of a table.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or a line of it cannot be used.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as text:
+            lines = list(csv.DictReader(text))
+    except OSError as error:
+        raise ScenarioError(f"cannot read '{file.name}': {error.strerror}", field="table.file", hint="put it beside the source") from error
+    rows = [_row_of(table, line) for line in lines]
+    document = Document(name=file.name, data={"lines": [{}, *rows]})  # the header is line 0
+    return [validate_part(RowSpec, row, document, ("lines", number)) for number, row in enumerate(rows, 1)]
+
+
+def _row_of(table: TableSpec, line: Mapping[str, str]) -> dict[str, JsonValue]:
+    cells: dict[str, JsonValue] = {name: int(text) if text.isdecimal() else text for name, text in line.items()}
+    measured = {name.removeprefix(MEASURED): cell for name, cell in cells.items() if name.startswith(MEASURED)}
+    scenario: dict[str, JsonValue] = {}
+    for name, cell in cells.items():
+        if name not in ("id", "row") and not name.startswith(MEASURED):
+            scenario = merged(scenario, _nested(name, cell))
+    place: dict[str, JsonValue] = {"table": table.table, "row": str(cells.get("row", ""))}
+    row: dict[str, JsonValue] = {"id": cells.get("id"), "source": place, "quality": table.quality, "measured": measured}
+    return {**row, "assumed": [*table.assumed], "scenario": scenario}
+
+
+def _nested(key: str, value: JsonValue) -> dict[str, JsonValue]:
+    first, _, rest = key.partition(".")
+    return {first: _nested(rest, value) if rest else value}
 
 
 def value_at(data: dict[str, JsonValue], key: str) -> JsonValue:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clustersim.studies.published import RowResult, SourceResult, Summary, Validation
+from clustersim.studies.published import RowResult, SourceResult, Summary, Validation, summarise
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"
+MANY_ROWS: Final = 200
+"""A source with more is shown by layouts, and in full as data only."""
 DIGITS: Final = 4
 """Of step times; as many as the sources print."""
 _HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
@@ -94,11 +96,48 @@ def _misfits(summary: Summary) -> str:
     return ", ".join(summary.false_out_of_memory) or "none"
 
 
+def layouts_table(source: SourceResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the header and the cells of a table of many rows: one line for each layout."""
+    layouts: dict[tuple[int, str], list[RowResult]] = {}
+    for row in source.rows:
+        layouts.setdefault((row.gpus, layout_text(row)), []).append(row)
+    lines: list[tuple[str, ...]] = []
+    for (gpus, layout), rows in sorted(layouts.items()):
+        summary = summarise(rows)
+        errors = (share_text(summary.mean_absolute_error_fraction), error_text(summary.mean_error_fraction))
+        lines.append((f"{gpus}", layout, f"{len(rows)}", *errors, f"{error_text(summary.worst_error_fraction)} ({summary.worst_row})"))
+    return ("GPUs", "tp x pp x dp", "rows", "mean absolute error", "mean with its sign", "worst row"), lines
+
+
+def ranking_lines(source: SourceResult) -> list[str]:
+    """Return for each group of layouts of one model on as many accelerators which one would have been chosen, and what that costs."""
+    return [
+        f"{each.model} on {each.gpus} GPUs: of {each.n_rows} rows {each.chosen_row} is predicted to be the fastest"
+        + (" and is" if each.chosen_row == each.best_row else f", {share_text(each.regret_fraction)} slower than {each.best_row}")
+        for each in source.rankings
+    ]
+
+
+def misfit_lines(source: SourceResult) -> list[str]:
+    """Return what is predicted of runs that ran out of memory."""
+    return [
+        f"{each.id} ran out of memory, and is predicted {'to fit' if each.fits else 'not to fit'}:"
+        f" {format_quantity(each.peak_bytes, 'B')} of {format_quantity(each.capacity_bytes, 'B')}"
+        for each in source.out_of_memory
+    ]
+
+
 def _section(source: SourceResult) -> str:
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     derived = f"\n{_escaped(DERIVED_MARK)} not printed, but derived from {'; '.join(methods)}.\n" if methods else ""
-    table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
-    return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{derived}"
+    if len(source.rows) > MANY_ROWS:
+        header, lines = layouts_table(source)
+        table = _table(header, header[:1] + header[2:5], lines)
+    else:
+        table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
+    remarks = "".join(f"- {line}\n" for line in (*ranking_lines(source), *misfit_lines(source)))
+    rest = f"{derived}\n{remarks}" if remarks else derived
+    return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{rest}"
 
 
 def _table(header: Sequence[str], right: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

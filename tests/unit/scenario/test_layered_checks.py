@@ -43,6 +43,7 @@ def built(tmp_path: Path, **parts: dict[str, Data]) -> Built:
         ("strategy", "pp", 2, "replicas alone"),
         ("strategy", "sequence_parallel", True, "leave it out"),
         ("strategy", "recompute", "selective", "use none or full"),
+        ("strategy", "recompute", "alternate", "use none or full"),
         ("training", "seq_length", 128, "tokens_per_sample = 7"),
         ("training", "attention", "flash", "leave it out"),
         ("training", "elementwise_precision", "fp32", "leave it out"),

@@ -333,3 +333,27 @@ def test_a_faster_accelerator_takes_less_time_for_the_same_work() -> None:
 
     assert new.step_time_s < old.step_time_s
     assert new.model_flops_per_step == old.model_flops_per_step
+
+
+def test_launches_that_block_cost_the_host_in_full() -> None:
+    free, held = (
+        metrics_of(make_plan(LLAMA, dp=2, tp=2, pp=4, global_batch_size=32, blocking_launches=blocks)) for blocks in (False, True)
+    )
+
+    assert held.step_time_s > free.step_time_s
+    assert held.breakdown_s.host > free.breakdown_s.host
+    # Idle while others are held up is a bubble, not work of the host; what is computed is the same.
+    assert held.breakdown_s.compute == pytest.approx(free.breakdown_s.compute, rel=1e-9)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "alternate", "full"])
+def test_chunks_hide_more_than_weight_gradients_do(recompute: Recompute) -> None:
+    plans = [
+        make_plan(
+            LLAMA, dp=2, tp=4, sequence_parallel=True, recompute=recompute, overlap_tp=overlap, micro_batch_size=4, global_batch_size=32
+        )
+        for overlap in ("none", "weight_gradient", "gemm_chunks")
+    ]
+    alone, beside, chunked = (metrics_of(plan).breakdown_s.exposed_communication.tp for plan in plans)
+
+    assert chunked < beside < alone

@@ -60,6 +60,7 @@ ROW: Final = RowResult(
     gpus=16,
     parallelism=Parallelism(dp=1, tp=8, pp=2, cp=1, ep=1),
     virtual_stages=1,
+    global_batch_size=64,
     measured_s=1.0,
     derived_from=None,
     predicted_s=1.0,

@@ -218,3 +218,12 @@ def test_without_printed_memory_nothing_is_said_of_it() -> None:
     summary = summarise(rows(0.1))
 
     assert (summary.n_memory_rows, summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction) == (0, None, None)
+
+
+def test_a_run_that_ran_out_of_memory_is_compared_with_what_there_is(tmp_path: Path) -> None:
+    misfit = "out_of_memory:\n  - id: small-after-all\n    source: {table: table 3, row: last}\n    scenario: {}\n"
+
+    (result,) = validate([write(tmp_path, TEXT + misfit)]).sources[0].out_of_memory
+
+    assert (result.id, result.source.table, result.fits) == ("small-after-all", "table 3", True)
+    assert 0.0 < result.peak_bytes < result.capacity_bytes

@@ -209,3 +209,69 @@ def test_a_row_says_once_how_long_a_step_took(tmp_path: Path, measured: str, mes
     error = refusal(tmp_path, TEXT.replace("{step_time: 100 ms}", measured))
 
     assert (error.message, error.hint) == (message, hint)
+
+
+TABLE = """\
+table:
+  file: small.csv
+  table: timings.csv
+  quality: B
+  assumed: [one sequence in a micro-batch]
+"""
+CSV = """\
+id,row,measured.step_time,training.global_batch_size,strategy.tp,model.name
+three,line 1,250 ms,64,4,tiny
+four,line 2,0.5 s,128,2,tiny
+"""
+
+
+def tabled(folder: Path, lines: str = CSV, text: str = TEXT) -> Path:
+    (folder / "small.csv").write_text(lines, encoding="utf-8")
+    return write(folder, text + TABLE)
+
+
+def test_a_table_adds_a_row_for_each_of_its_lines(tmp_path: Path) -> None:
+    source = read_source(tabled(tmp_path))
+    third = source.spec.rows[2]
+
+    assert [row.id for row in source.spec.rows] == ["one", "two", "three", "four"]
+    assert (third.source.table, third.source.row, third.quality) == ("timings.csv", "line 1", "B")
+    assert third.measured.step_time == pytest.approx(0.25, rel=1e-12)
+    assert third.assumed == ["one sequence in a micro-batch"]
+    assert source.scenario(2)["strategy"] == {"tp": 4, "pp": 2}
+    assert value_at(source.scenario(2), "model.name") == "tiny"
+    assert value_at(source.scenario(3), "training.global_batch_size") == 128
+
+
+def test_a_table_alone_is_enough(tmp_path: Path) -> None:
+    head = TEXT[: TEXT.index("rows:")]
+
+    assert len(read_source(tabled(tmp_path, text=head)).spec.rows) == 2
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    error = refusal(tmp_path, TEXT + TABLE)
+
+    assert "cannot read 'small.csv'" in error.message
+
+
+def test_a_mistake_in_a_table_says_in_which_line_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        read_source(tabled(tmp_path, CSV.replace("250 ms", "250")))
+
+    assert caught.value.field == "lines.1.measured.step_time"
+
+
+def test_an_id_may_not_stand_in_the_file_and_in_its_table(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="'one' is the id of row 0 already"):
+        read_source(tabled(tmp_path, CSV.replace("three", "one")))
+
+
+def test_a_run_that_did_not_fit_has_a_scenario_and_no_time(tmp_path: Path) -> None:
+    misfit = "out_of_memory:\n  - id: huge\n    source: {table: table 3, row: last}\n    scenario: {training: {global_batch_size: 128}}\n"
+    source = read_source(write(tmp_path, TEXT + misfit))
+
+    assert len(source.spec.rows) == 2
+    assert source.misfit(0)["name"] == "huge"
+    assert value_at(source.misfit(0), "training.global_batch_size") == 128
+    assert value_at(source.misfit(0), "strategy.pp") == 2

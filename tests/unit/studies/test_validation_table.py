@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from clustersim.report.metrics import Parallelism
-from clustersim.studies.published import Validation, summarise, validate
+from clustersim.studies.published import MisfitResult, RowPlace, Validation, summarise, validate
+from clustersim.studies.ranking import rankings
 from clustersim.studies.validation_table import (
+    MANY_ROWS,
     error_text,
     fitted_text,
     layout_text,
+    layouts_table,
     markdown_page,
     measured_text,
     memory_text,
+    misfit_lines,
     predicted_text,
+    ranking_lines,
     share_text,
     summary_table,
     summary_text,
@@ -124,3 +129,46 @@ def test_memory_errors_stand_before_what_does_not_fit() -> None:
     summary = summarise([replace(ROW, measured_peak_bytes=2e9, memory_error_fraction=-0.125)])
 
     assert memory_text(summary) == "memory of 1 row: mean absolute error 12.5 %, worst -12.5 %; wrongly predicted not to fit: none"
+
+
+def test_many_rows_are_shown_by_their_layouts(validation: Validation) -> None:
+    (source,) = validation.sources
+    other = Parallelism(dp=2, tp=4, pp=2, cp=1, ep=1)
+    many = [replace(row, parallelism=other) if place == 0 else row for place, row in enumerate(rows(*(0.1,) * (MANY_ROWS + 1)))]
+    source = replace(source, rows=tuple(many))
+
+    header, lines = layouts_table(source)
+
+    assert header[:3] == ("GPUs", "tp x pp x dp", "rows")
+    assert lines == [
+        ("16", "4x2x2", "1", "10.0 %", "+10.0 %", "+10.0 % (row-0)"),
+        ("16", "8x2x1", f"{MANY_ROWS}", "10.0 %", "+10.0 %", "+10.0 % (row-1)"),
+    ]
+    page = markdown_page(replace(validation, sources=(source,)))
+    assert "| 16 | 4x2x2 | 1 |" in page
+    assert "row-7 |" not in page
+
+
+def test_a_choice_by_predictions_is_judged_in_words(validation: Validation) -> None:
+    other = Parallelism(dp=2, tp=4, pp=2, cp=1, ep=1)
+    slow = [
+        replace(ROW, id="a"),
+        replace(ROW, id="b", measured_s=1.05, predicted_s=0.9, parallelism=other),
+        replace(ROW, id="c", predicted_s=2.0),
+    ]
+    source = replace(validation.sources[0], rankings=rankings(slow))
+
+    assert ranking_lines(source) == ["small on 16 GPUs: of 3 rows b is predicted to be the fastest, 5.0 % slower than a"]
+    right = replace(source, rankings=rankings([*slow[::2], replace(slow[1], predicted_s=3.0)]))
+    assert ranking_lines(right) == ["small on 16 GPUs: of 3 rows a is predicted to be the fastest and is"]
+
+
+def test_a_run_that_did_not_fit_is_judged_in_words(validation: Validation) -> None:
+    place = RowPlace(table="table 1", row="last", url="https://example.org")
+    misfit = MisfitResult(id="huge", source=place, fits=False, peak_bytes=9e10, capacity_bytes=8e10, assumed=())
+    source = replace(validation.sources[0], out_of_memory=(misfit, replace(misfit, fits=True, peak_bytes=7e10)))
+
+    assert misfit_lines(source) == [
+        "huge ran out of memory, and is predicted not to fit: 90 GB of 80 GB",
+        "huge ran out of memory, and is predicted to fit: 70 GB of 80 GB",
+    ]
