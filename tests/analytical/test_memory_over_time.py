@@ -26,7 +26,7 @@ LAYOUTS: dict[str, dict[str, Data]] = {
     "zero 3": {"zero_stage": 3},
     "zero 3, kept after the forward pass": {"zero_stage": 3, "reshard_after_forward": False},
     "zero 3, nothing ahead": {"zero_stage": 3, "prefetch": 0},
-    **{f"preset {name}": {"preset": name} for name in PRESETS},
+    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in PRESETS},
 }
 
 
