@@ -86,7 +86,7 @@ _ZERO_2: Final = Preset(
             reason="each micro-batch reduces its gradients, of which a rank keeps a part only; no_sync() is refused",
         ),
     ),
-    left_out=_ZERO_1.left_out,
+    left_out=(*_ZERO_1.left_out, "its pipeline engine refuses this stage; with pp: 2 or more, stages do as FSDP's would"),
 )
 _ZERO_3: Final = Preset(
     title="DeepSpeed, ZeRO stage 3",

@@ -74,13 +74,6 @@ _GSPMD: Final = Preset(
             value=3,
             source=GSPMD,
             reason="weights are sharded over the data axis too, and gathered where they are used",
-            where=UNDIVIDED,
-        ),
-        Setting(
-            key="strategy.zero_stage",
-            value=1,
-            source=GSPMD,
-            reason="optimizer state is sharded over the data axis; weights stay on their stage",
         ),
         Setting(key="strategy.sequence_parallel", value=True, source=GSPMD, reason="activations are sharded in every operation"),
         Setting(
@@ -121,7 +114,6 @@ _GSPMD: Final = Preset(
     left_out=(
         "steps of a pipeline in which a stage has nothing to do compute all the same, on padding",
         "each turn of the loop waits for the slowest stage; here passes wait for what they need",
-        "weights that are sharded over replicas within a pipeline",
     ),
 )
 _TORCHTITAN: Final = Preset(

@@ -78,7 +78,7 @@ def moe_parameters(model: Transformer) -> int:
         return 0
     router = linear_parameters(model.hidden_size, experts.n_experts, bias=experts.router_bias)
     shared = _mlp_parameters(model, experts.shared_size, bias=model.mlp_bias) if experts.shared_size else 0
-    gate = model.hidden_size if experts.shared_gate else 0
+    gate = model.hidden_size if experts.shared_gate and experts.shared_size else 0
     return experts.n_experts * expert_parameters(model) + router + shared + gate
 
 

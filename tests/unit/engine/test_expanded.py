@@ -11,7 +11,7 @@ from clustersim.engine.pricing import Price
 from clustersim.engine.simulate import Machine
 from clustersim.engine.traffic import Flights
 from clustersim.hardware.calibration import LaunchCalibration
-from clustersim.program.tasks import Block, Compute, Item, Work
+from clustersim.program.tasks import Block, Compute, Item, Uneven, Work, Woven
 from clustersim.workload.operators import Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -74,6 +74,12 @@ MIXED: list[Item] = [
     collective(CP, 1e6, "all_gather", pieces=3),
     replace(collective(ALL, 3e7), algorithm="hierarchical"),
     replace(collective(TP, 1e6), algorithm="tree"),
+    Uneven(work=work(2e-4), longest=work(7e-4), dimension="ep"),
+    Woven(
+        collectives=(collective(TP, 2e7), collective(CP, 1e8)),
+        works=(work(1e-4), Uneven(work=work(1e-4), longest=work(2e-4), dimension="ep")),
+    ),
+    Woven(collectives=(collective(TP, 1e6),), works=(work(5e-3),)),
     work(1e-5),
 ]
 

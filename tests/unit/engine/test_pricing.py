@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
-from clustersim.program.tasks import Block, Compute, Item, Overlapped, Work
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, Uneven, Work, Woven
 from clustersim.trace.timeline import SpanDetail
 from clustersim.workload.operators import Gemm, Recorded, Stream
 from tests.unit.engine.factories import (
@@ -334,3 +334,36 @@ def test_a_part_of_a_pass_costs_its_share() -> None:
     assert part.hidden_s == pytest.approx({dimension: seconds / 4 for dimension, seconds in price.hidden_s.items()}, rel=1e-12)
     assert sum(part.carried.values()) == pytest.approx(sum(price.carried.values()) / 4, rel=1e-12)
     assert (part.bytes, part.recompute_s, part.detail) == (price.bytes / 4, price.recompute_s / 4, ())
+
+
+def test_the_mean_of_uneven_work_is_computed_and_the_rest_is_waited_for() -> None:
+    price = price_of(compute(Uneven(work=work(2.0), longest=work(5.0), dimension="ep"), repeat=3))
+
+    assert (price.duration_s, price.compute_s) == (15.0, 6.0)
+    assert price.exposed_s == {"ep": 9.0}
+    assert price.waiting_s == {"ep": 9.0}
+
+
+def test_slow_accelerators_wait_longer_for_who_has_most_work() -> None:
+    price = price_of(compute(Uneven(work=work(2.0), longest=work(5.0), dimension="ep"))).at(1.5)
+
+    assert (price.duration_s, price.compute_s) == (7.5, 3.0)
+    assert price.exposed_s == {"ep": 4.5}
+
+
+@pytest.mark.parametrize(("seconds", "takes"), [(0.5, 2.0), (2.0, 2.0), (5.0, 5.0)])
+def test_woven_communication_sticks_out_of_computation_or_does_not(seconds: float, takes: float) -> None:
+    half = ONE_SECOND
+    price = price_of(compute(Woven(collectives=(collective(TP, half), collective(TP, half)), works=(work(seconds / 2), work(seconds / 2)))))
+
+    assert price.duration_s == pytest.approx(takes, rel=1e-12)
+    assert price.compute_s == pytest.approx(seconds, rel=1e-12)
+    assert price.exposed_s["tp"] == pytest.approx(max(0.0, 2.0 - seconds), abs=1e-12)
+    assert price.exposed_s["tp"] + price.hidden_s["tp"] == pytest.approx(2.0, rel=1e-12)
+
+
+def test_woven_communication_is_hidden_more_behind_slow_computation() -> None:
+    price = price_of(compute(Woven(collectives=(collective(TP, ONE_SECOND),) * 2, works=(work(1.0),)))).at(1.5)
+
+    assert price.duration_s == pytest.approx(2.0, rel=1e-12)
+    assert price.exposed_s["tp"] == pytest.approx(0.5, rel=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.scenario.hf_config import config_fields, parse_config, read_config
+from clustersim.scenario.hf_config import config_fields, parse_config
 from clustersim.scenario.model_families import FAMILIES
 from clustersim.scenario.model_reading import Origin
 from clustersim.scenario.model_spec import LoadedModel, load_model
@@ -359,38 +359,6 @@ def test_a_model_of_pictures_points_to_its_text_part(tmp_path: Path) -> None:
 
     assert error.field == "text_config"
     assert "text_config to a file of its own" in str(error)
-
-
-@pytest.mark.parametrize(("text", "line", "column"), [("{", 1, 2), ('{\n  "a" 1\n}', 2, 7), ("nul", 1, 1), ("\0", 1, 1)])
-def test_broken_json_is_refused_at_its_place(text: str, line: int, column: int) -> None:
-    with pytest.raises(ScenarioError, match="is not JSON") as caught:
-        parse_config(text, "config.json")
-
-    place = caught.value.place
-    assert place is not None
-    assert (place.line, place.column) == (line, column)
-
-
-@pytest.mark.parametrize("text", ["", "  \n", "[1, 2]", '"text"', "[" * 100_000, '{"a": ' + "9" * 5000 + "}"])
-def test_what_is_no_json_object_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        parse_config(text, "config.json")
-
-    assert str(caught.value).startswith("config.json")
-
-
-@pytest.mark.parametrize("raw", [b"\xff\xfe\x00", b"x" * 2_000_001])
-def test_binary_and_huge_files_are_refused(tmp_path: Path, raw: bytes) -> None:
-    path = tmp_path / "config.json"
-    path.write_bytes(raw)
-
-    with pytest.raises(ScenarioError, match=r"not text in UTF-8|larger than 2 MB"):
-        read_config(path)
-
-
-def test_a_directory_without_a_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"config\.json: cannot be read"):
-        read_config(tmp_path)
 
 
 def test_places_are_those_of_the_top_level_keys_only() -> None:

@@ -346,11 +346,11 @@ def test_several_chunks_on_a_stage_are_interleaved_as_the_framework_has_it(prese
     assert (strategy.schedule, strategy.virtual_stages) == (later, 2)
 
 
-def test_gspmd_shards_weights_over_replicas_but_not_in_a_pipeline() -> None:
+def test_gspmd_has_a_loop_over_stages_and_over_micro_batches_without_them() -> None:
     flat, staged = (built(strategy={"preset": "gspmd", "pp": pp}).plan.strategy for pp in (1, 2))
 
     assert (flat.zero_stage, flat.schedule) == (3, "naive")
-    assert (staged.zero_stage, staged.schedule) == (1, "gpipe")
+    assert (staged.zero_stage, staged.schedule) == (3, "gpipe")
 
 
 def test_deepspeed_3d_waits_for_what_it_sends_and_reduces_at_the_end() -> None:
@@ -392,3 +392,10 @@ def test_what_a_framework_cannot_do_is_refused(strategy: Data, field: str, hint:
 
     assert (error.field, error.hint) == (field, hint)
     assert "contradicts preset" in error.message
+
+
+def test_torchtitan_keeps_parameters_between_micro_batches_only_in_a_pipeline() -> None:
+    flat, staged = (built(strategy={"preset": "torchtitan", "pp": pp}).plan.strategy for pp in (1, 2))
+
+    assert (flat.reshard_after_forward, flat.data_parallel.no_sync) == (True, False)
+    assert (staged.reshard_after_forward, staged.data_parallel.no_sync) == (False, True)

@@ -1,0 +1,69 @@
+"""Rows of experts on their ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.strategy.layers import equal_layers, layer_at
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.routing import dispatch, expert_share
+from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.transformer import Experts
+from tests.unit.strategy.factories import LLAMA, make_plan
+
+S = 256
+SPARSE = replace(LLAMA, experts=Experts(n_experts=16, top_k=2, intermediate_size=256, dense_layers=(0, 1)))
+
+
+def plan_of(**changes: object) -> Plan:
+    return make_plan(SPARSE, attention="flash", **changes)
+
+
+@pytest.mark.parametrize(
+    ("layout", "tokens"),
+    [
+        ({}, S),
+        ({"dp": 4, "ep": 4}, 4 * S),
+        ({"cp": 4, "ep": 4}, S),
+        ({"tp": 4, "ep": 4, "etp": 1, "sequence_parallel": True}, S),
+        ({"tp": 4, "sequence_parallel": True}, S),
+        ({"dp": 2, "tp": 2, "ep": 2, "sequence_parallel": True}, 2 * S),
+    ],
+)
+def test_the_ranks_that_hold_all_experts_send_all_their_tokens_twice(layout: dict[str, object], tokens: int) -> None:
+    assert sum(dispatch(plan_of(**layout)).rows) == 2 * tokens
+
+
+def test_the_hottest_place_is_the_one_with_most_rows() -> None:
+    load = ExpertLoad(kind="file", shares=((1.0,) * 12 + (4.0,) * 4,) * SPARSE.n_layers)
+    spread = dispatch(plan_of(dp=4, ep=4, expert_load=load), 2)
+
+    assert spread.hottest == 3
+    assert spread.skew == pytest.approx(16 / 7, rel=0.01)
+
+
+def test_the_mean_of_all_places_has_as_many_rows_as_all_together() -> None:
+    plan = plan_of(dp=4, ep=4, expert_load=ExpertLoad(kind="zipf"))
+    mean = expert_share(plan, 2)
+    places = [expert_share(plan, 2, place) for place in range(4)]
+    assert mean is not None
+
+    assert 4 * mean.received_rows == sum(each.received_rows for each in places if each is not None)
+    assert mean.n_local == 4
+
+
+def test_layers_differ_where_each_is_drawn_for_itself() -> None:
+    even, drawn = (plan_of(dp=4, ep=4, expert_load=load) for load in (ExpertLoad(), ExpertLoad(kind="dirichlet")))
+
+    assert [count for _, count in equal_layers(even, 0, SPARSE.n_layers)] == [2, SPARSE.n_layers - 2]
+    assert [count for _, count in equal_layers(drawn, 0, SPARSE.n_layers)] == [2] + [1] * (SPARSE.n_layers - 2)
+
+
+def test_the_fullest_place_keeps_most() -> None:
+    plan = plan_of(dp=4, ep=4, expert_load=ExpertLoad(kind="zipf"))
+    kept = [sum(operator.saved_bytes for operator in layer_at(plan, 2, place)) for place in range(4)]
+
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] > kept[3]
