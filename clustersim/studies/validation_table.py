@@ -18,9 +18,10 @@ _RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
 
 
 def layout_text(row: RowResult) -> str:
-    """Return tensor, pipeline and data-parallel degree as ``8x16x8``."""
+    """Return tensor, pipeline and data-parallel degree as ``8x16x8``, and those of context and expert parallelism where there are any."""
     degrees = row.parallelism
-    return f"{degrees.tp}x{degrees.pp}x{degrees.dp}"
+    more = [f" {name} {degree}" for name, degree in (("cp", degrees.cp), ("ep", degrees.ep)) if degree > 1]
+    return f"{degrees.tp}x{degrees.pp}x{degrees.dp}{''.join(more)}"
 
 
 def measured_text(row: RowResult) -> str:

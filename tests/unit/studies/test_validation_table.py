@@ -42,6 +42,11 @@ def test_a_layout_is_tensor_by_pipeline_by_data_parallel() -> None:
     assert layout_text(replace(ROW, parallelism=Parallelism(dp=4, tp=8, pp=12, cp=1, ep=1))) == "8x12x4"
 
 
+def test_a_layout_names_context_and_expert_parallelism_where_there_is_any() -> None:
+    assert layout_text(replace(ROW, parallelism=Parallelism(dp=4, tp=8, pp=1, cp=2, ep=1))) == "8x1x4 cp 2"
+    assert layout_text(replace(ROW, parallelism=Parallelism(dp=8, tp=4, pp=2, cp=2, ep=8))) == "4x2x8 cp 2 ep 8"
+
+
 def test_a_measurement_keeps_its_digits_and_is_marked_where_it_was_derived() -> None:
     assert measured_text(replace(ROW, measured_s=13.75)) == "13.75 s"
     assert measured_text(replace(ROW, measured_s=24.817, derived_from="a rate")) == "24.82 s*"
