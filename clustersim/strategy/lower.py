@@ -8,8 +8,9 @@ from typing import Final
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
+from clustersim.strategy.activation_offload import StageCopies, offloads_activations
 from clustersim.strategy.division import Division, Part, divided
-from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM, Bucket, GradientReduction, gathered_bytes
+from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM, GradientReduction, gathered_bytes
 from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
 from clustersim.strategy.memory import stage_weights
@@ -26,7 +27,7 @@ from clustersim.strategy.sharded import lower_sharded_passes
 from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
 from clustersim.strategy.stage_gathers import StageGathers, gatherings
-from clustersim.strategy.stage_work import Cut, StageWork, together
+from clustersim.strategy.stage_work import Cut, StageWork, one_bucket
 from clustersim.strategy.stages import orders_of, places_of
 from clustersim.strategy.units import reduction_units
 from clustersim.workload.operators import Recorded
@@ -64,15 +65,48 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None) -> Program:
     return lowering.builder.build(division.rank_classes())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """Gradients that one pass completes."""
+@dataclass(slots=True, kw_only=True)
+class _Added:
+    """The passes of one part of a stage in the program."""
 
-    key: Key
-    """Of the pass."""
-    bucket: Bucket
-    label: int
-    """Micro-batch for whoever adds up: the last one of the step where nothing is added any more."""
+    pieces: list[tuple[Piece, ...]] = field(default_factory=list[tuple[Piece, ...]])
+    """Of each pass."""
+    keys: list[Key] = field(default_factory=list[Key])
+    """Of all pieces."""
+    starts: list[int] = field(default_factory=list[int])
+    """Where those of each pass begin."""
+
+    def before(self, position: int) -> list[Key]:
+        """Return the two pieces that stand before a pass, or as many as there are."""
+        start = self.starts[position]
+        return self.keys[max(0, start - 2) : start]
+
+    def own(self, position: int) -> list[Key]:
+        """Return the pieces of a pass."""
+        start = self.starts[position]
+        return self.keys[start : start + len(self.pieces[position])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What runs beside the passes of a stage."""
+
+    gathers: StageGathers
+    copies: StageCopies
+
+    def cut(self, position: int) -> Cut:
+        """Return how a pass is cut."""
+        cut = self.gathers.cut(position)
+        return replace(cut, borders=cut.borders | self.copies.borders(position))
+
+    def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, which wait for what they need."""
+        return self.copies.awaited(position, self.gathers.awaited(position, part, pieces))
+
+
+def _last_gradients(order: StageOrder) -> dict[int, int]:
+    """Return for each chunk the pass that makes its last gradients of weights."""
+    return {step.chunk: position for position, step in enumerate(order) if step.makes_weight_gradients}
 
 
 @dataclass(slots=True)
@@ -105,7 +139,7 @@ class _Lowering:
             self.builder.add(("load", lane.rank_class), action, [lane])
 
     def add_step(self) -> None:
-        if self.plan.strategy.zero_stage >= SHARDS_GRADIENTS and self.plan.strategy.pp == 1:
+        if self.plan.strategy.zero_stage >= SHARDS_GRADIENTS and self.plan.strategy.pp == 1 and not offloads_activations(self.plan):
             lower_sharded_passes(self.builder, self.plan, self.division, self._host(0))
         else:
             self.add_pipeline()
@@ -216,48 +250,52 @@ class _Lowering:
     def _add_stage(self, pipelines: Sequence[Pipeline], stage: int, order: StageOrder) -> None:
         """Add the passes of all parts of a stage, what is gathered for them, and the reduction of the gradients that they complete."""
         plan, host = self.plan, self._host(stage)
-        gathers = StageGathers(
-            builder=self.builder,
-            plan=plan,
-            division=self.division,
-            stage=stage,
-            host=host,
-            gathered=gatherings(plan, self.chunks[stage], order),
+        beside = _Beside(
+            gathers=StageGathers(
+                builder=self.builder,
+                plan=plan,
+                division=self.division,
+                stage=stage,
+                host=host,
+                gathered=gatherings(plan, self.chunks[stage], order),
+            ),
+            copies=StageCopies(plan=plan, host=host, chunks=self.chunks[stage], order=order),
         )
         reduction = GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage)
-        parts = [self._add_passes(pipeline, order, gathers) for pipeline in pipelines]
+        parts = [self._add_passes(pipeline, order, beside) for pipeline in pipelines]
+        last, reduced = _last_gradients(order), dict.fromkeys(range(len(self.chunks[stage])), 0)
         for position, step in enumerate(order):
-            gathers.add(position, step, [keys[max(0, starts[position] - 2) : starts[position]] for keys, starts, _ in parts])
-            for ready in zip(*(readies[position] for _, _, readies in parts), strict=True):
-                first = ready[0]
-                reduced = reduction.add(("after", *first.key), first.bucket, after=[each.key for each in ready])
-                host.add_gradient_copy(first.bucket.weights, after=reduced, micro_batch=first.label)
+            before, own = [added.before(position) for added in parts], [added.own(position) for added in parts]
+            pieces = parts[0].pieces[position]
+            beside.gathers.add(position, step, before)
+            beside.copies.add(position, list(zip(before, own, strict=True)), pieces)
+            # Micro-batches are counted for whoever adds up: the last one of the step is the one behind which nothing is added any more.
+            number = plan.n_micro_batches - 1 if last.get(step.chunk) == position else reduced[step.chunk]
+            for piece, keys in zip(pieces, zip(*own, strict=True), strict=True):
+                if piece.completes is not None:
+                    done = reduction.add(("after", *keys[0]), piece.completes, after=keys)
+                    host.add_gradient_copy(piece.completes.weights, after=done, micro_batch=number)
+            reduced[step.chunk] += any(piece.completes is not None for piece in pieces)
 
-    def _add_passes(self, pipeline: Pipeline, order: StageOrder, gathers: StageGathers) -> tuple[list[Key], list[int], list[list[_Ready]]]:
-        """Add the passes of one part of a stage; return their pieces, where those of each begin, and what each makes ready."""
-        stage = gathers.stage
+    def _add_passes(self, pipeline: Pipeline, order: StageOrder, beside: _Beside) -> _Added:
+        """Add the passes of one part of a stage."""
+        stage = beside.gathers.stage
         groups = parallel_groups(self.plan, self.division, stage, pipeline.part)
         passes, receive = ChunkPasses(plan=self.plan, groups=groups), self._gather_received(groups.tp)
         work = StageWork(plan=self.plan, passes=passes, chunks=self.chunks[stage], receive=receive)
-        last = {step.chunk: position for position, step in enumerate(order) if step.makes_weight_gradients}
-        keys, starts, readies = list[Key](), list[int](), list[list[_Ready]]()
-        reduced = dict.fromkeys(last, 0)
-        beside: list[Labelled] = []
+        last, added = _last_gradients(order), _Added()
+        together: list[Labelled] = []
         for position, step in enumerate(order):
-            pieces = self._pieces(work, step, position, last=last, cut=gathers.cut(position))
-            beside.append((step, gathers.awaited(position, pipeline.part, pieces)))
+            pieces = self._pieces(work, step, position, last=last, cut=beside.cut(position))
+            together.append((step, beside.awaited(position, pipeline.part, pieces)))
             if step.beside_next:
                 continue
-            added = pipeline.add_together(stage, work.woven(beside))
-            for number, (own, (each, done)) in enumerate(zip(added, beside, strict=True), position + 1 - len(beside)):
-                starts.append(len(keys))
-                keys += own
-                label = self.plan.n_micro_batches - 1 if last.get(each.chunk) == number else reduced.get(each.chunk, 0)
-                complete = [(key, piece.completes) for key, piece in zip(own, done, strict=True) if piece.completes is not None]
-                readies.append([_Ready(key=key, bucket=bucket, label=label) for key, bucket in complete])
-                reduced[each.chunk] = reduced.get(each.chunk, 0) + bool(complete)
-            beside = []
-        return keys, starts, readies
+            for keys, (_, done) in zip(pipeline.add_together(stage, work.woven(together)), together, strict=True):
+                added.starts.append(len(added.keys))
+                added.keys += keys
+                added.pieces.append(tuple(done))
+            together = []
+        return added
 
     def _pieces(self, work: StageWork, step: Pass, position: int, *, last: Mapping[int, int], cut: Cut) -> tuple[Piece, ...]:
         """Return the pieces of a pass, with the buckets of gradients that they complete; none for most passes."""
@@ -271,7 +309,7 @@ class _Lowering:
         if not complete or (position < max(last.values()) and gradients.no_sync):
             return pieces
         chunks = work.chunks if gradients.no_sync else [work.chunks[step.chunk]]
-        return work.with_bucket(pieces, together([bucket for chunk in chunks for bucket in reduction_units(plan, chunk)]))
+        return work.with_bucket(pieces, one_bucket([bucket for chunk in chunks for bucket in reduction_units(plan, chunk)]))
 
     def _gather_received(self, group: Group) -> tuple[Block, ...]:
         """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.

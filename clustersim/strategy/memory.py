@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
-from clustersim.strategy.activation_memory import backward_bytes, chunk_activation_bytes, chunk_weight_bytes, of_others_bytes
+from clustersim.strategy.activation_memory import (
+    backward_bytes,
+    chunk_activation_bytes,
+    chunk_weight_bytes,
+    end_activation_bytes,
+    fullest_place,
+    kept_by_layer,
+    of_others_bytes,
+)
 from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
 from clustersim.strategy.layers import (
     Operators,
@@ -40,6 +48,9 @@ keeps both from the first micro-batch of a step to the last: ``is_first_microbat
 FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
 """For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
 (Transformer Engine, ``DelayedScaling.amax_history_len``)."""
+
+LAYERS_IN_USE: Final = 2
+"""Of activations that are offloaded: one layer computes while the one before it, or the next, is copied."""
 
 BUCKETS_IN_USE: Final = 2
 """One is filled while the one before it is reduced."""
@@ -79,7 +90,7 @@ class Holdings:
     full_gradients_bytes: float
     """Gradients beside the shard, while passes run, or from the first backward pass to the reduction where micro-batches are added up."""
     gathered_bytes: float
-    """Parameters of other ranks, while passes run."""
+    """Parameters of other ranks, and layers whose activations are on their way to the host or back, while passes run."""
     update_bytes: float
     """Copies that the optimizer makes, while it updates."""
 
@@ -126,19 +137,20 @@ def holdings(plan: Plan, stage: int) -> Holdings:
     weights, chunks = stage_weights(plan, stage), model_chunks(plan)[stage]
     shard = weights.shard(strategy.sharding)
     updated, reduced, used = (shard if strategy.zero_stage >= zero_stage else weights.total for zero_stage in (1, 2, 3))
-    stays = resident(plan, stage)
+    stays, fullest = resident(plan, stage), fullest_place(plan, chunks)
     updated *= 0.0 if strategy.data_parallel.service else stays.optimizer
     return Holdings(
         parameters_bytes=used * number.element_bytes * stays.parameters + _fp8_bytes(plan, stage),
         gradients_bytes=reduced * number.gradient_bytes * stays.gradients,
         optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
-        kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + of_others_bytes(plan, chunk) for chunk in chunks),
-        weight_bytes=tuple(chunk_weight_bytes(plan, chunk) for chunk in chunks),
-        backward_bytes=max(backward_bytes(plan, chunk) for chunk in chunks),
+        kept_bytes=tuple(_kept_bytes(plan, chunk, fullest) + of_others_bytes(plan, chunk) for chunk in chunks),
+        weight_bytes=tuple(chunk_weight_bytes(plan, chunk, fullest) for chunk in chunks),
+        backward_bytes=max(backward_bytes(plan, chunk, fullest) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
         full_gradients_bytes=_full_gradients_bytes(plan, chunks) if reduced < weights.total or not stays.gradients else 0.0,
-        gathered_bytes=_gathered_bytes(plan, chunks, orders_of(plan)[stage]) if strategy.gathers_weights else 0.0,
+        gathered_bytes=(_gathered_bytes(plan, chunks, orders_of(plan)[stage]) if strategy.gathers_weights else 0.0)
+        + (_window_bytes(plan, chunks, fullest) if strategy.offload.activations != "accelerator" else 0.0),
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
@@ -192,6 +204,17 @@ def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
 
 def _is_product(kernels: tuple[object, ...]) -> bool:
     return bool(kernels) and isinstance(kernels[0], Gemm | GroupedGemm)
+
+
+def _kept_bytes(plan: Plan, chunk: ModelChunk, place: int | None) -> float:
+    """Return what a micro-batch keeps of a chunk on the accelerator: of activations that are offloaded, those of the ends."""
+    offloaded = plan.strategy.offload.activations != "accelerator"
+    return end_activation_bytes(plan, chunk) if offloaded else chunk_activation_bytes(plan, chunk, place)
+
+
+def _window_bytes(plan: Plan, chunks: Sequence[ModelChunk], place: int | None) -> float:
+    """Return what is kept of the two layers that are on the accelerator at a time, the one in use and the one that is copied."""
+    return max(heaviest_run(kept_by_layer(plan, chunk, place), LAYERS_IN_USE) for chunk in chunks)
 
 
 def _gathered_bytes(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> float:

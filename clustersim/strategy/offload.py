@@ -209,6 +209,30 @@ class HostSide:
     def _copy(
         self, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)
     ) -> Key:
+        key: Key = (_stream(*way), self.stage, self._next())
+        self.copy_as(key, name, way, size_bytes, after=after, label=label)
+        return key
+
+    def copy_as(
+        self, key: Key, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int]
+    ) -> None:
+        """Add a copy under a name that is known before.
+
+        Parameters
+        ----------
+        key
+            Its name in the program.
+        name
+            What is copied, for the timeline.
+        way
+            From where to where.
+        size_bytes
+            Of one rank.
+        after
+            What must have ended.
+        label
+            Micro-batch and chunk.
+        """
         known = (name, *way, size_bytes)
         action = self._copies.get(known)
         if action is None:
@@ -216,10 +240,7 @@ class HostSide:
             source, destination = way
             action = HostCopy(name=name, ranks=self._ranks(), bytes=size_bytes, source=source, destination=destination)
             self._copies[known] = action
-        stream = _stream(*way)
-        key: Key = (stream, self.stage, self._next())
-        self.builder.add(key, action, self.division.lanes(self.stage, stream), after=after, label=label)
-        return key
+        self.builder.add(key, action, self.division.lanes(self.stage, _stream(*way)), after=after, label=label)
 
     def _shard(self, weights: Weights) -> float:
         return weights.shard(self.plan.strategy.sharding)

@@ -26,6 +26,8 @@ class Piece:
     """What it waits for besides the piece before it, such as its parameters."""
     completes: Bucket | None = None
     """Gradients that are ready behind it."""
+    layers: range = range(0)
+    """Of its chunk."""
 
 
 Labelled = tuple[Pass, Sequence[Piece]]

@@ -104,7 +104,7 @@ class StageWork:
             beside = bucket.weights if bucket else NOTHING
             filled = cast_blocks(self.plan, bucket.weights.total) if bucket else ()
             blocks = opening + self._slice(step, chunk, (start, stop)) + filled + lost
-            pieces.append(Piece(action=_compute(step.kind, blocks), completes=bucket))
+            pieces.append(Piece(action=_compute(step.kind, blocks), completes=bucket, layers=range(start, stop)))
         return tuple(pieces)
 
     def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
@@ -125,11 +125,11 @@ def _by_layer(buckets: Sequence[Bucket]) -> dict[int, Bucket]:
     """Return what is reduced behind each layer, together where there are several."""
     found: dict[int, Bucket] = {}
     for bucket in buckets:
-        found[bucket.layer] = together([found[bucket.layer], bucket], bucket.layer) if bucket.layer in found else bucket
+        found[bucket.layer] = one_bucket([found[bucket.layer], bucket], bucket.layer) if bucket.layer in found else bucket
     return found
 
 
-def together(buckets: Sequence[Bucket], layer: int = 0) -> Bucket:
+def one_bucket(buckets: Sequence[Bucket], layer: int = 0) -> Bucket:
     """Return some buckets as one of as many calls, which is ready when a layer is through."""
     return Bucket(
         parameters=fsum(each.parameters for each in buckets),

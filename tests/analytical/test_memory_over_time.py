@@ -32,6 +32,9 @@ LAYOUTS: dict[str, dict[str, Data]] = {
     "zero 3, interleaved": {"zero_stage": 3, "pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2},
     "zero 3, zero bubble": {"zero_stage": 3, "pp": 2, "schedule": "zb_v", "data_parallel": {"no_sync": True}},
     "zero 3, both ways": {"zero_stage": 3, "pp": 2, "schedule": "dualpipe"},
+    "activations away": {"offload": ["activations"]},
+    "activations away from stages": {"pp": 4, "offload": ["activations"], "recompute": "full"},
+    "activations away from sharded stages": {"pp": 2, "schedule": "zb_h1", "zero_stage": 3, "offload": ["activations"]},
     **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in PRESETS},
 }
 
