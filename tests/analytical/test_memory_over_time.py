@@ -35,7 +35,7 @@ LAYOUTS: dict[str, dict[str, Data]] = {
     "activations away": {"offload": ["activations"]},
     "activations away from stages": {"pp": 4, "offload": ["activations"], "recompute": "full"},
     "activations away from sharded stages": {"pp": 2, "schedule": "zb_h1", "zero_stage": 3, "offload": ["activations"]},
-    **{f"preset {name}": {"preset": name} for name in PRESETS},
+    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in PRESETS},
 }
 
 
