@@ -41,6 +41,10 @@ FRAMEWORK_BYTES: Final = 1.5e9
 """CUDA context, libraries, and communication buffers of NCCL: an assumption, between the 1 and 2 GB that users of PyTorch see
 on an idle process with a few communicators."""
 
+ALLOCATOR_FRACTION: Final = 0.065
+"""What PyTorch's caching allocator reserved beyond the peak of what was allocated, as a share of that peak: the largest of four layouts
+of a Llama on B200 (MooreThreads SimuMax 1.2, ``docs/b200/b200_release_v1.2_summary.json``), where the others had 0.03."""
+
 FP8_COPY_BYTES: Final = 2.0
 """Of a weight that takes part in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
 keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
@@ -194,7 +198,8 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
         return 0.0
     runs = [run for chunk in model_chunks(plan)[stage] for run in _runs(plan, chunk)]
     products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator.backward_weight)]
-    copy_bytes = 0.0 if plan.strategy.gathers_weights else FP8_COPY_BYTES
+    # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
+    copy_bytes = 0.0 if plan.strategy.gathers_weights or plan.training.fp8_parameters else FP8_COPY_BYTES
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 
