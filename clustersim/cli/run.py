@@ -13,7 +13,7 @@ from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.plain import plain
-from clustersim.scenario.resolve import resolved_scenario, scenario_hash
+from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import write_run_directory
@@ -66,7 +66,7 @@ def _failures(result: Result) -> list[str]:
 
 def _print_dry_run(built: Built, options: RunOptions) -> None:
     resolved = resolved_scenario(built)
-    digits = scenario_hash(resolved, options.seed)
+    digits = scenario_hash(resolved, options.seed, files_of(built))
     # Where there are several kinds of nodes, the smallest domain is where groups first leave one.
     node = min((node for node, _ in built.cluster.kinds), key=lambda each: each.scale_up.nodes_per_domain)
     spans = rank_layout(

@@ -31,7 +31,9 @@ from clustersim.studies.validation_table import (
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
 SCHEMA_VERSION: Final = 1
-_LEGEND: Final = "layout: tp x pp x dp, cp, ep; v: chunks of layers on each stage; q: quality, A where nothing had to be assumed."
+_LEGEND: Final = (
+    "layout: tp x pp x dp, and cp and ep above 1; v: chunks of layers on each stage; q: quality, A where nothing had to be assumed."
+)
 _STATUS_WIDTH: Final = 60
 _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""

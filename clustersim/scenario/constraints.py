@@ -72,13 +72,6 @@ def check_tensor_parallelism(model: Transformer, tp: int) -> None:
     raise ScenarioError(what, field="strategy.tp", hint=f"use {listed(good)}")
 
 
-def check_sharding(strategy: StrategySpec) -> None:
-    """Refuse sharded gradients or parameters together with pipeline stages, which this version cannot replay."""
-    if strategy.zero_stage >= 2 and strategy.pp > 1:
-        what = f"{strategy.zero_stage} with {strategy.pp} pipeline stages is not available in this version"
-        raise ScenarioError(what, field="strategy.zero_stage", hint="use 0 or 1, or pp: 1")
-
-
 def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
     """Return over how many ranks ZeRO shards; None for all replicas.
 

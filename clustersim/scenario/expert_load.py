@@ -43,8 +43,9 @@ def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) ->
     if kind.endswith(".csv"):
         if asked.expert_skew is not None:
             raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
-        shares = _read(_found(kind, scenario), model)
-        return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, capacity_factor=capacity), ()
+        text = _text(_found(kind, scenario))
+        shares = _read(text, Path(kind).name, model)
+        return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, text=text, capacity_factor=capacity), ()
     known: LoadKind = "zipf" if kind == "zipf" else "dirichlet"
     skew = _SKEWS[kind] if asked.expert_skew is None else asked.expert_skew
     what = "exponent" if kind == "zipf" else "concentration"
@@ -61,29 +62,35 @@ def _found(name: str, scenario: str) -> Path:
     raise ScenarioError(f"there is no file '{name}'", field=_FIELD, hint=f"put it beside the scenario; {_HEADER}")
 
 
-def _read(path: Path, model: Transformer) -> tuple[tuple[float, ...], ...]:
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"'{path.name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
+
+
+def _read(text: str, name: str, model: Transformer) -> tuple[tuple[float, ...], ...]:
     """Return the shares of all layers; those without experts have none."""
     assert model.experts is not None
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError(f"'{path.name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
+        rows = list(csv.DictReader(text.splitlines()))
+    except csv.Error as error:
+        raise ScenarioError(f"'{name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
     if not rows or not {"expert", "tokens"} <= set(rows[0]):
-        raise ScenarioError(f"'{path.name}' has no columns expert and tokens", field=_FIELD, hint=_HEADER)
+        raise ScenarioError(f"'{name}' has no columns expert and tokens", field=_FIELD, hint=_HEADER)
     by_layer = "layer" in rows[0]
     tokens: dict[int, dict[int, float]] = {}
     for number, row in enumerate(rows, start=2):
-        where = f"'{path.name}' line {number}"
+        where = f"'{name}' line {number}"
         layer = _whole(row["layer"], "layer", model.n_layers, where) if by_layer else 0
         expert = _whole(row["expert"], "expert", model.experts.n_experts, where)
         if expert in tokens.setdefault(layer, {}):
             raise ScenarioError(f"{where}: expert {expert}{_of(layer, by_layer)} stands there twice", field=_FIELD, hint="give it one row")
         tokens[layer][expert] = _amount(row["tokens"], where)
-    return tuple(_shares(tokens, layer if by_layer else 0, model, path, by_layer=by_layer) for layer in range(model.n_layers))
+    return tuple(_shares(tokens, layer if by_layer else 0, model, name, by_layer=by_layer) for layer in range(model.n_layers))
 
 
-def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Transformer, path: Path, *, by_layer: bool) -> tuple[float, ...]:
+def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Transformer, name: str, *, by_layer: bool) -> tuple[float, ...]:
     assert model.experts is not None
     if by_layer and not model.layer_kind(layer).experts:
         return ()
@@ -91,11 +98,11 @@ def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Transformer,
     missing = [expert for expert in range(model.experts.n_experts) if expert not in found]
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        what = f"'{path.name}' has no row for expert{'s' if len(missing) > 1 else ''} {shown}{_of(layer, by_layer)}"
+        what = f"'{name}' has no row for expert{'s' if len(missing) > 1 else ''} {shown}{_of(layer, by_layer)}"
         raise ScenarioError(what, field=_FIELD, hint=f"{model.name} has experts 0 to {model.experts.n_experts - 1}")
     total = math.fsum(found.values())
     if total <= 0.0:
-        raise ScenarioError(f"'{path.name}' sends no tokens to any expert{_of(layer, by_layer)}", field=_FIELD, hint="give tokens above 0")
+        raise ScenarioError(f"'{name}' sends no tokens to any expert{_of(layer, by_layer)}", field=_FIELD, hint="give tokens above 0")
     return tuple(found[expert] / total for expert in range(model.experts.n_experts))
 
 

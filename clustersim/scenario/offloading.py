@@ -22,7 +22,7 @@ FIELD: Final = "strategy.offload"
 
 
 def offload_of(asked: Sequence[Asked], nodes: Sequence[Node], *, zero_stage: int) -> Offload:
-    """Return where each part of the training state lives.
+    """Return where each part of the training state, and activations, live.
 
     Parameters
     ----------
@@ -44,25 +44,27 @@ def offload_of(asked: Sequence[Asked], nodes: Sequence[Node], *, zero_stage: int
     if len(targets) > 1:
         raise ScenarioError(f"{len(targets)} places to offload to", field=FIELD, hint="write {to: host} or {to: nvme} once")
     if targets and not parts:
-        raise ScenarioError(f"nothing is offloaded to {targets[0]}", field=FIELD, hint="name optimizer, gradients or parameters beside it")
+        raise ScenarioError(
+            f"nothing is offloaded to {targets[0]}", field=FIELD, hint="name optimizer, gradients, parameters or activations beside it"
+        )
     _check_parts(parts, zero_stage)
     there: Place = "nvme" if "nvme" in targets else "host"
     if there == "nvme":
         _check_drives(nodes)
+        if "activations" in parts:
+            hint = "use {to: host}, or leave activations out"
+            raise ScenarioError("activations go to the memory of the host, not to its drives", field=FIELD, hint=hint)
     return Offload(
         optimizer=there if "optimizer" in parts else "accelerator",
         gradients=there if "gradients" in parts else "accelerator",
         parameters=there if "parameters" in parts else "accelerator",
+        activations="host" if "activations" in parts else "accelerator",
     )
 
 
 def _check_parts(parts: Sequence[str], zero_stage: int) -> None:
-    if "activations" in parts:
-        raise ScenarioError(
-            "activations cannot be offloaded yet", field=FIELD, hint="use recompute: full, or offload optimizer, gradients or parameters"
-        )
     for part in parts:
-        if part != "optimizer" and "optimizer" not in parts:
+        if part not in ("optimizer", "activations") and "optimizer" not in parts:
             hint = f"write [optimizer, {part}]: the processors that hold the optimizer update what is there"
             raise ScenarioError(f"{part} cannot be offloaded without the optimizer", field=FIELD, hint=hint)
     if "gradients" in parts and zero_stage < SHARDS_GRADIENTS:

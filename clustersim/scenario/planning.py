@@ -11,7 +11,6 @@ from clustersim.scenario.constraints import (
     check_batch,
     check_recomputation,
     check_sequence_parallelism,
-    check_sharding,
     check_tensor_parallelism,
     resolve_dp,
     shard_degree,
@@ -48,7 +47,6 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     else:
         check_tensor_parallelism(model, spec.strategy.tp)
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
-    check_sharding(spec.strategy)
     strategy = _strategy(spec, nodes, found)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
     strategy = replace(strategy, placement=placement)

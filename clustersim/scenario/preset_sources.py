@@ -122,16 +122,6 @@ TICTAC: Final = Reference(
     version="arXiv v2",
     url="https://arxiv.org/abs/1803.03288",
 )
-MEGATRON: Final = Reference(
-    title="Megatron-LM, megatron/training/arguments.py",
-    version="core 0.12",
-    url="https://github.com/NVIDIA/Megatron-LM/blob/core_r0.12.0/megatron/training/arguments.py",
-)
-MEGATRON_DDP: Final = Reference(
-    title="Megatron-LM, megatron/core/distributed/distributed_data_parallel.py",
-    version="core 0.12",
-    url="https://github.com/NVIDIA/Megatron-LM/blob/core_r0.12.0/megatron/core/distributed/distributed_data_parallel.py",
-)
 MEMORY_FORMAT: Final = Reference(
     title="PyTorch tutorials, Channels Last Memory Format in PyTorch",
     version="2.5",

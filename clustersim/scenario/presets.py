@@ -105,20 +105,20 @@ def _check_fixed(document: Document, name: str) -> None:
             raise ScenarioError(
                 f"{_show(refusal.value)} contradicts preset {name}: {refusal.reason}",
                 field=refusal.key,
-                hint=f"leave the key out, or use preset {_served_preset(refusal)}",
+                hint=", or ".join(["leave the key out", *_served_preset(refusal)]),
                 place=document.place(path),
             )
 
 
-def _served_preset(refusal: Refusal) -> str:
-    """Return a preset that fixes what another one refuses."""
-    fixing = (
-        other
+def _served_preset(refusal: Refusal) -> list[str]:
+    """Return a preset that fixes what another one refuses, if there is one."""
+    fixing = [
+        f"use preset {other}"
         for other, preset in PRESETS.items()
         for each in preset.settings
         if each.fixed and (each.key, each.value) == (refusal.key, refusal.value)
-    )
-    return next(fixing)
+    ]
+    return fixing[:1]
 
 
 def _advice(name: str, setting: Setting, given: Data) -> str:

@@ -45,14 +45,24 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
     return resolved | _others(built)
 
 
-def scenario_hash(resolved: dict[str, Data], seed: int) -> str:
+def files_of(built: Built) -> dict[str, str]:
+    """Return the files that a resolved scenario refers to, by name: a schedule, and how tokens spread over experts."""
+    strategy = built.plan.strategy
+    named = {strategy.expert_load.file: strategy.expert_load.text}
+    if strategy.written is not None:
+        named[strategy.schedule] = strategy.written.text
+    return {name: text for name, text in named.items() if name}
+
+
+def scenario_hash(resolved: dict[str, Data], seed: int, files: dict[str, str] | None = None) -> str:
     """Return eight hexadecimal digits for a resolved scenario.
 
-    The first digits of the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved scenario, the seed and
-    the version of the package. How the scenario was written does not matter: comments, key order, units and defaults
-    left out or spelled out give the same hash.
+    The first digits of the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved scenario, the seed, the version of the
+    package and what stands in files that it refers to. How the scenario was written does not matter: comments, key order, units and
+    defaults left out or spelled out give the same hash.
     """
-    whole = {"clustersim": __version__, "scenario": resolved, "seed": seed}
+    whole: dict[str, object] = {"clustersim": __version__, "scenario": resolved, "seed": seed}
+    whole |= {"files": files} if files else {}
     canonical = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:HASH_DIGITS]
 

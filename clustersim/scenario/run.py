@@ -12,7 +12,7 @@ from clustersim.scenario.build import Built, build
 from clustersim.scenario.checks import evaluate_checks, metric_values
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.replaying import Conditions, Neighbours
-from clustersim.scenario.resolve import resolved_scenario, scenario_hash
+from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
 from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
@@ -66,7 +66,7 @@ def run_built(built: Built, *, seed: int = 0) -> Result:
         spans=spans,
         checks=evaluate_checks(built.checks, metric_values(metrics, time_to_train_s)),
         time_to_train_s=time_to_train_s,
-        scenario_hash=scenario_hash(resolved, seed),
+        scenario_hash=scenario_hash(resolved, seed, files_of(built)),
         resolved=resolved,
         built=built,
         seed=seed,

@@ -16,6 +16,7 @@ from typing import Final
 from clustersim import __version__
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.scenario.resolve import files_of
 from clustersim.scenario.result import Result
 from clustersim.scenario.verdict import markdown_verdict
 from clustersim.scenario.yaml_text import yaml_text
@@ -72,8 +73,8 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
     _write_text(folder / "scenario.yaml", result.built.scenario.text)
     _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
-    if result.built.plan.strategy.written is not None:
-        _write_text(folder / result.built.plan.strategy.schedule, result.built.plan.strategy.written.text)
+    for name, text in files_of(result.built).items():
+        _write_text(folder / name, text)
     _write_text(folder / "results.json", _json(results_document(result)))
     _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
     write_tables(result.metrics, result.spans, folder)

@@ -21,11 +21,12 @@ from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, repla
 from clustersim.scenario.routing_report import experts_report
 from clustersim.scenario.unevenness import division_of, slow_ranks
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.memory import holdings, stage_memory
+from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
 from clustersim.workload.transformer import Transformer
 
 SCHEMA_VERSION = 1
@@ -68,6 +69,8 @@ def simulate(
     assumed = (*calibration_flags(calibration), *_model_flags(plan))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
     slow = _slow(plan, conditions)
+    memory = memory_report(plan, cluster, timeline)
+    assumed = (*assumed, *_room_flags(memory))
     all_flags = [*flags, *assumed, *_pace_flags(timeline, slow), *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
@@ -94,7 +97,7 @@ def simulate(
         breakdown_s=parts,
         overlapped_communication_s=hidden,
         bubble_fraction=parts.bubble / step_s,
-        memory=memory_report(plan, cluster, timeline),
+        memory=memory,
         links=tier_use(own, _links_per_tier(cluster)),
         busiest_links=busiest_links(own),
         collectives=timeline.collectives,
@@ -207,6 +210,16 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
         flags.append(Flag(code="no_interference", message=message))
     return tuple(flags)
+
+
+def _room_flags(memory: Memory) -> tuple[Flag, ...]:
+    """Return a warning where what is allocated fits, and what an allocator may reserve for it does not."""
+    reserved_bytes = memory.peak_bytes + ALLOCATOR_FRACTION * (memory.peak_bytes - FRAMEWORK_BYTES)
+    if not memory.fits or reserved_bytes <= memory.capacity_bytes:
+        return ()
+    share, room = f"{100 * ALLOCATOR_FRACTION:g} %", format_quantity(memory.capacity_bytes - memory.peak_bytes, "B")
+    message = f"what is allocated fits and leaves {room}; an allocator that reserves {share} more, as was measured, would run out of memory"
+    return (Flag(code="allocator_reserve", message=message),)
 
 
 def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:

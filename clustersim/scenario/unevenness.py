@@ -19,6 +19,7 @@ from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.sharding_groups import replicas_together
 from clustersim.strategy.single_process import root_and_others
+from clustersim.workload.transformer import Transformer
 
 KernelsOf = Callable[[Accelerator], KernelModel]
 """Gives the kernel model of an accelerator, the same one each time."""
@@ -124,7 +125,8 @@ def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
     """
     service = plan.strategy.data_parallel.service
     if service is None or not service.reduce_in_node:
-        return replicas_together(plan.strategy, mesh)
+        sparse = isinstance(plan.model, Transformer) and plan.model.experts is not None
+        return replicas_together(plan.strategy, mesh) if sparse else tuple((replica,) for replica in range(plan.strategy.dp))
     per_node = plan.n_ranks // n_nodes
     first_node = mesh.ranks.min(axis=(0, 2, 3)) // per_node
     return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))

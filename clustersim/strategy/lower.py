@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from math import fsum
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
+from clustersim.strategy.activation_offload import StageCopies, offloads_activations
 from clustersim.strategy.division import Division, Part, divided
-from clustersim.strategy.gradients import (
-    COPY_STREAM,
-    GRADIENT_STREAM,
-    Bucket,
-    GradientReduction,
-    cast_blocks,
-    gathered_bytes,
-    gradient_buckets,
-)
-from clustersim.strategy.halves import PHASES, Gradients, parallel_groups
-from clustersim.strategy.interference import beside_blocks
+from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM, GradientReduction, gathered_bytes
+from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
@@ -30,15 +19,17 @@ from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.pipeline import Labelled, Pipeline
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules.order import Pass, PassKind, StageOrder
+from clustersim.strategy.pipeline import Labelled, Piece, Pipeline
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharded import lower_sharded_passes
 from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
+from clustersim.strategy.stage_gathers import StageGathers, gatherings
+from clustersim.strategy.stage_work import Cut, StageWork, one_bucket
 from clustersim.strategy.stages import orders_of, places_of
-from clustersim.strategy.weaving import woven
+from clustersim.strategy.units import reduction_units
 from clustersim.workload.operators import Recorded
 
 LOADER_STREAM: Final = "loader"
@@ -74,17 +65,48 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None) -> Program:
     return lowering.builder.build(division.rank_classes())
 
 
-GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
-"""What each kind of pass computes as it goes back."""
+@dataclass(slots=True, kw_only=True)
+class _Added:
+    """The passes of one part of a stage in the program."""
+
+    pieces: list[tuple[Piece, ...]] = field(default_factory=list[tuple[Piece, ...]])
+    """Of each pass."""
+    keys: list[Key] = field(default_factory=list[Key])
+    """Of all pieces."""
+    starts: list[int] = field(default_factory=list[int])
+    """Where those of each pass begin."""
+
+    def before(self, position: int) -> list[Key]:
+        """Return the two pieces that stand before a pass, or as many as there are."""
+        start = self.starts[position]
+        return self.keys[max(0, start - 2) : start]
+
+    def own(self, position: int) -> list[Key]:
+        """Return the pieces of a pass."""
+        start = self.starts[position]
+        return self.keys[start : start + len(self.pieces[position])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """Gradients that one pass completes."""
+class _Beside:
+    """What runs beside the passes of a stage."""
 
-    key: Key
-    """Of the pass."""
-    bucket: Bucket
+    gathers: StageGathers
+    copies: StageCopies
+
+    def cut(self, position: int) -> Cut:
+        """Return how a pass is cut."""
+        cut = self.gathers.cut(position)
+        return replace(cut, borders=cut.borders | self.copies.borders(position))
+
+    def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, which wait for what they need."""
+        return self.copies.awaited(position, self.gathers.awaited(position, part, pieces))
+
+
+def _last_gradients(order: StageOrder) -> dict[int, int]:
+    """Return for each chunk the pass that makes its last gradients of weights."""
+    return {step.chunk: position for position, step in enumerate(order) if step.makes_weight_gradients}
 
 
 @dataclass(slots=True)
@@ -117,7 +139,7 @@ class _Lowering:
             self.builder.add(("load", lane.rank_class), action, [lane])
 
     def add_step(self) -> None:
-        if self.plan.strategy.zero_stage >= 2:
+        if self.plan.strategy.zero_stage >= SHARDS_GRADIENTS and self.plan.strategy.pp == 1 and not offloads_activations(self.plan):
             lower_sharded_passes(self.builder, self.plan, self.division, self._host(0))
         else:
             self.add_pipeline()
@@ -143,11 +165,7 @@ class _Lowering:
             for part in range(self.division.n_parts)
         ]
         for stage, order in enumerate(orders_of(plan)):
-            reduction = GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage)
-            for parts in zip(*(self._add_stage(pipeline, stage, order) for pipeline in pipelines), strict=True):
-                key: Key = ("after", *parts[0].key)
-                reduced = reduction.add(key, parts[0].bucket, after=[ready.key for ready in parts])
-                self._host(stage).add_gradient_copy(parts[0].bucket.weights, after=reduced, micro_batch=plan.n_micro_batches - 1)
+            self._add_stage(pipelines, stage, order)
 
     def _host(self, stage: int) -> HostSide:
         side = self._sides.get(stage)
@@ -162,7 +180,9 @@ class _Lowering:
         first, last = ends[0][0], ends[-1][0]
         if first == last or not tied_parameters(plan) or any(chunk.last and chunk.beside_first for chunk in self.chunks[last]):
             return
-        size_bytes = tied_parameters(plan) * numerics(plan).gradient_bytes
+        # Shards of the table are added up where gradients are sharded.
+        shards = plan.strategy.sharding.degree if plan.strategy.zero_stage >= SHARDS_GRADIENTS else 1
+        size_bytes = tied_parameters(plan) / shards * numerics(plan).gradient_bytes
         for part in range(division.n_parts):
             pairs = zip(division.ranks(first, part).tolist(), division.ranks(last, part).tolist(), strict=True)
             group = division.named("embedding", "pp", pairs, part)
@@ -227,50 +247,69 @@ class _Lowering:
                 after = on_host or [updates[part] for part in scope.parts]
                 self.builder.add((f"{holders.kind}weights", stage, *scope.parts), action, scope.lanes(GRADIENT_STREAM), after=after)
 
-    def _add_stage(self, pipeline: Pipeline, stage: int, order: StageOrder) -> list[_Ready]:
-        """Add the passes of one part of a stage; return the buckets of gradients in the order in which they become ready."""
+    def _add_stage(self, pipelines: Sequence[Pipeline], stage: int, order: StageOrder) -> None:
+        """Add the passes of all parts of a stage, what is gathered for them, and the reduction of the gradients that they complete."""
+        plan, host = self.plan, self._host(stage)
+        beside = _Beside(
+            gathers=StageGathers(
+                builder=self.builder,
+                plan=plan,
+                division=self.division,
+                stage=stage,
+                host=host,
+                gathered=gatherings(plan, self.chunks[stage], order),
+            ),
+            copies=StageCopies(plan=plan, host=host, chunks=self.chunks[stage], order=order),
+        )
+        reduction = GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage)
+        parts = [self._add_passes(pipeline, order, beside) for pipeline in pipelines]
+        last, reduced = _last_gradients(order), dict.fromkeys(range(len(self.chunks[stage])), 0)
+        for position, step in enumerate(order):
+            before, own = [added.before(position) for added in parts], [added.own(position) for added in parts]
+            pieces = parts[0].pieces[position]
+            beside.gathers.add(position, step, before)
+            beside.copies.add(position, list(zip(before, own, strict=True)), pieces)
+            # Micro-batches are counted for whoever adds up: the last one of the step is the one behind which nothing is added any more.
+            number = plan.n_micro_batches - 1 if last.get(step.chunk) == position else reduced[step.chunk]
+            for piece, keys in zip(pieces, zip(*own, strict=True), strict=True):
+                if piece.completes is not None:
+                    done = reduction.add(("after", *keys[0]), piece.completes, after=keys)
+                    host.add_gradient_copy(piece.completes.weights, after=done, micro_batch=number)
+            reduced[step.chunk] += any(piece.completes is not None for piece in pieces)
+
+    def _add_passes(self, pipeline: Pipeline, order: StageOrder, beside: _Beside) -> _Added:
+        """Add the passes of one part of a stage."""
+        stage = beside.gathers.stage
         groups = parallel_groups(self.plan, self.division, stage, pipeline.part)
         passes, receive = ChunkPasses(plan=self.plan, groups=groups), self._gather_received(groups.tp)
-        work = _StageWork(plan=self.plan, passes=passes, chunks=self.chunks[stage], receive=receive)
-        last = {step.chunk: position for position, step in enumerate(order) if step.makes_weight_gradients}
-        ready: list[_Ready] = []
-        together: list[tuple[Pass, tuple[Compute, ...], tuple[Bucket, ...]]] = []
+        work = StageWork(plan=self.plan, passes=passes, chunks=self.chunks[stage], receive=receive)
+        last, added = _last_gradients(order), _Added()
+        together: list[Labelled] = []
         for position, step in enumerate(order):
-            together.append((step, *self._pieces(work, step, last, position)))
+            pieces = self._pieces(work, step, position, last=last, cut=beside.cut(position))
+            together.append((step, beside.awaited(position, pipeline.part, pieces)))
             if step.beside_next:
                 continue
-            added = pipeline.add_together(stage, work.woven([(each, pieces) for each, pieces, _ in together]))
-            for keys, (_, _, buckets) in zip(added, together, strict=True):
-                # A pass with one bucket for all of its pieces has one piece.
-                ready += [_Ready(key=key, bucket=bucket) for key, bucket in zip(keys, buckets, strict=bool(buckets))]
+            for keys, (_, done) in zip(pipeline.add_together(stage, work.woven(together)), together, strict=True):
+                added.starts.append(len(added.keys))
+                added.keys += keys
+                added.pieces.append(tuple(done))
             together = []
-        return ready
+        return added
 
-    def _pieces(
-        self, work: _StageWork, step: Pass, last: Mapping[int, int], position: int
-    ) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
-        """Return the pieces of a pass, and the buckets of gradients that each of them completes; nothing for most passes."""
+    def _pieces(self, work: StageWork, step: Pass, position: int, *, last: Mapping[int, int], cut: Cut) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, with the buckets of gradients that they complete; none for most passes."""
         plan, gradients = self.plan, self.plan.strategy.data_parallel
         reduces = plan.strategy.reduces_gradients or offloads(plan)
         complete = step.makes_weight_gradients and reduces and (last[step.chunk] == position or not gradients.no_sync)
         if complete and gradients.overlap:
-            return work.buckets(step)
+            return work.pieces(step, replace(cut, reduces=True))
+        pieces = work.pieces(step, cut)
         # Without overlap a replica reduces everything behind its last pass, or each micro-batch behind its own.
         if not complete or (position < max(last.values()) and gradients.no_sync):
-            return (work.whole(step),), ()
-        bucket = self._one_bucket(work.chunks if gradients.no_sync else [work.chunks[step.chunk]])
-        return (_compute(step.kind, work.whole(step).blocks + cast_blocks(plan, bucket.weights.total)),), (bucket,)
-
-    def _one_bucket(self, chunks: Sequence[ModelChunk]) -> Bucket:
-        """Return all gradients of some chunks as one bucket of as many calls."""
-        buckets = [bucket for chunk in chunks for bucket in gradient_buckets(self.plan, chunk)]
-        return Bucket(
-            parameters=fsum(each.parameters for each in buckets),
-            layer=0,
-            n_calls=sum(each.n_calls for each in buckets),
-            expert_parameters=fsum(each.expert_parameters for each in buckets),
-            expert_calls=sum(each.expert_calls for each in buckets),
-        )
+            return pieces
+        chunks = work.chunks if gradients.no_sync else [work.chunks[step.chunk]]
+        return work.with_bucket(pieces, one_bucket([bucket for chunk in chunks for bucket in reduction_units(plan, chunk)]))
 
     def _gather_received(self, group: Group) -> tuple[Block, ...]:
         """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.
@@ -281,59 +320,3 @@ class _Lowering:
         if strategy.tp == 1 or strategy.pp == 1 or strategy.sequence_parallel:
             return ()
         return (Block(name="receive", body=(Collective(op="all_gather", group=group, bytes=boundary_bytes(self.plan)),)),)
-
-
-@dataclass(slots=True, kw_only=True)
-class _StageWork:
-    """The passes of one stage as work, each kind made once."""
-
-    plan: Plan
-    passes: ChunkPasses
-    chunks: Sequence[ModelChunk]
-    receive: tuple[Block, ...]
-    """Puts together what was sent in parts."""
-    _known: dict[tuple[PassKind, int], Compute] = field(default_factory=dict[tuple[PassKind, int], Compute])
-    _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
-
-    def whole(self, step: Pass) -> Compute:
-        """Return a pass in one piece."""
-        chunk, action = self.chunks[step.chunk], self._known.get((step.kind, step.chunk))
-        if action is None:
-            passes = self.passes.of(GRADIENTS[step.kind])
-            blocks = passes.forward(chunk) if step.kind == "F" else passes.backward(chunk)
-            action = self._known[step.kind, step.chunk] = _compute(step.kind, self._received(step) + blocks)
-        return action
-
-    def woven(self, passes: list[Labelled]) -> list[Labelled]:
-        """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""
-        if len(passes) == 1 or any(len(pieces) > 1 for _, pieces in passes):
-            return passes
-        (one, (mine,)), (other, (theirs,)) = passes
-        found = self._pairs.get((id(mine), id(theirs)))
-        if found is None:
-            # Both are kept by the pair, so that their identities stay theirs.
-            found = self._pairs[id(mine), id(theirs)] = (mine, theirs, *woven(mine, theirs))
-        return [(one, (found[2],)), (other, (found[3],))]
-
-    def buckets(self, step: Pass) -> tuple[tuple[Compute, ...], tuple[Bucket, ...]]:
-        """Return a backward pass in pieces, last layers first, and the bucket of gradients that each of them completes."""
-        plan, chunk, passes = self.plan, self.chunks[step.chunk], self.passes.of(GRADIENTS[step.kind])
-        buckets = gradient_buckets(plan, chunk)
-        borders = pairwise((chunk.n_layers, *(bucket.layer for bucket in buckets)))
-        pieces = [
-            (self._received(step) if number == 0 else ())
-            + passes.backward_slice(chunk, start, stop)
-            + cast_blocks(plan, buckets[number].weights.total)
-            # The bucket before is reduced beside this piece.
-            + (beside_blocks(plan, "backward", reduced=buckets[number - 1].weights) if number else ())
-            for number, (stop, start) in enumerate(borders)
-        ]
-        return tuple(_compute(step.kind, blocks) for blocks in pieces), buckets
-
-    def _received(self, step: Pass) -> tuple[Block, ...]:
-        chunk = self.chunks[step.chunk]
-        return () if step.kind == "W" or (chunk.first if step.kind == "F" else chunk.last) else self.receive
-
-
-def _compute(kind: PassKind, blocks: tuple[Block, ...]) -> Compute:
-    return Compute(name=kind, phase="forward" if kind == "F" else PHASES[GRADIENTS[kind]], blocks=blocks)

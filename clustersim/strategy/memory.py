@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
-from clustersim.strategy.alternate import alternate_bytes
+from clustersim.strategy.activation_memory import (
+    backward_bytes,
+    chunk_activation_bytes,
+    chunk_weight_bytes,
+    end_activation_bytes,
+    fullest_place,
+    kept_by_layer,
+    of_others_bytes,
+)
 from clustersim.strategy.gradients import copies_gradients, gradient_buckets, reduced_bytes
 from clustersim.strategy.layers import (
     Operators,
     back,
     front,
     heaviest_run,
-    layer_at,
-    layer_input_bytes,
     layer_parameters,
     layer_runs,
-    recomputed_layers,
     tied_parameters,
-    waiting_bytes,
     weights_of,
 )
 from clustersim.strategy.offload import resident
 from clustersim.strategy.optimizer import narrow_weights, state_bytes_per_parameter, update_copies_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
-from clustersim.strategy.recompute import kept_bytes
-from clustersim.strategy.schedules.order import peak_in_flight
+from clustersim.strategy.schedules.order import StageOrder, peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.stages import orders_of
 from clustersim.strategy.weights import Weights, total_weights
@@ -37,6 +41,10 @@ FRAMEWORK_BYTES: Final = 1.5e9
 """CUDA context, libraries, and communication buffers of NCCL: an assumption, between the 1 and 2 GB that users of PyTorch see
 on an idle process with a few communicators."""
 
+ALLOCATOR_FRACTION: Final = 0.065
+"""What PyTorch's caching allocator reserved beyond the peak of what was allocated, as a share of that peak: the largest of four layouts
+of a Llama on B200 (MooreThreads SimuMax 1.2, ``docs/b200/b200_release_v1.2_summary.json``), where the others had 0.03."""
+
 FP8_COPY_BYTES: Final = 2.0
 """Of a weight that takes part in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
 keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
@@ -44,6 +52,9 @@ keeps both from the first micro-batch of a step to the last: ``is_first_microbat
 FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
 """For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
 (Transformer Engine, ``DelayedScaling.amax_history_len``)."""
+
+LAYERS_IN_USE: Final = 2
+"""Of activations that are offloaded: one layer computes while the one before it, or the next, is copied."""
 
 BUCKETS_IN_USE: Final = 2
 """One is filled while the one before it is reduced."""
@@ -83,7 +94,7 @@ class Holdings:
     full_gradients_bytes: float
     """Gradients beside the shard, while passes run, or from the first backward pass to the reduction where micro-batches are added up."""
     gathered_bytes: float
-    """Parameters of other ranks, while passes run."""
+    """Parameters of other ranks, and layers whose activations are on their way to the host or back, while passes run."""
     update_bytes: float
     """Copies that the optimizer makes, while it updates."""
 
@@ -130,19 +141,20 @@ def holdings(plan: Plan, stage: int) -> Holdings:
     weights, chunks = stage_weights(plan, stage), model_chunks(plan)[stage]
     shard = weights.shard(strategy.sharding)
     updated, reduced, used = (shard if strategy.zero_stage >= zero_stage else weights.total for zero_stage in (1, 2, 3))
-    stays = resident(plan)
+    stays, fullest = resident(plan, stage), fullest_place(plan, chunks)
     updated *= 0.0 if strategy.data_parallel.service else stays.optimizer
     return Holdings(
         parameters_bytes=used * number.element_bytes * stays.parameters + _fp8_bytes(plan, stage),
         gradients_bytes=reduced * number.gradient_bytes * stays.gradients,
         optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
-        kept_bytes=tuple(chunk_activation_bytes(plan, chunk) + _of_others_bytes(plan, chunk) for chunk in chunks),
-        weight_bytes=tuple(chunk_weight_bytes(plan, chunk) for chunk in chunks),
-        backward_bytes=max(_backward_bytes(plan, chunk) for chunk in chunks),
+        kept_bytes=tuple(_kept_bytes(plan, chunk, fullest) + of_others_bytes(plan, chunk) for chunk in chunks),
+        weight_bytes=tuple(chunk_weight_bytes(plan, chunk, fullest) for chunk in chunks),
+        backward_bytes=max(backward_bytes(plan, chunk, fullest) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
-        full_gradients_bytes=_full_gradients_bytes(plan, chunks[0]) if reduced < weights.total or not stays.gradients else 0.0,
-        gathered_bytes=_gathered_bytes(plan, chunks[0]) if strategy.gathers_weights else 0.0,
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks) if reduced < weights.total or not stays.gradients else 0.0,
+        gathered_bytes=(_gathered_bytes(plan, chunks, orders_of(plan)[stage]) if strategy.gathers_weights else 0.0)
+        + (_window_bytes(plan, chunks, fullest) if strategy.offload.activations != "accelerator" else 0.0),
         update_bytes=updated * update_copies_bytes(plan.training),
     )
 
@@ -169,90 +181,12 @@ def stage_parameters(plan: Plan, stage: int) -> float:
     return stage_weights(plan, stage).total
 
 
-def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
-    """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs.
-
-    The two differ under full recomputation, which keeps the layer's input only, and under selective recomputation, which drops
-    scores and probabilities; one layer at a time is whole again.
-    """
-    return _kept_and_whole(plan, layer, layer_at(plan, layer))
-
-
-def chunk_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what a chunk keeps of one micro-batch from its forward to its backward pass."""
-    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    return fsum(kept * count for kept, _, count in _activations(plan, chunk)) + fsum(operator.saved_bytes for operator in ends)
-
-
-def chunk_weight_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what a chunk keeps of one micro-batch from the pass of its input gradient to that of its weight gradients.
-
-    For each product that has a weight, its input and the gradient of its output; nothing is recomputed any more.
-    """
-    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    layers = fsum(count * waiting_bytes(operators) for operators, count in _runs(plan, chunk))
-    return layers + waiting_bytes(ends)
-
-
 def optimizer_bytes_per_parameter(plan: Plan) -> float:
     """Return optimizer state for each parameter: fp32 moments, and an fp32 master copy where weights are narrower.
 
     Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
     """
     return (FP32_BYTES if narrow_weights(plan.training) else 0.0) + state_bytes_per_parameter(plan)
-
-
-def _activations(plan: Plan, chunk: ModelChunk) -> list[tuple[float, float, int]]:
-    """Return what layers keep, what they hold while they are whole, and how many such layers there are in a row."""
-    first, found = chunk.start, list[tuple[float, float, int]]()
-    border = first + recomputed_layers(plan, chunk)
-    for start, stop, repeated in ((first, border, True), (border, first + chunk.n_layers, False)):
-        layer = start
-        for operators, count in layer_runs(plan, start, stop):
-            kept, whole = _kept_and_whole(plan, layer, operators)
-            found.append((whole if plan.strategy.recompute == "full" and not repeated else kept, whole, count))
-            layer += count
-    return found
-
-
-def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float, float]:
-    whole = fsum(operator.saved_bytes for operator in operators)
-    match plan.strategy.recompute:
-        case "none":
-            return whole, whole
-        case "selective":
-            return kept_bytes(plan, operators), whole
-        case "alternate":
-            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
-        case "full":
-            return layer_input_bytes(plan, layer), whole
-
-
-def _backward_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return the most that a backward pass holds beside what is kept: one layer that is whole again, or the gradient of the logits.
-
-    That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
-    kernel writes it as the logits are.
-    """
-    again = max((whole - kept for kept, whole, _ in _activations(plan, chunk)), default=0.0)
-    replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
-    loss_bytes = replicas * _loss_bytes(plan, chunk)
-    casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
-    return max(again, loss_bytes * (1.0 + casts))
-
-
-def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what the loss of one replica keeps: the logits in fp32."""
-    operators = (*layer_at(plan, chunk.layers.stop - 1), *back(plan)) if chunk.last else ()
-    return fsum(operator.saved_bytes for operator in operators if operator.name == "loss")
-
-
-def _of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what the first accelerator of a single process keeps for the others: all outputs as they came, and their losses."""
-    if not plan.strategy.data_parallel.single_process or plan.strategy.dp == 1:
-        return 0.0
-    loss_bytes, replicas = _loss_bytes(plan, chunk), plan.strategy.dp
-    return (replicas - 1) * loss_bytes + replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES
 
 
 def _fp8_bytes(plan: Plan, stage: int) -> float:
@@ -277,39 +211,63 @@ def _is_product(kernels: tuple[object, ...]) -> bool:
     return bool(kernels) and isinstance(kernels[0], Gemm | GroupedGemm)
 
 
-def _gathered_bytes(plan: Plan, chunk: ModelChunk) -> float:
+def _kept_bytes(plan: Plan, chunk: ModelChunk, place: int | None) -> float:
+    """Return what a micro-batch keeps of a chunk on the accelerator: of activations that are offloaded, those of the ends."""
+    offloaded = plan.strategy.offload.activations != "accelerator"
+    return end_activation_bytes(plan, chunk) if offloaded else chunk_activation_bytes(plan, chunk, place)
+
+
+def _window_bytes(plan: Plan, chunks: Sequence[ModelChunk], place: int | None) -> float:
+    """Return what is kept of the two layers that are on the accelerator at a time, the one in use and the one that is copied."""
+    return max(heaviest_run(kept_by_layer(plan, chunk, place), LAYERS_IN_USE) for chunk in chunks)
+
+
+def _gathered_bytes(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> float:
     """Return the parameters that are whole at a time: embedding and head, the layer in use and those gathered ahead of it.
 
-    Without freeing after the forward pass, all of them.
+    Without freeing after the forward pass all of them, and so where passes through several chunks run side by side. Of stages that look
+    ahead the ends of two chunks may be whole, those in use and those of the next pass.
     """
     sharding, number = plan.strategy.sharding, numerics(plan)
-    layers = layer_parameters(plan)
+    layers, ends = [_layer_parameters(plan, chunk) for chunk in chunks], [end_weights(plan, chunk).total for chunk in chunks]
     ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
-    window = ahead + 1 if sharding.reshard_after_forward else len(layers)
-    most = heaviest_run(layers, window)
+    if not sharding.reshard_after_forward or any(step.beside_next for step in order):
+        most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
+    else:
+        most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead else max(ends)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-    return (most + end_weights(plan, chunk).total) * number.element_bytes + most * copies_bytes
+    return (most + around) * number.element_bytes + most * copies_bytes
 
 
-def _full_gradients_bytes(plan: Plan, chunk: ModelChunk) -> float:
+def _full_gradients_bytes(plan: Plan, chunks: Sequence[ModelChunk]) -> float:
     """Return the whole gradients beside the shard that is kept.
 
     With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
-    end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients are whole
-    where micro-batches add up before they are reduced (``no_sync``).
+    end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients, of every chunk
+    of a stage, are whole where micro-batches add up before they are reduced (``no_sync``).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
-    layers, ends = layer_parameters(plan), end_weights(plan, chunk).total
     if gradients.no_sync and plan.n_micro_batches > 1:
-        return (fsum(layers) + ends) * number.gradient_bytes
+        return fsum(fsum(_layer_parameters(plan, chunk)) + end_weights(plan, chunk).total for chunk in chunks) * number.gradient_bytes
+    return max(_unreduced_bytes(plan, chunk) for chunk in chunks)
+
+
+def _unreduced_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the gradients of one chunk that are whole at a time where each micro-batch reduces its own."""
+    number, gradients = numerics(plan), plan.strategy.data_parallel
+    layers, ends = _layer_parameters(plan, chunk), end_weights(plan, chunk).total
     window = BUCKETS_IN_USE if gradients.overlap else 1
     if plan.strategy.zero_stage == SHARDS_GRADIENTS:
         buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]
-        wire_bytes = max(buckets) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
+        wire_bytes = max(buckets, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
         return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
     most = heaviest_run(layers, window)
-    casts_bytes = max(layers) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
+    casts_bytes = max(layers, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
     return (most + ends) * number.element_bytes + casts_bytes
+
+
+def _layer_parameters(plan: Plan, chunk: ModelChunk) -> tuple[float, ...]:
+    return layer_parameters(plan)[chunk.layers.start : chunk.layers.stop]
 
 
 def _reduction_buffers_bytes(plan: Plan, stage: int) -> float:

@@ -19,10 +19,10 @@ from clustersim.hardware.communication import Place
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import heaviest_run, layer_parameters, layer_weights
+from clustersim.strategy.layers import heaviest_run, layer_weights
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.strategy.weights import Weights
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -71,21 +71,22 @@ class Resident:
     buffers_bytes: float
 
 
-def resident(plan: Plan) -> Resident:
-    """Return what stays on one accelerator.
+def resident(plan: Plan, stage: int = 0) -> Resident:
+    """Return what stays on one accelerator of a stage.
 
     Gradients that leave are held as the shards of two buckets, one just reduced and one copied. Parameters that leave come back as
     the shards of as many layers as are gathered ahead, and of the one that computes.
     """
     offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
     gradients_leave, parameters_leave = offload.gradients != "accelerator", offload.parameters != "accelerator"
+    chunks, layers = model_chunks(plan)[stage], layer_weights(plan)
     buffers_bytes = 0.0
     if gradients_leave:
-        whole_bytes = sum(layer_parameters(plan)) * number.gradient_bytes
+        whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
         buffers_bytes += 2.0 * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if parameters_leave:
-        shards = [weights.shard(sharding) for weights in layer_weights(plan)]
-        buffers_bytes += heaviest_run(shards, 1 + sharding.prefetch) * number.element_bytes
+        shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
+        buffers_bytes += max(heaviest_run(chunk, 1 + sharding.prefetch) for chunk in shards) * number.element_bytes
     return Resident(
         parameters=0.0 if parameters_leave else 1.0,
         gradients=0.0 if gradients_leave else 1.0,
@@ -208,6 +209,30 @@ class HostSide:
     def _copy(
         self, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)
     ) -> Key:
+        key: Key = (_stream(*way), self.stage, self._next())
+        self.copy_as(key, name, way, size_bytes, after=after, label=label)
+        return key
+
+    def copy_as(
+        self, key: Key, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int]
+    ) -> None:
+        """Add a copy under a name that is known before.
+
+        Parameters
+        ----------
+        key
+            Its name in the program.
+        name
+            What is copied, for the timeline.
+        way
+            From where to where.
+        size_bytes
+            Of one rank.
+        after
+            What must have ended.
+        label
+            Micro-batch and chunk.
+        """
         known = (name, *way, size_bytes)
         action = self._copies.get(known)
         if action is None:
@@ -215,10 +240,7 @@ class HostSide:
             source, destination = way
             action = HostCopy(name=name, ranks=self._ranks(), bytes=size_bytes, source=source, destination=destination)
             self._copies[known] = action
-        stream = _stream(*way)
-        key: Key = (stream, self.stage, self._next())
-        self.builder.add(key, action, self.division.lanes(self.stage, stream), after=after, label=label)
-        return key
+        self.builder.add(key, action, self.division.lanes(self.stage, _stream(*way)), after=after, label=label)
 
     def _shard(self, weights: Weights) -> float:
         return weights.shard(self.plan.strategy.sharding)

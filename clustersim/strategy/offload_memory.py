@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.strategy.activation_offload import host_activation_bytes
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
@@ -20,11 +21,12 @@ BUFFERED_TILES: Final = 2
 def host_bytes(plan: Plan, stage: int) -> float:
     """Return what one rank of a stage needs of the memory of its node.
 
-    That is the optimizer's state and the gradients that it reads, and parameters that live there. What lives on drives passes through
-    it in tiles.
+    That is the optimizer's state and the gradients that it reads, and parameters and activations that live there. What lives on drives
+    passes through it in tiles.
     """
+    activations_bytes = host_activation_bytes(plan, stage)
     if not offloads(plan):
-        return 0.0
+        return activations_bytes
     offload, number = plan.strategy.offload, numerics(plan)
     shard = stage_weights(plan, stage).shard(plan.strategy.sharding)
     tile = min(shard, TILE_PARAMETERS)
@@ -37,7 +39,7 @@ def host_bytes(plan: Plan, stage: int) -> float:
         total_bytes += shard * number.element_bytes
     else:
         total_bytes += min(BUFFERED_TILES * tile, shard) * number.element_bytes
-    return total_bytes
+    return total_bytes + activations_bytes
 
 
 def node_host_bytes(plan: Plan, mesh: Mesh, cluster: Cluster) -> FloatArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Compute, Lane, Transfer
 from clustersim.strategy.division import Division
+from clustersim.strategy.gradients import Bucket
 from clustersim.strategy.schedules.order import Pass
 from clustersim.strategy.schedules.places import Places, Stop
 
@@ -15,7 +16,21 @@ SEND = {False: "send_forward", True: "send_backward"}
 RECEIVE = {False: "recv_forward", True: "recv_backward"}
 """Streams by direction: backward or not."""
 
-Labelled = tuple[Pass, Sequence[Compute]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some layers of a pass."""
+
+    action: Compute
+    after: tuple[Key, ...] = ()
+    """What it waits for besides the piece before it, such as its parameters."""
+    completes: Bucket | None = None
+    """Gradients that are ready behind it."""
+    layers: range = range(0)
+    """Of its chunk."""
+
+
+Labelled = tuple[Pass, Sequence[Piece]]
 """A pass and the pieces it is done in."""
 
 
@@ -57,7 +72,8 @@ class Pipeline:
             for number, piece in enumerate(pieces):
                 key: Key = (step.kind, lane.rank_class, step.chunk, step.micro_batch, number)
                 begins = not added and not number
-                self.builder.add(key, piece, [lane], after=tuple(inputs) if begins else (), label=(step.micro_batch, step.chunk))
+                after = (*inputs, *piece.after) if begins else piece.after
+                self.builder.add(key, piece.action, [lane], after=after, label=(step.micro_batch, step.chunk))
                 keys.append(key)
             added.append(tuple(keys))
         for step, _ in passes:

@@ -7,7 +7,7 @@ from math import fsum
 from typing import Final, Literal
 
 from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Block, Collective, Communicate, Compute, Work
+from clustersim.program.tasks import COMPUTE_STREAM, Collective, Communicate, Compute
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import (
     COPY_STREAM,
@@ -16,22 +16,18 @@ from clustersim.strategy.gradients import (
     GradientReduction,
     cast_blocks,
     gathered_bytes,
-    gradient_buckets,
-    n_buckets,
-    reduced_bytes,
 )
 from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.interference import beside_blocks
-from clustersim.strategy.layers import back, first_alike, front, layer_at, layer_weights, recomputed_layers
+from clustersim.strategy.layers import first_alike, recomputed_layers
 from clustersim.strategy.memory import end_weights
 from clustersim.strategy.offload import HostSide, offloads
-from clustersim.strategy.optimizer import FP8_CAST_BYTES
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.shard import ModelChunk, model_chunks
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
+from clustersim.strategy.units import casts_gathered, chunk_layer_weights, gather_calls, reduction_units
 from clustersim.strategy.weights import NOTHING, Weights, total_weights
-from clustersim.workload.operators import Stream
 
 GATHER_STREAM: Final = "dp_gather"
 """Stream on which weights are gathered."""
@@ -86,30 +82,24 @@ class _Units:
     """In the order in which the backward pass completes them."""
     kinds: tuple[int, ...]
     """For each layer the first one that is equal to it."""
-    n_tensors: tuple[int, ...]
-    """Of each layer, and of the ends: what one operation needs is one tensor."""
+    n_calls: tuple[int, ...]
+    """That gather each layer, and the ends."""
 
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _Units:
         kinds = tuple(first_alike(plan, layer) for layer in range(chunk.n_layers))
-        layers, ends = layer_weights(plan), end_weights(plan, chunk)
-        each = [sum(1 for operator in layer_at(plan, layer) if operator.parameters) for layer in range(chunk.n_layers)]
-        around = sum(1 for operator in (*front(plan), *back(plan)) if operator.parameters)
-        if plan.strategy.zero_stage == 3:
-            places = [layer for layer in reversed(range(chunk.n_layers)) if layers[layer].total]
-            whole = [_bucket(plan, layers[layer], layer) for layer in places]
-            buckets = (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
-        else:
-            buckets = gradient_buckets(plan, chunk)
-        return cls(layers=layers, ends=ends, buckets=buckets, kinds=kinds, n_tensors=(*each, around))
+        calls, around = gather_calls(plan, chunk)
+        return cls(
+            layers=chunk_layer_weights(plan, chunk),
+            ends=end_weights(plan, chunk),
+            buckets=reduction_units(plan, chunk),
+            kinds=kinds,
+            n_calls=(*calls, around),
+        )
 
     def weights(self, unit: int) -> Weights:
         """Return the parameters of a layer, or of the ends."""
         return self.ends if unit == _ENDS else self.layers[unit]
-
-    def n_gathers(self, plan: Plan, unit: int) -> int:
-        """Return the calls that gather a unit: one, or one for each tensor."""
-        return 1 if plan.strategy.sharding.gather == "layer" else max(1, self.n_tensors[unit])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +108,6 @@ class _Beside:
 
     gathered: Weights
     reduced: Weights
-
-
-def _bucket(plan: Plan, weights: Weights, layer: int) -> Bucket:
-    """Return the gradients of a layer as what is reduced with it."""
-    calls, expert_calls = (_reductions(plan, parameters) if parameters else 0 for parameters in (weights.dense, weights.expert))
-    return Bucket(parameters=weights.dense, layer=layer, n_calls=calls, expert_parameters=weights.expert, expert_calls=expert_calls)
-
-
-def _reductions(plan: Plan, parameters: float) -> int:
-    """Return the calls that reduce a unit: one for flat units, and otherwise as many as the buckets that its gradients fill."""
-    return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan, parameters * reduced_bytes(plan))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +161,7 @@ class _Sharded:
         if not self.plan.strategy.gathers_weights or unit in self._gathered or not self.units.weights(unit).total:
             return
         self._gathered[unit] = {}
-        weights, label, n_calls = self.units.weights(unit), (micro_batch, 0), self.units.n_gathers(self.plan, unit)
+        weights, label, n_calls = self.units.weights(unit), (micro_batch, 0), self.units.n_calls[unit]
         rooms = [[self._room(scope) for scope in kind] for kind in self.scopes]
         ahead = [key for kind in rooms for room in kind for key in room]
         fetched = () if self.host is None else self.host.add_parameter_fetch(weights, after=ahead, label=label)
@@ -242,7 +221,9 @@ class _Sharded:
             phase = "forward" if direction == "F" else "backward"
             gathered = self._gathered_for(direction, layer)
             blocks = (
-                self._casts_gathered(layer, gathered) + cut(self.chunk, layer, layer + 1) + (cast_blocks(self.plan, casts) if casts else ())
+                casts_gathered(self.plan, gathered, self.units.layers[layer])
+                + cut(self.chunk, layer, layer + 1)
+                + (cast_blocks(self.plan, casts) if casts else ())
             )
             lost = beside_blocks(self.plan, phase, gathered=beside.gathered, reduced=beside.reduced)
             compute = Compute(name=direction, phase=phase, blocks=blocks + lost)
@@ -257,17 +238,6 @@ class _Sharded:
         first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
         with_ends = first and (direction == "F" or not sharding.keep_ends)
         return self.units.layers[layer] + (self.units.ends if with_ends else NOTHING)
-
-    def _casts_gathered(self, layer: int, weights: Weights) -> tuple[Block, ...]:
-        """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it."""
-        kept_bytes, wire_bytes = numerics(self.plan).element_bytes, gathered_bytes(self.plan)
-        kernels: list[Stream] = []
-        if weights.total and kept_bytes != wire_bytes:
-            numbers = weights.total + weights.shard(self.plan.strategy.sharding)
-            kernels.append(Stream(numbers * (kept_bytes + wire_bytes), launches=2))
-        if weights.total and self.plan.training.precision == "fp8":
-            kernels.append(Stream(self.units.layers[layer].total * FP8_CAST_BYTES))
-        return (Block(name="cast", body=(Work(name="cast weights", phase="forward", kernels=tuple(kernels)),)),) if kernels else ()
 
     def _gather_action(self, scope: ShardScope, parameters: float, n_calls: int) -> Communicate:
         known = (scope.group.name, parameters, n_calls)

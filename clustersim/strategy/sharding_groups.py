@@ -90,9 +90,9 @@ def expert_grid(strategy: Strategy, mesh: Mesh, stage: int) -> IntArray:
 
 
 def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together; single ones without."""
+    """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together, of a model that has experts."""
     together = {replica: frozenset((replica,)) for replica in range(strategy.dp)}
-    if strategy.ep > 1:
+    if strategy.ep * strategy.expert_tp > 1:
         replica_of = {int(rank): replica for replica in range(strategy.dp) for rank in mesh.ranks[0, replica].reshape(-1)}
         for line in expert_grid(strategy, mesh, 0).reshape(strategy.expert_replicas, -1).tolist():
             met = frozenset[int]().union(*(together[replica_of[rank]] for rank in line))

@@ -53,7 +53,7 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
         backward_weight=weights,
         expert=True,
         parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),
-        saved_bytes=total * inputs * plain,
+        saved_bytes=total * inputs * operand,
         forward_flops=forward.flops,
     )
 

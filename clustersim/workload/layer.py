@@ -29,7 +29,8 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
         normalization(model, local, numerics, name="norm_1"),
         *projections,
         _core(model, local, numerics, windowed=model.layer_kind(layer).windowed),
-        linear("projection", output, numerics),
+        # Attention needs its result once more, as it was, so that no cast of it is kept.
+        replace(linear("projection", output, numerics), saved_bytes=local.rows * output.inputs * numerics.element_bytes),
         residual(model, local, numerics, name="residual_1"),
     )
 

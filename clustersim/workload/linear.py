@@ -30,7 +30,7 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
 
     Operands in 8 bits are cast before they are used, the input forward and the gradient of the output backward: a kernel reads them as
     they are and writes the cast and its transpose, which the weight gradient takes (NVIDIA Transformer Engine, ``fp8_cast_transpose``).
-    Weights are cast once a step, by the optimizer.
+    Weights are cast once a step, by the optimizer. Kept until then is the cast.
     """
     rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
@@ -50,7 +50,7 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
         backward_input=(*cast_operand(rows * outputs, numerics), input_gradient),
         backward_weight=weight_gradient,
         parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
-        saved_bytes=shape.saved_rows * inputs * plain,
+        saved_bytes=shape.saved_rows * inputs * operand,
         forward_flops=forward.flops,
     )
 

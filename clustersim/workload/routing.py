@@ -24,7 +24,8 @@ class ExpertLoad:
     shares: tuple[tuple[float, ...], ...] = ()
     """Of a file: for each layer, the shares of all experts."""
     file: str = ""
-    """Its name."""
+    text: str = ""
+    """Its name, and what stands in it."""
     capacity_factor: float | None = None
     """An expert takes at most so many times the mean, and what is beyond is dropped; None: it takes all."""
 

@@ -13,7 +13,8 @@ from itertools import product
 import pytest
 
 from clustersim.scenario.model_spec import load_model
-from clustersim.strategy.memory import holdings, layer_activation_bytes, stage_memory
+from clustersim.strategy.activation_memory import layer_activation_bytes
+from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import peak_in_flight

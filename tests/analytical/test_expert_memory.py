@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from clustersim.strategy.memory import layer_activation_bytes
+from clustersim.strategy.activation_memory import layer_activation_bytes
 from clustersim.workload.transformer import Experts, LatentAttention, Transformer
 from tests.unit.strategy.factories import LLAMA, make_plan
 

@@ -26,7 +26,16 @@ LAYOUTS: dict[str, dict[str, Data]] = {
     "zero 3": {"zero_stage": 3},
     "zero 3, kept after the forward pass": {"zero_stage": 3, "reshard_after_forward": False},
     "zero 3, nothing ahead": {"zero_stage": 3, "prefetch": 0},
-    **{f"preset {name}": {"preset": name} for name in PRESETS},
+    "zero 2 in stages": {"zero_stage": 2, "pp": 2},
+    "zero 3 in stages": {"zero_stage": 3, "pp": 2, "data_parallel": {"no_sync": True}},
+    "zero 3 in stages, each reduced": {"zero_stage": 3, "pp": 4, "reshard_after_forward": False},
+    "zero 3, interleaved": {"zero_stage": 3, "pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2},
+    "zero 3, zero bubble": {"zero_stage": 3, "pp": 2, "schedule": "zb_v", "data_parallel": {"no_sync": True}},
+    "zero 3, both ways": {"zero_stage": 3, "pp": 2, "schedule": "dualpipe"},
+    "activations away": {"offload": ["activations"]},
+    "activations away from stages": {"pp": 4, "offload": ["activations"], "recompute": "full"},
+    "activations away from sharded stages": {"pp": 2, "schedule": "zb_h1", "zero_stage": 3, "offload": ["activations"]},
+    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in PRESETS},
 }
 
 

@@ -13,7 +13,7 @@ from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import Mesh
-from clustersim.strategy.pipeline import Pipeline
+from clustersim.strategy.pipeline import Piece, Pipeline
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.execution import execute
 from clustersim.strategy.schedules.order import Pass, PassCosts, StageOrder
@@ -82,7 +82,7 @@ class Pipe:
             for step in order:
                 together.append(step)
                 if not step.beside_next:
-                    pipeline.add_together(stage, [(each, [passes[each.kind]]) for each in together])
+                    pipeline.add_together(stage, [(each, [Piece(action=passes[each.kind])]) for each in together])
                     together = []
         classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage, n_ranks=1) for stage in range(p))
         return builder.build(classes)

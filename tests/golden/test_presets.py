@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.documents.spots import Data
-from clustersim.scenario.preset_sources import Preset, Setting
+from clustersim.scenario.preset_sources import NO_SERVERS, Preset, Setting
 from clustersim.scenario.preset_table import PRESETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"
@@ -16,6 +16,10 @@ MARK = "<!-- presets: written by tests/golden/test_presets.py -->\n"
 
 
 def shown(value: Data) -> str:
+    if value is None:
+        return "left out"
+    if isinstance(value, list):
+        return f"`[{', '.join(map(str, value))}]`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -30,6 +34,10 @@ def row(setting: Setting) -> str:
 def section(name: str, preset: Preset) -> Iterator[str]:
     yield f"\n## `{name}`\n\n{preset.stands_for}.\n\n| key | value | | why | source |\n|---|---|---|---|---|\n"
     yield from (row(setting) for setting in preset.settings)
+    refused = [refusal for refusal in preset.refuses if refusal not in NO_SERVERS]
+    for reason in dict.fromkeys(refusal.reason for refusal in refused):
+        cases = [f"`{refusal.key}: {refusal.value}`" for refusal in refused if refusal.reason == reason]
+        yield f"\nRefused: {', '.join(cases)}: {reason}.\n"
     if preset.left_out:
         yield f"\nNot simulated: {'; '.join(preset.left_out)}.\n"
 

@@ -14,7 +14,7 @@ from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.yaml_text import yaml_text
 
 KEYS = sorted({setting.key for preset in PRESETS.values() for setting in preset.settings})
-VALUES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["same", "50 MB", "auto", "1f1b"]))
+VALUES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["same", "50 MB", "auto", "1f1b", "dualpipe"]))
 
 
 @st.composite
@@ -38,7 +38,8 @@ def test_what_a_scenario_says_is_kept_at_its_place_or_contradicts_what_is_fixed(
     document, said = case
     preset = PRESETS[str(part(document.data, "strategy.preset"))]
     fixed = {setting.key: setting.value for setting in preset.settings if setting.fixed}
-    wrong = [key for key, value in said.items() if key in fixed and fixed[key] != value]
+    refused = [(refusal.key, refusal.value) for refusal in preset.refuses]
+    wrong = [key for key, value in said.items() if (key in fixed and fixed[key] != value) or (key, value) in refused]
 
     if wrong:
         with pytest.raises(ScenarioError) as caught:
@@ -56,7 +57,10 @@ def test_what_a_scenario_says_is_kept_at_its_place_or_contradicts_what_is_fixed(
 @given(documents())
 def test_what_a_preset_brings_stands_where_it_is_named_and_is_all_that_changes(case: tuple[Document, dict[str, Data]]) -> None:
     document, said = case
-    fixed = {s.key: s.value for s in PRESETS[str(part(document.data, "strategy.preset"))].settings if s.fixed}
+    preset = PRESETS[str(part(document.data, "strategy.preset"))]
+    fixed = {s.key: s.value for s in preset.settings if s.fixed}
+    # What is refused is set to what would be there without it.
+    fixed |= {refusal.key: None for refusal in preset.refuses if said.get(refusal.key) == refusal.value}
     for key in said.keys() & fixed.keys():
         document = document.with_value(key.split("."), fixed[key])
 

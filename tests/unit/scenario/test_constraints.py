@@ -230,11 +230,9 @@ def test_chunks_are_for_interleaving() -> None:
     )
 
 
-def test_gradients_and_parameters_are_not_sharded_beside_a_pipeline() -> None:
-    assert full("strategy.zero_stage=2") == (
-        "strategy.zero_stage: 2 with 2 pipeline stages is not available in this version; use 0 or 1, or pp: 1"
-    )
-    assert built("strategy.zero_stage=2", "strategy.pp=1").plan.strategy.zero_stage == 2
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_gradients_and_parameters_are_sharded_beside_a_pipeline(zero_stage: int) -> None:
+    assert built(f"strategy.zero_stage={zero_stage}").plan.strategy.pp == 2
 
 
 def test_the_batch_must_divide_among_replicas() -> None:

@@ -11,6 +11,7 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run
+from clustersim.scenario.rundir import write_run_directory
 from tests.unit.scenario.samples import built, refusal, small
 
 MIXTURE: dict[str, Data] = {
@@ -132,3 +133,23 @@ def test_an_even_load_has_no_straggler() -> None:
     assert report is not None
 
     assert (report.rank_skew, report.waited_s, report.hot_ranks) == (1.0, 0.0, "")
+
+
+def test_a_run_keeps_the_file_and_runs_again_to_the_same_hash(tmp_path: Path) -> None:
+    (tmp_path / "load.csv").write_text("expert,tokens\n0,30\n1,10\n2,10\n3,10\n", encoding="utf-8")
+    scenario = small(model=MIXTURE, strategy={"ep": 4, "expert_load": str(tmp_path / "load.csv")})
+    result = run(scenario)
+    folder = write_run_directory(result, tmp_path / "runs", plots=False)
+
+    assert (folder / "load.csv").read_text(encoding="utf-8").startswith("expert,tokens")
+    assert run(folder / "resolved.yaml").scenario_hash == result.scenario_hash
+
+
+def test_what_stands_in_the_file_is_part_of_the_hash(tmp_path: Path) -> None:
+    scenario = small(model=MIXTURE, strategy={"ep": 4, "expert_load": str(tmp_path / "load.csv")})
+    hashes: set[str] = set()
+    for hot in (10, 20):
+        (tmp_path / "load.csv").write_text(f"expert,tokens\n0,{hot}\n1,10\n2,10\n3,10\n", encoding="utf-8")
+        hashes.add(run(scenario).scenario_hash)
+
+    assert len(hashes) == 2

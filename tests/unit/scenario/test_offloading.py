@@ -86,12 +86,15 @@ def test_parameters_that_are_not_sharded_stay(zero_stage: int) -> None:
     assert hint == "use zero_stage: 3, or leave parameters out"
 
 
-def test_activations_are_refused_with_what_to_do_instead() -> None:
-    message, hint = refused("optimizer", "activations")
+def test_activations_go_to_the_host_by_themselves() -> None:
+    assert asked("activations", zero_stage=0) == Offload(activations="host")
 
-    assert message == "activations cannot be offloaded yet"
-    assert hint is not None
-    assert "recompute: full" in hint
+
+def test_activations_are_not_sent_to_drives() -> None:
+    message, hint = refused("activations", {"to": "nvme"})
+
+    assert message == "activations go to the memory of the host, not to its drives"
+    assert hint == "use {to: host}, or leave activations out"
 
 
 def test_a_node_without_nvme_is_refused_and_those_with_it_are_named() -> None:

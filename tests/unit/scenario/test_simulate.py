@@ -206,6 +206,19 @@ def test_the_reserve_is_always_flagged() -> None:
     assert "1.5 GB" in flag.message
 
 
+@pytest.mark.parametrize(("spare_fraction", "flagged"), [(0.03, True), (0.10, False), (-0.01, False)])
+def test_what_only_an_allocator_would_not_fit_is_flagged(spare_fraction: float, flagged: bool) -> None:
+    plan = make_plan(tp=8, micro_batch_size=16)
+    allocated_bytes = metrics_of(plan).memory.peak_bytes
+    node = load_node("dgx-a100-80g")
+    small = replace(node, accelerator=replace(node.accelerator, memory_bytes=allocated_bytes + spare_fraction * (allocated_bytes - 1.5e9)))
+
+    metrics, _ = simulate(plan, build_cluster(small, 1), name="tight", flags=())
+
+    assert ("allocator_reserve" in codes(metrics)) is flagged
+    assert metrics.memory.fits is (spare_fraction > 0)
+
+
 def test_what_was_assumed_before_comes_first() -> None:
     metrics, _ = run(make_plan(tp=8), flags=(Flag(code="before", message="an assumption"),))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from clustersim.program.tasks import Group, Work
+from clustersim.strategy.activation_memory import layer_activation_bytes
 from clustersim.strategy.alternate import alternate_bytes, repeated_operators, repeated_shares
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.layers import layer_at, layer_input_bytes
-from clustersim.strategy.memory import layer_activation_bytes
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_shape

@@ -7,14 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from clustersim.strategy.activation_memory import chunk_activation_bytes, layer_activation_bytes
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.memory import (
     FRAMEWORK_BYTES,
     StageHolds,
-    chunk_activation_bytes,
     chunk_weights,
     holdings,
-    layer_activation_bytes,
     optimizer_bytes_per_parameter,
     stage_memory,
     stage_parameters,

@@ -6,7 +6,7 @@ from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Compute, Lane, Task, Transfer
 from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
-from clustersim.strategy.pipeline import Pipeline
+from clustersim.strategy.pipeline import Piece, Pipeline
 from clustersim.strategy.schedules.order import backward, forward
 from clustersim.strategy.stages import places_of
 from tests.unit.strategy.factories import chosen, make_plan
@@ -24,7 +24,7 @@ def two_stages(*, overlap: bool, pieces: int = 1, tp: int = 1) -> Program:
     orders = ((forward(0), forward(1), backward(0), backward(1)), (forward(0), backward(0), forward(1), backward(1)))
     for stage, order in enumerate(orders):
         for step in order:
-            pipeline.add_together(stage, [(step, [B] * pieces if step.goes_back else [F])])
+            pipeline.add_together(stage, [(step, [Piece(action=B)] * pieces if step.goes_back else [Piece(action=F)])])
     return builder.build(division.rank_classes())
 
 
@@ -101,7 +101,7 @@ def test_passes_are_named_after_their_pieces() -> None:
     division = divided(place(plan.strategy))
     pipeline = Pipeline(builder=ProgramBuilder(), division=division, places=places_of(plan.strategy), pair_bytes=7.0, overlap=True)
 
-    assert pipeline.add_together(1, [(backward(0), [B, B])]) == [(("B", 1, 0, 0, 0), ("B", 1, 0, 0, 1))]
+    assert pipeline.add_together(1, [(backward(0), [Piece(action=B)] * 2)]) == [(("B", 1, 0, 0, 0), ("B", 1, 0, 0, 1))]
 
 
 def test_equal_transfers_are_one_object() -> None:
@@ -116,7 +116,7 @@ def test_interleaved_activations_go_around_from_the_last_stage_to_the_first() ->
     pipeline = Pipeline(builder=builder, division=division, places=places_of(plan.strategy), pair_bytes=7.0, overlap=True)
     for chunk in (0, 1):
         for stage in (0, 1):
-            pipeline.add_together(stage, [(forward(0, chunk), [F])])
+            pipeline.add_together(stage, [(forward(0, chunk), [Piece(action=F)])])
     program = builder.build(division.rank_classes())
 
     around = the(program, "F 1->0", 0)

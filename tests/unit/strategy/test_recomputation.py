@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from clustersim.program.tasks import Block, Collective, Group, Work
+from clustersim.strategy.activation_memory import chunk_activation_bytes
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.layers import recomputed_layers
-from clustersim.strategy.memory import chunk_activation_bytes
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, model_chunks

@@ -9,11 +9,12 @@ from itertools import pairwise
 import pytest
 
 from clustersim.program.tasks import Communicate, Compute, Group, Transfer
+from clustersim.strategy.activation_memory import chunk_weight_bytes
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.layers import tied_parameters
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import chunk_weight_bytes, holdings, stage_memory, stage_parameters
+from clustersim.strategy.memory import holdings, stage_memory, stage_parameters
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES

@@ -1,0 +1,169 @@
+"""Activations of one rank: what a micro-batch keeps between its passes, and what a backward pass holds besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+from typing import Final
+
+from clustersim.strategy.alternate import alternate_bytes
+from clustersim.strategy.layers import (
+    Operators,
+    back,
+    equal_layers,
+    front,
+    layer_at,
+    layer_input_bytes,
+    layer_runs,
+    recomputed_layers,
+    waiting_bytes,
+)
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.recompute import kept_bytes
+from clustersim.strategy.routing import dispatch
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
+from clustersim.workload.shapes import FP32_BYTES
+from clustersim.workload.transformer import Transformer
+
+BLOCKS_OF_RING: Final = 2
+"""Keys and values, or their gradients: one block is computed with while the next one comes in."""
+
+
+def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
+    """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs.
+
+    The two differ under full recomputation, which keeps the layer's input only, and under selective recomputation, which drops
+    scores and probabilities; one layer at a time is whole again.
+    """
+    return _kept_and_whole(plan, layer, layer_at(plan, layer))
+
+
+def chunk_activation_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:
+    """Return what a chunk keeps of one micro-batch from its forward to its backward pass.
+
+    Parameters
+    ----------
+    place
+        Of expert parallelism, as ``fullest_place`` gives it; the mean of all when left out.
+    """
+    return fsum(kept * count for kept, _, count in _activations(plan, chunk, place)) + end_activation_bytes(plan, chunk)
+
+
+def end_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what embedding and head keep of one micro-batch, as far as a chunk holds them."""
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    return fsum(operator.saved_bytes for operator in ends)
+
+
+def kept_by_layer(plan: Plan, chunk: ModelChunk, place: int | None = None) -> tuple[float, ...]:
+    """Return what each layer of a chunk keeps of one micro-batch."""
+    return tuple(kept for kept, _, count in _activations(plan, chunk, place) for _ in range(count))
+
+
+def fullest_place(plan: Plan, chunks: Sequence[ModelChunk]) -> int | None:
+    """Return the place of expert parallelism whose experts get most rows in all layers of some chunks; None where all get as many."""
+    model, strategy = plan.model, plan.strategy
+    if not isinstance(model, Transformer) or model.experts is None or strategy.ep == 1 or strategy.expert_load.kind == "balanced":
+        return None
+    layers = [layer for chunk in chunks for layer in chunk.layers if model.layer_kind(layer).experts]
+    received = [sum(each) for each in zip(*(dispatch(plan, layer).received for layer in layers), strict=True)]
+    return received.index(max(received)) if received else None
+
+
+def exchange_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
+    """Return the buffers that a layer holds while its ranks exchange something, in either direction.
+
+    Expert parallelism sends rows from one buffer and receives into another. Gathered keys and values are there whole, and so are their
+    gradients; a ring has of each the block that is in use and the one that comes in; Ulysses has what it sends and what it receives.
+    The two halves of a layer are not there at once, so that the larger counts.
+    """
+    model, number = plan.model, numerics(plan)
+    if not isinstance(model, Transformer):
+        return 0.0
+    local = local_shape(plan, layer, place)
+    rows = context = 0.0
+    if local.experts is not None and local.experts.n_ranks > 1 and model.layer_kind(layer).experts:
+        rows = (local.experts.dispatched_rows + local.experts.received_rows) * model.hidden_size * number.element_bytes
+    if local.context is not None:
+        keys_bytes = kept_keys_bytes(model, local, number)
+        match local.context.kind:
+            case "ring":
+                context = 2.0 * BLOCKS_OF_RING * keys_bytes
+            case "all_gather":
+                context = 2.0 * local.context.degree * keys_bytes
+            case "ulysses":
+                context = 2.0 * max(exchanged_bytes(model, local, number, local.context))
+    return max(rows, context)
+
+
+def chunk_weight_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:
+    """Return what a chunk keeps of one micro-batch from the pass of its input gradient to that of its weight gradients.
+
+    For each product that has a weight, its input and the gradient of its output; nothing is recomputed any more.
+    """
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    layers = fsum(count * waiting_bytes(operators) for operators, count in layer_runs(plan, chunk.layers.start, chunk.layers.stop, place))
+    return layers + waiting_bytes(ends)
+
+
+def _activations(plan: Plan, chunk: ModelChunk, place: int | None = None) -> list[tuple[float, float, int]]:
+    """Return what layers keep, what they hold while they are whole, and how many such layers there are in a row."""
+    first, found = chunk.start, list[tuple[float, float, int]]()
+    border = first + recomputed_layers(plan, chunk)
+    for start, stop, repeated in ((first, border, True), (border, first + chunk.n_layers, False)):
+        layer = start
+        for operators, count in layer_runs(plan, start, stop, place):
+            kept, whole = _kept_and_whole(plan, layer, operators)
+            found.append((whole if plan.strategy.recompute == "full" and not repeated else kept, whole, count))
+            layer += count
+    return found
+
+
+def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float, float]:
+    whole = fsum(operator.saved_bytes for operator in operators)
+    match plan.strategy.recompute:
+        case "none":
+            return whole, whole
+        case "selective":
+            return kept_bytes(plan, operators), whole
+        case "alternate":
+            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
+        case "full":
+            return layer_input_bytes(plan, layer), whole
+
+
+def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:
+    """Return the most that a backward pass holds beside what is kept: one layer, or the gradient of the logits.
+
+    The layer is whole again, with the buffers through which its ranks exchange something.
+
+    That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
+    kernel writes it as the logits are.
+    """
+    extra = [whole - kept for kept, whole, count in _activations(plan, chunk, place) for _ in range(count)]
+    buffers = [exchange_bytes(plan, layer, place) for layer in _unlike(plan, chunk)]
+    again = max((more + held for more, held in zip(extra, buffers, strict=True)), default=0.0)
+    replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
+    loss_bytes = replicas * _loss_bytes(plan, chunk)
+    casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
+    return max(again, loss_bytes * (1.0 + casts))
+
+
+def _unlike(plan: Plan, chunk: ModelChunk) -> tuple[int, ...]:
+    """Return for each layer of a chunk the first of the model that does the same."""
+    return tuple(first for first, count in equal_layers(plan, chunk.layers.start, chunk.layers.stop) for _ in range(count))
+
+
+def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what the loss of one replica keeps: the logits in fp32."""
+    operators = (*layer_at(plan, chunk.layers.stop - 1), *back(plan)) if chunk.last else ()
+    return fsum(operator.saved_bytes for operator in operators if operator.name == "loss")
+
+
+def of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return what the first accelerator of a single process keeps for the others: all outputs as they came, and their losses."""
+    if not plan.strategy.data_parallel.single_process or plan.strategy.dp == 1:
+        return 0.0
+    loss_bytes, replicas = _loss_bytes(plan, chunk), plan.strategy.dp
+    return (replicas - 1) * loss_bytes + replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES

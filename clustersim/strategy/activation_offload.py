@@ -1,0 +1,155 @@
+"""Activations in host memory: copied there beside the layers behind, and back beside the layers that go backward before them.
+
+References
+----------
+.. [1] S. Rajbhandari et al., "ZeRO-Infinity", SC 2021, arXiv 2104.07857, section 5.1.2 (checkpoints of activations on the host).
+.. [2] NVIDIA, Transformer Engine, ``transformer_engine/pytorch/cpu_offload.py``: copies on streams of their own, layer by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum
+
+from clustersim.program.program import Key
+from clustersim.strategy.activation_memory import kept_by_layer
+from clustersim.strategy.memory import LAYERS_IN_USE
+from clustersim.strategy.offload import HostSide
+from clustersim.strategy.pipeline import Piece
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules.order import Pass, StageOrder, peak_in_flight
+from clustersim.strategy.shard import ModelChunk, model_chunks
+from clustersim.strategy.stages import orders_of
+
+
+def offloads_activations(plan: Plan) -> bool:
+    """Return whether activations live on the host between their passes."""
+    return plan.strategy.offload.activations != "accelerator"
+
+
+def host_activation_bytes(plan: Plan, stage: int) -> float:
+    """Return the most that one rank of a stage has on its host: micro-batches in flight, each with the layers of its chunk."""
+    if not offloads_activations(plan):
+        return 0.0
+    sizes = [fsum(kept_by_layer(plan, chunk)) for chunk in model_chunks(plan)[stage]]
+    return peak_in_flight(orders_of(plan)[stage], sizes, [0.0] * len(sizes))
+
+
+@dataclass(slots=True, kw_only=True)
+class StageCopies:
+    """Adds the copies of activations of one stage.
+
+    Two layers are on the accelerator at a time. Forward a layer waits until the one before the last is on the host; backward it is fetched
+    as soon as the one behind the next is through. The two last layers stay where the backward pass of a micro-batch follows at once. A
+    pass is cut so that a few copies do for all of its layers: those of all but the last two layers run beside all but the first and the
+    last layer.
+    """
+
+    plan: Plan
+    host: HostSide
+    chunks: Sequence[ModelChunk]
+    order: StageOrder
+    _kept: tuple[tuple[float, ...], ...] = field(init=False)
+    _stored: dict[tuple[int, int], Key] = field(default_factory=dict[tuple[int, int], Key])
+    """For each micro-batch and chunk its last copy to the host."""
+
+    def __post_init__(self) -> None:
+        """Count once."""
+        self._kept = tuple(kept_by_layer(self.plan, chunk) for chunk in self.chunks) if offloads_activations(self.plan) else ()
+
+    def borders(self, position: int) -> frozenset[int]:
+        """Return before which layers a pass is cut: its first and its last layer stand alone."""
+        step = self.order[position]
+        n_layers = self.chunks[step.chunk].n_layers
+        return frozenset(layer for layer in (1, n_layers - 1) if 0 < layer < n_layers) if self._copies(step) else frozenset()
+
+    def awaited(self, position: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, which wait for room, or for what is fetched."""
+        step = self.order[position]
+        if not self._copies(step):
+            return tuple(pieces)
+        waiting = {place: [self._key(position, name)] for name, place in self._waits(position, pieces).items()}
+        if not step.goes_back and position and self._leaves_second(position - 1):
+            waiting.setdefault(0, []).append(self._key(position - 1, "second"))
+        return tuple(replace(piece, after=(*piece.after, *waiting.get(place, ()))) for place, piece in enumerate(pieces))
+
+    def add(self, position: int, parts: Sequence[tuple[Sequence[Key], Sequence[Key]]], pieces: Sequence[Piece]) -> None:
+        """Add the copies of a pass.
+
+        Parameters
+        ----------
+        parts
+            For each part of the replicas the pieces that stand before the pass, and its own.
+        pieces
+            Its pieces, alike in all parts.
+        """
+        step = self.order[position]
+        if not self._copies(step):
+            return
+        stored = self._stored.get((step.micro_batch, step.chunk))
+        for name, layers in self._groups(position).items():
+            if not step.goes_back:
+                # Copies of many layers begin behind the first of them.
+                behind = _holding(pieces, layers[0])
+                after = [own[behind] for _, own in parts]
+            elif name == "many":
+                after = [own[0] for _, own in parts]
+            else:
+                away = 2 if name == "last" else 1
+                after = [before[-away] for before, _ in parts if len(before) >= away]
+            self._copy(position, name, layers, [*after, *([stored] if stored and step.goes_back else [])])
+
+    def _copy(self, position: int, name: str, layers: Sequence[int], after: Sequence[Key]) -> None:
+        step = self.order[position]
+        size_bytes, label = fsum(self._kept[step.chunk][layer] for layer in layers), (step.micro_batch, step.chunk)
+        key = self._key(position, name)
+        if step.goes_back:
+            self.host.copy_as(key, "activations from host", ("host", "accelerator"), size_bytes, after=after, label=label)
+        else:
+            self.host.copy_as(key, "activations to host", ("accelerator", "host"), size_bytes, after=after, label=label)
+            self._stored[step.micro_batch, step.chunk] = key
+
+    def _groups(self, position: int) -> dict[str, tuple[int, ...]]:
+        """Return which layers of a pass are copied together, in the order of the copies; none are empty."""
+        step = self.order[position]
+        layers = tuple(range(self.chunks[step.chunk].n_layers))
+        many, second, last = layers[:-LAYERS_IN_USE], layers[-LAYERS_IN_USE:-1], layers[-1:]
+        if self._stays(position):
+            second = last = ()
+        groups = {"many": many, "second": second, "last": last}
+        order = reversed(groups) if step.goes_back else groups
+        return {name: groups[name] for name in order if groups[name]}
+
+    def _waits(self, position: int, pieces: Sequence[Piece]) -> dict[str, int]:
+        """Return which piece of a pass waits for which of its copies."""
+        step, groups = self.order[position], self._groups(position)
+        n_layers = self.chunks[step.chunk].n_layers
+        if not step.goes_back:
+            return {"many": _holding(pieces, n_layers - 1)} if "many" in groups else {}
+        needed = {"last": n_layers - 1, "second": n_layers - 2, "many": 0}
+        return {name: _holding(pieces, needed[name]) for name in groups}
+
+    def _stays(self, position: int) -> bool:
+        """Return whether the last two layers of a pass are not copied, because the way back of the micro-batch follows at once."""
+        step = self.order[position]
+        other = position - 1 if step.goes_back else position + 1
+        if not 0 <= other < len(self.order):
+            return False
+        beside = self.order[other]
+        return (beside.micro_batch, beside.chunk) == (step.micro_batch, step.chunk) and beside.goes_back != step.goes_back
+
+    def _leaves_second(self, position: int) -> bool:
+        step = self.order[position]
+        return not step.goes_back and self._copies(step) and "second" in self._groups(position)
+
+    def _copies(self, step: Pass) -> bool:
+        return bool(self._kept) and step.kind != "W"
+
+    def _key(self, position: int, name: str) -> Key:
+        return ("activations", self.host.stage, position, name)
+
+
+def _holding(pieces: Sequence[Piece], layer: int) -> int:
+    """Return the number of the piece that holds a layer."""
+    return next(number for number, piece in enumerate(pieces) if layer in piece.layers)

@@ -1,0 +1,68 @@
+"""What sharded parameters are gathered and reduced in: a layer at a time, and embedding with head."""
+
+from __future__ import annotations
+
+from clustersim.program.tasks import Block, Work
+from clustersim.strategy.gradients import Bucket, gathered_bytes, gradient_buckets, n_buckets, reduced_bytes
+from clustersim.strategy.layers import back, front, layer_at, layer_weights
+from clustersim.strategy.memory import end_weights
+from clustersim.strategy.optimizer import FP8_CAST_BYTES
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.shard import ModelChunk, numerics
+from clustersim.strategy.weights import Weights
+from clustersim.workload.operators import Stream
+
+
+def chunk_layer_weights(plan: Plan, chunk: ModelChunk) -> tuple[Weights, ...]:
+    """Return the parameters of each layer of a chunk on one rank."""
+    return layer_weights(plan)[chunk.layers.start : chunk.layers.stop]
+
+
+def gather_calls(plan: Plan, chunk: ModelChunk) -> tuple[tuple[int, ...], int]:
+    """Return the calls that gather each layer of a chunk, and those of its ends: one, or one for each tensor."""
+    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
+    units = [*(layer_at(plan, layer) for layer in chunk.layers), ends]
+    tensors = [sum(1 for operator in unit if operator.parameters) for unit in units]
+    calls = [1 if plan.strategy.sharding.gather == "layer" else max(1, count) for count in tensors]
+    return tuple(calls[:-1]), calls[-1]
+
+
+def reduction_units(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
+    """Return the gradients of a chunk as they are reduced, in the order in which the backward pass completes them.
+
+    Where parameters are sharded, layer by layer and embedding with head at the end; otherwise in buckets.
+    """
+    if plan.strategy.zero_stage < SHARDS_PARAMETERS:
+        return gradient_buckets(plan, chunk)
+    layers, ends = chunk_layer_weights(plan, chunk), end_weights(plan, chunk)
+    whole = [_bucket(plan, weights, layer) for layer, weights in reversed(list(enumerate(layers))) if weights.total]
+    return (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
+
+
+def casts_gathered(plan: Plan, gathered: Weights, layers: Weights) -> tuple[Block, ...]:
+    """Return the casts of gathered weights: to fp8 for products, and around a gathering in another precision, before and after it.
+
+    Parameters
+    ----------
+    layers
+        Which of them take part in products in fp8: those of layers.
+    """
+    kept_bytes, wire_bytes = numerics(plan).element_bytes, gathered_bytes(plan)
+    kernels: list[Stream] = []
+    if gathered.total and kept_bytes != wire_bytes:
+        numbers = gathered.total + gathered.shard(plan.strategy.sharding)
+        kernels.append(Stream(numbers * (kept_bytes + wire_bytes), launches=2))
+    if gathered.total and plan.training.precision == "fp8":
+        kernels.append(Stream(layers.total * FP8_CAST_BYTES))
+    return (Block(name="cast", body=(Work(name="cast weights", phase="forward", kernels=tuple(kernels)),)),) if kernels else ()
+
+
+def _bucket(plan: Plan, weights: Weights, layer: int) -> Bucket:
+    """Return the gradients of a layer as what is reduced with it."""
+    calls, expert_calls = (_reductions(plan, parameters) if parameters else 0 for parameters in (weights.dense, weights.expert))
+    return Bucket(parameters=weights.dense, layer=layer, n_calls=calls, expert_parameters=weights.expert, expert_calls=expert_calls)
+
+
+def _reductions(plan: Plan, parameters: float) -> int:
+    """Return the calls that reduce a unit: one for flat units, and otherwise as many as the buckets that its gradients fill."""
+    return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan, parameters * reduced_bytes(plan))

@@ -1,0 +1,82 @@
+"""Memory of expert and context parallelism in the closed forms of the theory pages: buffers, and the place with most rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.strategy.activation_memory import exchange_bytes, fullest_place
+from clustersim.strategy.memory import holdings
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.routing import dispatch
+from clustersim.strategy.shard import model_chunks
+from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.transformer import Experts
+from tests.unit.strategy.factories import LLAMA, make_plan
+
+HIDDEN, KV_WIDTH, HEADS_WIDTH = 512, 4 * 64, 8 * 64
+S, TOP_K, WIDTH = 256, 2, 96
+SPARSE = replace(LLAMA, experts=Experts(n_experts=8, top_k=TOP_K, intermediate_size=WIDTH))
+ZIPF, DIRICHLET = ExpertLoad(kind="zipf", skew=1.0), ExpertLoad(kind="dirichlet", skew=0.5, seed=3)
+
+
+def sparse(**changes: object) -> Plan:
+    return make_plan(SPARSE, **{"dp": 4, "ep": 4, "attention": "flash", "recompute": "full", **changes})
+
+
+def test_an_exchange_has_a_buffer_to_send_from_and_one_to_receive_into() -> None:
+    # Every rank sends its s k rows and receives as many, of h numbers.
+    assert exchange_bytes(sparse(), 0) == 2 * S * TOP_K * HIDDEN * 2
+    assert exchange_bytes(sparse(ep=1), 0) == 0.0
+    assert exchange_bytes(make_plan(dp=4), 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks"),
+    [
+        # Of keys and values, and of their gradients: all of them; or one in use and one that comes in.
+        ("all_gather", 2 * 4),
+        ("ring", 2 * 2),
+    ],
+)
+def test_context_parallelism_holds_blocks_of_keys_and_values(kind: str, blocks: int) -> None:
+    plan = make_plan(LLAMA, cp=4, context_parallel=kind, attention="flash", seq_length=1024)
+
+    assert exchange_bytes(plan, 0) == blocks * 256 * 2 * KV_WIDTH * 2
+
+
+def test_ulysses_holds_queries_keys_and_values_before_and_behind_the_exchange() -> None:
+    plan = make_plan(LLAMA, cp=4, context_parallel="ulysses", attention="flash", seq_length=1024)
+
+    assert exchange_bytes(plan, 0) == 2 * 256 * (HEADS_WIDTH + 2 * KV_WIDTH) * 2
+
+
+def test_buffers_are_there_while_a_layer_goes_back() -> None:
+    plan = make_plan(LLAMA, cp=4, pp=2, context_parallel="all_gather", attention="flash", seq_length=1024)
+
+    assert holdings(plan, 0).backward_bytes == exchange_bytes(plan, 0)
+
+
+def test_even_experts_are_alike_at_all_places() -> None:
+    plan = sparse()
+
+    assert fullest_place(plan, model_chunks(plan)[0]) is None
+    assert fullest_place(sparse(expert_load=ZIPF, ep=1), model_chunks(plan)[0]) is None
+
+
+@pytest.mark.parametrize("load", [ZIPF, DIRICHLET])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_the_fullest_place_keeps_its_own_rows(load: ExpertLoad, pp: int) -> None:
+    changes: dict[str, object] = {"recompute": "none", "pp": pp}
+    even, uneven = sparse(**changes), sparse(expert_load=load, **changes)
+    for stage in range(pp):
+        (chunk,) = model_chunks(uneven)[stage]
+        received = [sum(dispatch(uneven, layer).received[place] for layer in chunk.layers) for place in range(4)]
+        mean = sum(received) / 4
+
+        # Of each row: itself, the two factors, their product, its score. Where it came from is kept by who sent it.
+        row_bytes = 2 * HIDDEN + 2 * 2 * WIDTH + 2 * WIDTH + 4
+        more = holdings(uneven, stage).kept_bytes[0] - holdings(even, stage).kept_bytes[0]
+        assert fullest_place(uneven, [chunk]) == received.index(max(received))
+        assert more == pytest.approx((max(received) - mean) * row_bytes, rel=1e-9)

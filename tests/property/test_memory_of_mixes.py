@@ -1,0 +1,84 @@
+"""However strategies are mixed, the peak over time is the sum by category, and what leaves an accelerator makes it hold less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clustersim.engine.simulate import replay
+from clustersim.report.memory_over_time import memory_curves
+from clustersim.strategy.lower import lower
+from clustersim.strategy.memory import holdings, stage_memory
+from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.workload.routing import ExpertLoad
+from clustersim.workload.transformer import Experts
+from tests.unit.engine.factories import make_machine
+from tests.unit.strategy.factories import LLAMA, make_plan
+
+DENSE = replace(LLAMA, n_layers=16, hidden_size=64, n_heads=8, n_kv_heads=4, head_dim=8, intermediate_size=192, vocab_size=1024)
+SPARSE = replace(DENSE, experts=Experts(n_experts=4, top_k=2, intermediate_size=96))
+
+mixes = st.fixed_dictionaries(
+    {
+        "pp": st.sampled_from([1, 2]),
+        "schedule": st.sampled_from(list(SCHEDULES)),
+        "zero_stage": st.integers(0, 3),
+        "ep": st.sampled_from([1, 2]),
+        "reshard_after_forward": st.booleans(),
+        "keep_ends": st.booleans(),
+        "prefetch": st.integers(0, 2),
+        "no_sync": st.booleans(),
+        "overlap": st.booleans(),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "offload": st.sampled_from([Offload(), Offload(activations="host")]),
+        "kernels": st.sampled_from(["fused", "eager"]),
+        "seq_length": st.sampled_from([16, 256]),
+        "expert_load": st.sampled_from([ExpertLoad(), ExpertLoad(kind="zipf", skew=1.0), ExpertLoad(kind="dirichlet", skew=0.3)]),
+    }
+)
+
+
+def plan_of(mix: dict[str, object], **changes: object) -> Plan:
+    mix = {**mix, **changes}
+    name = str(mix["schedule"]) if mix["pp"] != 1 else "1f1b"
+    chunks = (SCHEDULES[name].n_chunks or 2) if mix["pp"] != 1 else 1
+    return make_plan(SPARSE, dp=4, attention="flash", global_batch_size=16, **{**mix, "schedule": name, "virtual_stages": chunks})
+
+
+@settings(max_examples=60, deadline=None)
+@given(mix=mixes)
+def test_the_peak_over_time_of_every_mix_is_the_sum_by_category(mix: dict[str, object]) -> None:
+    plan = plan_of(mix)
+    timeline, _ = replay(lower(plan), make_machine())
+    stages = range(plan.strategy.pp)
+
+    curves = memory_curves(timeline, [holdings(plan, stage) for stage in stages])
+
+    for curve in curves:
+        stage = timeline.rank_classes[curve.rank_class].stage
+        assert curve.peak_bytes == pytest.approx(stage_memory(plan, stage).peak_bytes, rel=1e-9)
+        assert min(curve.activations_bytes) >= -1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(mix=mixes)
+def test_what_lives_elsewhere_is_not_held(mix: dict[str, object]) -> None:
+    whole, sharded = (plan_of(mix, zero_stage=zero_stage) for zero_stage in (0, 3))
+
+    for stage in range(whole.strategy.pp):
+        assert holdings(sharded, stage).parameters_bytes < holdings(whole, stage).parameters_bytes
+        for chunk, there in enumerate(holdings(plan_of(mix, offload=Offload(activations="host")), stage).kept_bytes):
+            assert there < holdings(plan_of(mix, offload=Offload()), stage).kept_bytes[chunk]
+
+
+@settings(max_examples=40, deadline=None)
+@given(mix=mixes)
+def test_the_fullest_place_holds_no_less_than_an_even_one(mix: dict[str, object]) -> None:
+    even, uneven = (holdings(plan_of(mix, expert_load=load), 0) for load in (ExpertLoad(), ExpertLoad(kind="zipf", skew=1.2)))
+
+    assert sum(uneven.kept_bytes) >= sum(even.kept_bytes)
+    assert uneven.backward_bytes >= even.backward_bytes

@@ -1,0 +1,144 @@
+"""Parameters of stages: what is gathered for which pass, and when. Volumes and times are in ``tests/analytical``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.engine.simulate import replay
+from clustersim.program.program import Program
+from clustersim.program.tasks import Communicate, Compute, Task
+from clustersim.strategy.lower import lower
+from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules.order import StageOrder, backward, forward, input_gradient, weight_gradient
+from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stage_gathers import gatherings
+from clustersim.workload.operators import Carriage
+from clustersim.workload.parameters import layer_parameters
+from clustersim.workload.transformer import Experts
+from tests.unit.engine.factories import make_machine
+from tests.unit.strategy.factories import LLAMA, chosen, computes, kernels_of, make_plan
+
+EIGHT = replace(LLAMA, n_layers=8)
+LAYER = layer_parameters(EIGHT)
+TWO: StageOrder = (forward(0), forward(1), backward(0), backward(1))
+
+
+def sharded(**changes: object) -> Plan:
+    return make_plan(EIGHT, **{"pp": 2, "dp": 4, "zero_stage": 3, "global_batch_size": 16, **changes})
+
+
+def layers_of(plan: Plan, order: StageOrder, stage: int = 0) -> list[list[float]]:
+    """Return in layers what is gathered for each pass, in one go or two; of the ends nothing is told."""
+    chunks = model_chunks(plan)[stage]
+    found = gatherings(plan, chunks, order)
+    return [[weights.total // LAYER for weights, _ in each.units] if each else [] for each in found]
+
+
+def bytes_of(task: Task) -> float:
+    assert isinstance(task.action, Communicate)
+    return task.action.collective.bytes
+
+
+def waits_for(program: Program, task: Task) -> list[Task]:
+    return [program.tasks[index] for index in task.after]
+
+
+def test_every_pass_gathers_its_first_layer_and_the_rest() -> None:
+    ends = EIGHT.vocab_size * EIGHT.hidden_size // LAYER
+
+    assert layers_of(sharded(), TWO) == [[1 + ends, 3]] * 4
+
+
+def test_kept_parameters_are_gathered_for_the_first_pass_only() -> None:
+    found = layers_of(sharded(reshard_after_forward=False), TWO)
+
+    assert [len(units) for units in found] == [2, 0, 0, 0]
+
+
+def test_kept_ends_are_gathered_again_behind_a_backward_pass() -> None:
+    sizes = [sum(weights.total for weights, _ in each.units) for each in gatherings(
+        sharded(keep_ends=True), model_chunks(sharded())[0], (forward(0), backward(0), forward(1), backward(1))
+    ) if each]  # fmt: skip
+
+    assert sizes[1] == sizes[3] == 4 * LAYER < sizes[0] == sizes[2]
+
+
+def test_weight_gradients_need_no_parameters() -> None:
+    found = layers_of(sharded(schedule="zb_h1"), (forward(0), input_gradient(0), weight_gradient(0)))
+
+    assert [len(units) for units in found] == [2, 2, 0]
+
+
+@pytest.mark.parametrize("changes", [{"prefetch": 0}, {"overlap": False}, {"zero_stage": 2}, {"dp": 1}])
+def test_without_looking_ahead_all_is_gathered_at_once_or_nothing(changes: dict[str, object]) -> None:
+    found = layers_of(sharded(**changes), TWO)
+
+    assert {len(units) for units in found} == ({1} if changes.keys() & {"prefetch", "overlap"} else {0})
+
+
+def test_passes_side_by_side_gather_at_once() -> None:
+    order = (replace(forward(1, 0), beside_next=True), backward(0, 1))
+
+    assert [len(units) for units in layers_of(sharded(schedule="dualpipe"), order)] == [1, 1]
+
+
+def test_a_gather_begins_beside_the_last_piece_of_the_pass_before() -> None:
+    program = lower(sharded(schedule="gpipe"))
+    gathers, passes = chosen(program, stream="dp_gather", rank_class=0), computes(program, 0)[1:]
+
+    for number in (1, 2, 3):
+        first, rest = gathers[2 * number : 2 * number + 2]
+        before, last = passes[2 * number - 2 : 2 * number]
+        assert before in waits_for(program, first)
+        assert last in waits_for(program, rest)
+        assert first in waits_for(program, passes[2 * number])
+        assert rest in waits_for(program, passes[2 * number + 1])
+
+
+def kernels(plan: Plan) -> list[str]:
+    program = lower(plan)
+    actions = [task.action for stage in range(plan.strategy.pp) for task in computes(program, stage) if task.micro_batch >= 0]
+    found = [kernel for action in actions if isinstance(action, Compute) for kernel in kernels_of(action.blocks)]
+    return sorted(repr(kernel) for kernel in found if not isinstance(kernel, Carriage))
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if not SCHEDULES[name].in_pairs])
+def test_pieces_do_the_work_of_undivided_passes(schedule: str) -> None:
+    changes: dict[str, object] = {"schedule": schedule, "virtual_stages": SCHEDULES[schedule].n_chunks or 2, "recompute": "full"}
+    cut = kernels(sharded(offload=Offload(activations="host"), **changes))
+
+    assert cut == kernels(sharded(zero_stage=0, **changes))
+
+
+def test_parts_gather_together_and_compute_apart() -> None:
+    program = lower(sharded(), [(0, 1, 2), (3,)])
+
+    assert all(len(task.lanes) == 2 for task in chosen(program, stream="dp_gather"))
+    assert replay(program, make_machine())[0].step_time_s > 0.0
+
+
+def test_offloaded_parameters_of_stages_are_fetched_first_and_gradients_leave_as_they_are_reduced() -> None:
+    away = Offload(optimizer="host", gradients="host", parameters="host")
+    program = lower(sharded(offload=away, no_sync=False))
+    fetches, gathers = chosen(program, "parameters from host"), chosen(program, stream="dp_gather")
+
+    assert len(fetches) == len(gathers)
+    assert all(fetch in waits_for(program, gather) for fetch, gather in zip(fetches, gathers, strict=True))
+    # Gradients of all micro-batches but the first are added to what is there.
+    copies, sums = chosen(program, "gradients to host"), chosen(program, "gradients so far")
+    assert len(copies) * 3 == len(sums) * 4
+    assert replay(program, make_machine())[0].step_time_s > 0.0
+
+
+def test_experts_are_gathered_in_groups_of_their_own() -> None:
+    sparse = replace(EIGHT, experts=Experts(n_experts=4, top_k=2, intermediate_size=96))
+    plan = make_plan(sparse, pp=2, dp=4, ep=2, zero_stage=3, global_batch_size=4, attention="flash")
+    gathers = chosen(lower(plan), stream="dp_gather", rank_class=0)
+    names = {task.action.collective.group.name for task in gathers if isinstance(task.action, Communicate)}
+
+    assert names == {"shards of stage 0", "expert shards of stage 0"}
+    assert len(gathers) == 2 * 2 * 2
+    assert all(bytes_of(task) > 0.0 for task in gathers)
