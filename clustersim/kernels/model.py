@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
@@ -142,9 +142,16 @@ class KernelModel:
         has_vector_units = "fp32" in self.accelerator.peak_flops_per_s
         return self._gemm_s(kernel) if aligned or not has_vector_units else self._gemm_s(kernel, "fp32")
 
+    def _steps_in_one(self) -> float:
+        """Return how many steps of k in fp8 take as long as one in 16 bits: fill and drain take the same time in both."""
+        peaks, fractions = self.accelerator.peak_flops_per_s, self.calibration.gemm.sustained_fraction
+        return peaks["fp8"] * fractions.get("fp8", fractions["default"]) / (peaks[self.attention_precision] * fractions["default"])
+
     def _gemm_s(self, kernel: Gemm | GroupedGemm, precision: str | None = None) -> float:
         gemm, precision = self.calibration.gemm, precision or self.precision
         bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
+        if precision == "fp8":
+            gemm = replace(gemm, depth_overhead=gemm.depth_overhead * self._steps_in_one())
         return gemm_compute_s(
             kernel,
             gemm,

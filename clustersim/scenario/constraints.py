@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.scenario.pipelining import check_micro_batches, divisors, listed
+from clustersim.strategy.plan import SHARDS_PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,6 +118,24 @@ def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> Non
     if clip_micro_batches and fused_accumulation:
         message = "gradients cannot be clipped before they are added up where the product itself adds them up"
         raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
+
+
+def check_fp8_parameters(*, fp8_parameters: bool, precision: str, zero_stage: int) -> None:
+    """Refuse weights in fp8 where products do not take them so, or where they are gathered for each pass.
+
+    Raises
+    ------
+    ScenarioError
+        With the key that says what was meant.
+    """
+    if not fp8_parameters:
+        return
+    if zero_stage == SHARDS_PARAMETERS:
+        message = "sharded weights are cast to fp8 as they are gathered, and kept as they were"
+        raise ScenarioError(message, field="training.fp8_parameters", hint="set strategy.data_parallel.gather_precision to fp8 instead")
+    if precision != "fp8":
+        message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
+        raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
 
 
 def check_recomputation(most: int, strategy: StrategySpec) -> None:

@@ -118,6 +118,8 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
         "clip_micro_batches": training.clip_micro_batches,
         "kernels": training.kernels,
         "fused_loss": training.fused_loss,
+        "fp8_parameters": training.fp8_parameters,
+        "grouped_experts": training.grouped_experts,
         "blocking_launches": training.blocking_launches,
         **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
         "loss_metrics": training.loss_metrics,

@@ -143,6 +143,12 @@ class TrainingSpec(Part):
     loss_metrics: NonNegativeInt = Field(
         default=0, description="Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
     )
+    fp8_parameters: StrictBool = Field(
+        default=False, description="With precision fp8, weights of products are kept in fp8 alone, without a copy in 16 bits."
+    )
+    grouped_experts: StrictBool | None = Field(
+        default=None, description="One kernel for the products of all experts of a rank; default: with fused kernels."
+    )
     fused_loss: StrictBool = Field(default=False, description="One kernel each way computes the cross entropy from the logits as they are.")
     channels_last: StrictBool | None = Field(
         default=None, description="Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits."

@@ -11,6 +11,7 @@ from clustersim.report.metrics import Flag
 from clustersim.scenario.constraints import (
     check_attention,
     check_clipping,
+    check_fp8_parameters,
     check_scored_tokens,
 )
 from clustersim.scenario.model_spec import LoadedModel
@@ -34,6 +35,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     seq_length, length_flags = _seq_length(asked.seq_length, loaded.model)
     check_scored_tokens(asked.scored_tokens, seq_length)
     check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
+    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision, zero_stage=spec.strategy.zero_stage)
     training = Training(
         global_batch_size=asked.global_batch_size,
         micro_batch_size=asked.micro_batch_size,
@@ -49,6 +51,8 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         kernels=asked.kernels,
         blocking_launches=asked.blocking_launches,
         fused_loss=asked.fused_loss,
+        fp8_parameters=asked.fp8_parameters,
+        grouped_experts=asked.kernels == "fused" if asked.grouped_experts is None else asked.grouped_experts,
         scored_tokens=asked.scored_tokens,
         loss_metrics=asked.loss_metrics,
         channels_last=precision in _SHORT if asked.channels_last is None else asked.channels_last,

@@ -127,8 +127,8 @@ class StageCopies:
         n_layers = self.chunks[step.chunk].n_layers
         if not step.goes_back:
             return {"many": _holding(pieces, n_layers - 1)} if "many" in groups else {}
-        holds = {"last": n_layers - 1, "second": n_layers - LAYERS_IN_USE, "many": 0}
-        return {name: 0 if name == "last" else _holding(pieces, holds[name]) for name in groups}
+        needed = {"last": n_layers - 1, "second": n_layers - 2, "many": 0}
+        return {name: _holding(pieces, needed[name]) for name in groups}
 
     def _stays(self, position: int) -> bool:
         """Return whether the last two layers of a pass are not copied, because the way back of the micro-batch follows at once."""

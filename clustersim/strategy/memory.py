@@ -198,7 +198,8 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
         return 0.0
     runs = [run for chunk in model_chunks(plan)[stage] for run in _runs(plan, chunk)]
     products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator.backward_weight)]
-    copy_bytes = 0.0 if plan.strategy.gathers_weights else FP8_COPY_BYTES
+    # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
+    copy_bytes = 0.0 if plan.strategy.gathers_weights or plan.training.fp8_parameters else FP8_COPY_BYTES
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 

@@ -88,6 +88,9 @@ FUSED_LAUNCHES: Final = 4
 FP8_CAST_BYTES: Final = 4.0
 """Of a weight cast to fp8 once a step: 16 bits read, the cast and its transpose written (NVIDIA Transformer Engine)."""
 
+FP8_TRANSPOSE_BYTES: Final = 2.0
+"""Of a weight that the update has written in fp8: its transpose is made from it."""
+
 
 def narrow_weights(training: Training) -> bool:
     """Return whether weights are kept in fewer than 32 bits, beside an fp32 master copy."""
@@ -200,7 +203,9 @@ def _launches_of_a_pass(plan: Plan) -> int:
 
 def _fp8_casts(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
     """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
-    return (Stream(weights.total * FP8_CAST_BYTES),) if plan.training.precision == "fp8" and not plan.strategy.gathers_weights else ()
+    if plan.training.precision != "fp8" or plan.strategy.gathers_weights:
+        return ()
+    return (Stream(weights.total * (FP8_TRANSPOSE_BYTES if plan.training.fp8_parameters else FP8_CAST_BYTES)),)
 
 
 def _casts_back(plan: Plan, weights: Weights) -> tuple[Stream, ...]:

@@ -66,6 +66,10 @@ class Training:
     """Further cross entropies of the same logits that are computed for metrics, without gradient."""
     fused_loss: bool = False
     """True where one kernel each way computes the cross entropy from the logits as they are (Apex, FlashAttention, Liger)."""
+    fp8_parameters: bool = False
+    """True where weights of fp8 products are kept in fp8 alone, without a copy in 16 bits (NeMo's fp8_params)."""
+    grouped_experts: bool = True
+    """True where the products of a rank's experts are one kernel; otherwise one expert follows the other."""
     elementwise_precision: Literal["same", "fp32"] = "same"
     """Of what transformers compute between matrix products: that of the products, or fp32, as mixed precision by casts leaves it."""
     clip_micro_batches: bool = False

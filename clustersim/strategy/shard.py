@@ -39,6 +39,7 @@ def numerics(plan: Plan) -> Numerics:
         kernels=training.kernels,
         fused_loss=training.fused_loss,
         loss_metrics=training.loss_metrics,
+        grouped_experts=training.grouped_experts,
         attention=training.attention,
         transposes_images=not training.channels_last and training.precision != "fp32",
     )

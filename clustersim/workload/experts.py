@@ -137,11 +137,19 @@ def _routed(model: Transformer, experts: Experts, share: ExpertShare, numerics: 
     width, n_up = share.intermediate_size, 2 if model.gated_mlp else 1
     up = GroupShape(rows=share.rows, inputs=model.hidden_size, outputs=n_up * width, bias=experts.bias)
     down = GroupShape(rows=share.rows, inputs=width, outputs=model.hidden_size, bias=experts.bias)
+    joined = () if numerics.grouped_experts or share.n_local == 1 else (_joined(model, share, numerics),)
     return (
         grouped_linear("experts_up", up, numerics),
         _scaled_activation(model, share, numerics),
         replace(grouped_linear("experts_down", down, numerics), needless=needless),
+        *(replace(each, needless=needless) for each in joined),
     )
+
+
+def _joined(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+    """Return the copy of what experts that ran one after the other give into one tensor, and of the gradients of what they took."""
+    copied = Stream(2.0 * share.received_rows * model.hidden_size * numerics.element_bytes)
+    return Operator(name="experts_join", forward=(copied,), backward_input=(copied,), backward_weight=())
 
 
 def _scaled_activation(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:

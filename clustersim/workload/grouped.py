@@ -23,8 +23,9 @@ class GroupShape:
 def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator:
     """Return the linear layers of all experts of a rank as one operator.
 
-    Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Fused kernels
-    take all experts in one launch, eager ones loop over them. An expert without rows reads no weight and has no gradient to add.
+    Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Grouped products
+    take all experts in one launch, others loop over them, casts to 8 bits included. An expert without rows reads no weight and has no
+    gradient to add.
     """
     total, inputs, outputs = sum(shape.rows), shape.inputs, shape.outputs
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
@@ -47,8 +48,8 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
         weights += (Stream(total * outputs * plain),)
     return Operator(
         name=name,
-        forward=(*cast_operand(total * inputs, numerics), *_kernels(forward, numerics)),
-        backward_input=(*cast_operand(total * outputs, numerics), *_kernels(input_gradient, numerics)),
+        forward=(*_casts(shape, inputs, numerics), *_kernels(forward, numerics)),
+        backward_input=(*_casts(shape, outputs, numerics), *_kernels(input_gradient, numerics)),
         backward_weight=weights,
         expert=True,
         parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),
@@ -57,5 +58,10 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
     )
 
 
+def _casts(shape: GroupShape, width: int, numerics: Numerics) -> tuple[Kernel, ...]:
+    groups = (sum(shape.rows),) if numerics.grouped_experts else tuple(rows for rows in shape.rows if rows)
+    return tuple(kernel for rows in groups for kernel in cast_operand(rows * width, numerics))
+
+
 def _kernels(product: GroupedGemm, numerics: Numerics) -> tuple[Kernel, ...]:
-    return product.products if numerics.kernels == "eager" else (product,)
+    return (product,) if numerics.grouped_experts else product.products

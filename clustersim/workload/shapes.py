@@ -106,6 +106,8 @@ class Numerics:
     kernels: Literal["fused", "eager"]
     fused_loss: bool
     """One kernel each way computes the cross entropy from the logits as they are."""
+    grouped_experts: bool = True
+    """One kernel takes the products of all experts of a rank; otherwise one expert follows the other."""
     loss_metrics: int = 0
     """Further cross entropies of the same logits, without gradient."""
     attention: AttentionKind

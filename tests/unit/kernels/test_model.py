@@ -90,6 +90,16 @@ def test_a_narrower_precision_has_its_own_peak() -> None:
     assert model(precision="fp8").kernel_s(gemm) == pytest.approx(gemm.flops / (2 * PEAK), rel=1e-12)
 
 
+def test_fill_and_drain_take_as_long_in_fp8_as_in_sixteen_bits() -> None:
+    def added_s(precision: str) -> float:
+        ideal = model(precision=precision)
+        deep = with_calibration(ideal, replace(ideal.calibration, gemm=replace(ideal.calibration.gemm, depth_overhead=64.0)))
+        gemm = Gemm(12800, 12800, 8192)
+        return deep.kernel_s(gemm) - ideal.kernel_s(gemm)
+
+    assert added_s("fp8") == pytest.approx(added_s("bf16"), rel=1e-9)
+
+
 def test_a_precision_that_was_measured_has_its_own_share() -> None:
     ideal = model(precision="fp8")
     shares = replace(ideal.calibration.gemm, sustained_fraction={"default": 1.0, "fp8": 0.5})

@@ -329,6 +329,28 @@ def test_no_more_tokens_are_scored_than_there_are() -> None:
     assert message == f"training.scored_tokens: {most + 1} tokens are scored of a sequence of {most}; use {most} or fewer"
 
 
+def test_weights_are_kept_in_fp8_only_for_products_in_fp8() -> None:
+    assert built("cluster.node=dgx-h100", "training.precision=fp8", "training.fp8_parameters=true").plan.training.fp8_parameters
+    message = full("training.precision=bf16", "training.fp8_parameters=true")
+    assert message.startswith("training.fp8_parameters: weights cannot be kept in fp8 alone where products take them in bf16")
+    assert message.endswith("; set training.precision to fp8")
+
+
+def test_sharded_weights_are_not_kept_in_fp8_alone() -> None:
+    message = full(
+        "cluster.node=dgx-h100", "training.precision=fp8", "training.fp8_parameters=true", "strategy.zero_stage=3", "strategy.pp=1"
+    )
+
+    assert message.startswith("training.fp8_parameters: sharded weights are cast to fp8 as they are gathered")
+
+
+@pytest.mark.parametrize(
+    ("written", "grouped"), [((), True), (("training.kernels=eager",), False), (("training.grouped_experts=false",), False)]
+)
+def test_experts_are_grouped_with_fused_kernels_unless_told(written: tuple[str, ...], *, grouped: bool) -> None:
+    assert built(*written).plan.training.grouped_experts is grouped
+
+
 def test_gradients_that_a_product_adds_up_cannot_be_clipped_before() -> None:
     apart = built("training.clip_micro_batches=true", "training.fused_gradient_accumulation=false").plan
 

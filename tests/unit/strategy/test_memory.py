@@ -196,6 +196,12 @@ def test_fp8_keeps_a_cast_and_a_transpose_of_every_weight_of_a_layer_and_their_s
     assert narrow.optimizer_bytes == wide.optimizer_bytes
 
 
+def test_weights_in_fp8_alone_take_with_their_transposes_what_they_take_in_sixteen_bits() -> None:
+    narrow, wide = holdings(make_plan(precision="fp8", fp8_parameters=True), 0), holdings(make_plan(), 0)
+
+    assert narrow.parameters_bytes - wide.parameters_bytes == 16 * 4 * 5 * 1026 * 4
+
+
 def test_sharded_weights_are_cast_as_they_are_gathered() -> None:
     narrow, wide = (holdings(make_plan(dp=4, zero_stage=3, precision=precision), 0) for precision in ("fp8", "bf16"))
 

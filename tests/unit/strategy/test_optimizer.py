@@ -197,6 +197,12 @@ def test_an_accelerator_whose_parameters_are_updated_elsewhere_reads_and_clears_
     assert sum(kernel.traffic_bytes for kernel in work.kernels) == PSI / 2 * (4 + 4)
 
 
+def test_weights_in_fp8_alone_are_transposed() -> None:
+    wide, narrow = (moved_bytes(make_plan(precision="fp8", fp8_parameters=alone)) for alone in (False, True))
+
+    assert wide - narrow == PSI * (FP8_CAST_BYTES - 2)
+
+
 def test_weights_are_cast_to_fp8_once_or_whenever_they_have_been_gathered() -> None:
     def casts(zero_stage: int) -> float:
         wide, narrow = (moved_bytes(make_plan(dp=2, global_batch_size=2, zero_stage=zero_stage, precision=p)) for p in ("bf16", "fp8"))

@@ -18,7 +18,8 @@ ROWS, H, F = 96, 512, 192
 EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=F)
 MOE = replace(LLAMA, experts=EXPERTS)
 SHARED = replace(MOE, experts=replace(EXPERTS, shared_size=384, shared_gate=True))
-EAGER = replace(NUMERICS, kernels="eager")
+EAGER = replace(NUMERICS, kernels="eager", grouped_experts=False)
+APART = replace(NUMERICS, grouped_experts=False)
 
 
 def half(model: Transformer = MOE, numerics: Numerics = NUMERICS) -> dict[str, Operator]:
@@ -61,6 +62,31 @@ def test_a_token_is_multiplied_by_its_experts_alone() -> None:
     assert operators["experts_up"].forward_flops == 2 * ROWS * 2 * H * 2 * F
     assert operators["experts_down"].forward_flops == 2 * ROWS * 2 * F * H
     assert operators["router"].forward_flops == 2 * ROWS * H * 8
+
+
+def test_experts_one_after_the_other_are_joined_by_a_copy() -> None:
+    share = ExpertShare(rows=(24,) * 2, intermediate_size=F, dispatched_rows=192, n_ranks=4)
+    single = replace(share, rows=(48,), n_ranks=8)
+
+    def experts(of: ExpertShare, numerics: Numerics) -> list[Operator]:
+        return list(moe_half(MOE, replace(make_shape(MOE), experts=of), numerics).experts)
+
+    *_, joined = experts(share, APART)
+    assert joined.name == "experts_join"
+    assert joined.forward == joined.backward_input == (Stream(2.0 * 48 * H * 2),)
+    # One expert has nothing to be put together with.
+    assert [each.name for each in experts(single, APART)] == [each.name for each in experts(share, NUMERICS)]
+
+
+def test_experts_one_after_the_other_cast_their_rows_apart() -> None:
+    narrow = replace(APART, gemm_element_bytes=1.0)
+    together, apart = (half(numerics=each)["experts_up"] for each in (replace(narrow, grouped_experts=True), narrow))
+
+    def casts(operator: Operator) -> list[Stream]:
+        return [kernel for kernel in operator.forward if isinstance(kernel, Stream)]
+
+    assert len(casts(apart)) == 8
+    assert sum(each.traffic_bytes for each in casts(apart)) == casts(together)[0].traffic_bytes
 
 
 def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
