@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final
 
 from clustersim.strategy.alternate import alternate_bytes
+from clustersim.strategy.experts import expected_nodes
 from clustersim.strategy.layers import (
     Operators,
     back,
@@ -23,7 +24,7 @@ from clustersim.strategy.recompute import kept_bytes
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
-from clustersim.workload.shapes import FP32_BYTES
+from clustersim.workload.shapes import FP32_BYTES, ExpertShare
 from clustersim.workload.transformer import Transformer
 
 BLOCKS_OF_RING: Final = 2
@@ -74,9 +75,9 @@ def fullest_place(plan: Plan, chunks: Sequence[ModelChunk]) -> int | None:
 def exchange_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
     """Return the buffers that a layer holds while its ranks exchange something, in either direction.
 
-    Expert parallelism sends rows from one buffer and receives into another. Gathered keys and values are there whole, and so are their
-    gradients; a ring has of each the block that is in use and the one that comes in; Ulysses has what it sends and what it receives.
-    The two halves of a layer are not there at once, so that the larger counts.
+    Expert parallelism sends rows from one buffer and receives into another; a row that goes once to each node is sent once to each.
+    Gathered keys and values are there whole, and so are their gradients; a ring has of each the block that is in use and the one that
+    comes in; Ulysses has what it sends and what it receives. The two halves of a layer are not there at once, so that the larger counts.
     """
     model, number = plan.model, numerics(plan)
     if not isinstance(model, Transformer):
@@ -84,7 +85,7 @@ def exchange_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
     local = local_shape(plan, layer, place)
     rows = context = 0.0
     if local.experts is not None and local.experts.n_ranks > 1 and model.layer_kind(layer).experts:
-        rows = (local.experts.dispatched_rows + local.experts.received_rows) * model.hidden_size * number.element_bytes
+        rows = (_sent_rows(plan, model, local.experts) + local.experts.received_rows) * model.hidden_size * number.element_bytes
     if local.context is not None:
         keys_bytes = kept_keys_bytes(model, local, number)
         match local.context.kind:
@@ -95,6 +96,16 @@ def exchange_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
             case "ulysses":
                 context = 2.0 * max(exchanged_bytes(model, local, number, local.context))
     return max(rows, context)
+
+
+def _sent_rows(plan: Plan, model: Transformer, share: ExpertShare) -> float:
+    """Return the rows that a rank sends: of each token one for each of its experts, or for each node that holds some of them."""
+    strategy, experts = plan.strategy, model.experts
+    n_nodes = strategy.ep * strategy.expert_tp // strategy.domain_size
+    if experts is None or strategy.dispatch != "per_node" or n_nodes <= 1:
+        return share.dispatched_rows
+    nodes = n_nodes if experts.n_groups == 1 else min(n_nodes, experts.topk_groups)
+    return share.dispatched_rows / experts.top_k * expected_nodes(nodes, experts.top_k)
 
 
 def chunk_weight_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:

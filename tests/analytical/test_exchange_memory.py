@@ -32,6 +32,13 @@ def test_an_exchange_has_a_buffer_to_send_from_and_one_to_receive_into() -> None
     assert exchange_bytes(make_plan(dp=4), 0) == 0.0
 
 
+def test_a_token_that_goes_once_to_each_node_is_sent_once_to_each() -> None:
+    plan = sparse(dispatch="per_node", domain_size=2)
+
+    # Two nodes, of which a token with two experts needs 2 (1 - (1 / 2)^2) in the mean.
+    assert exchange_bytes(plan, 0) == S * (1.5 + TOP_K) * HIDDEN * 2
+
+
 @pytest.mark.parametrize(
     ("kind", "blocks"),
     [
