@@ -14,6 +14,7 @@ from clustersim.workload.convolution import Convolution
 from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 
 VECTOR_BYTES: Final = 16
+FP8_BYTES: Final = 1.0
 
 
 def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration) -> float:
@@ -137,7 +138,9 @@ class KernelModel:
         return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
     def _product_s(self, kernel: Gemm | GroupedGemm) -> float:
-        """Return the compute time of a product of a transformer, whose shapes nobody pads."""
+        """Return the compute time of a product of a transformer, whose shapes nobody pads and which may stay in 16 bits under fp8."""
+        if self.precision == "fp8" and kernel.element_bytes > FP8_BYTES:
+            return self._gemm_s(kernel, self.attention_precision)
         aligned = isinstance(kernel, GroupedGemm) or is_aligned(kernel)
         has_vector_units = "fp32" in self.accelerator.peak_flops_per_s
         return self._gemm_s(kernel) if aligned or not has_vector_units else self._gemm_s(kernel, "fp32")

@@ -72,7 +72,9 @@ def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) ->
     shape = LinearShape(
         rows=local.rows, inputs=model.hidden_size, outputs=local.vocab_size, bias=model.head_bias, saved_rows=local.sequence_rows
     )
-    return (*operators, replace(linear("logits", shape, numerics), column=True), _loss(float(local.rows) * local.vocab_size, numerics))
+    # Logits stay in 16 bits under fp8 (Transformer Engine's layers leave the output layer out).
+    wide = replace(numerics, gemm_element_bytes=numerics.element_bytes)
+    return (*operators, replace(linear("logits", shape, wide), column=True), _loss(float(local.rows) * local.vocab_size, numerics))
 
 
 def _scored(local: LocalShape) -> LocalShape:
@@ -101,4 +103,4 @@ def _loss(logits: float, numerics: Numerics) -> Operator:
 def _square(name: str, model: Transformer, rows: int, numerics: Numerics) -> Operator:
     """Return a dense layer of the hidden size, which every rank holds in full."""
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=model.hidden_size, bias=True, saved_rows=rows)
-    return linear(name, shape, numerics)
+    return linear(name, shape, replace(numerics, gemm_element_bytes=numerics.element_bytes))
