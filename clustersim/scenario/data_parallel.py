@@ -58,7 +58,7 @@ def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel
         overlap=given.overlap and not given.single_process,
         bucket_bytes=given.bucket,
         first_bucket_bytes=given.first_bucket,
-        no_sync=asked.zero_stage < SHARDS_GRADIENTS and not given.single_process if given.no_sync is None else given.no_sync,
+        no_sync=_adds_up_first(asked) if given.no_sync is None else given.no_sync,
         single_process=given.single_process,
         gather_precision=given.gather_precision,
         reduce_precision=given.reduce_precision,
@@ -196,6 +196,15 @@ def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
         priority=given.priority or "layers",
         reduce_in_node=_together(given) if given.reduce_in_node is None else given.reduce_in_node,
     )
+
+
+def _adds_up_first(asked: StrategySpec) -> bool:
+    """Return whether micro-batches add up before they are reduced, where nobody says so.
+
+    Sharded gradients are reduced for each micro-batch, so that none is whole; but not under pipeline stages, where PyTorch's reduce with the
+    last (``torch.distributed.pipelining``, ``set_requires_gradient_sync``).
+    """
+    return (asked.zero_stage < SHARDS_GRADIENTS or asked.pp > 1) and not asked.data_parallel.single_process
 
 
 def _together(given: DataParallelSpec) -> bool:

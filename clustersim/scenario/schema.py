@@ -182,7 +182,7 @@ class DataParallelSpec(Part):
     )
     no_sync: StrictBool | None = Field(
         default=None,
-        description="Only the last micro-batch reduces; default: true, but false from zero_stage 2 on and with single_process.",
+        description="Only the last micro-batch reduces; default: true, but false with single_process, and from zero_stage 2 on with pp: 1.",
     )
     single_process: StrictBool = Field(default=False, description="One process for all accelerators of a node, as PyTorch's DataParallel.")
     gather_precision: WirePrecision = Field(default="same", description="Of parameters on the wire: gathered, broadcast or pulled.")

@@ -104,7 +104,7 @@ def test_a_precision_that_was_measured_has_its_own_share() -> None:
     ideal = model(precision="fp8")
     shares = replace(ideal.calibration.gemm, sustained_fraction={"default": 1.0, "fp8": 0.5})
     measured = with_calibration(ideal, replace(ideal.calibration, gemm=shares))
-    gemm = Gemm(12800, 12800, 8192)
+    gemm = Gemm(12800, 12800, 8192, element_bytes=1.0)
 
     assert measured.kernel_s(gemm) == pytest.approx(2 * ideal.kernel_s(gemm), rel=1e-12)
 
@@ -214,10 +214,17 @@ def test_what_bursts_reach_is_not_kept_up_under_load() -> None:
     gemm = replace(burst.calibration.gemm, under_load={"default": 0.8, "fp8": 1.0})
     loaded = with_calibration(burst, replace(burst.calibration, gemm=gemm))
     narrow = with_calibration(model(precision="fp8"), loaded.calibration)
-    product = Gemm(12800, 12800, 8192)
+    product, in_bytes = Gemm(12800, 12800, 8192), Gemm(12800, 12800, 8192, element_bytes=1.0)
 
     assert loaded.kernel_s(product) == pytest.approx(burst.kernel_s(product) / 0.8, rel=1e-12)
-    assert narrow.kernel_s(product) == model(precision="fp8").kernel_s(product)
+    assert narrow.kernel_s(in_bytes) == model(precision="fp8").kernel_s(in_bytes)
+
+
+def test_a_product_that_stays_in_16_bits_under_fp8_is_as_fast_as_without() -> None:
+    product = Gemm(12800, 12800, 8192)
+
+    assert model(precision="fp8").kernel_s(product) == model().kernel_s(product)
+    assert model(precision="fp8").kernel_s(replace(product, element_bytes=1.0)) < model().kernel_s(product)
 
 
 def test_bytes_sent_beside_computation_take_the_share_of_the_multiprocessors_that_send_them() -> None:
