@@ -17,6 +17,8 @@ from clustersim.strategy.stages import orders_of, places_of
 def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None, as_json: bool) -> int:
     """Write the pipeline schedule of a scenario, each rank's passes in order, and return the exit code."""
     plan = build(load_scenario(source, overrides)).plan
+    if out is not None and not out.endswith(".csv"):
+        raise ScenarioError(f"'{out}' does not end in .csv, as schedules in files do", hint=f"use --out {out}.csv")
     if plan.strategy.pp == 1:
         raise ScenarioError("there is no pipeline", field="strategy.pp", hint="use pp of 2 or more")
     places = places_of(plan.strategy)
@@ -26,7 +28,10 @@ def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None
             Path(out).write_text(text, encoding="utf-8", newline="\n")
         except OSError as error:
             raise ScenarioError(f"cannot write {out}: {error.strerror or error}", hint="choose another file with --out") from error
-        notice(f"wrote {out}; use it with: strategy.schedule: {out}")
+        later = "true" if plan.strategy.optimizer_post_validation else "false"
+        beside = "true" if plan.strategy.overlap_p2p else "false"
+        keys = f"schedule: {Path(out).resolve()}, overlap_p2p: {beside}, optimizer_post_validation: {later}"
+        notice(f"wrote {out}; use it with strategy: {{{keys}}}, its path as it is or from the folder of the scenario")
     if as_json:
         write_json(
             {

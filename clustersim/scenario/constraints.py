@@ -248,7 +248,9 @@ def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> Non
 
 def _shrink(strategy: StrategySpec, n_gpus: int) -> tuple[str, str]:
     """Return which degree to blame for not dividing the cluster, and what it may be instead."""
-    for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp)):
+    for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp), ("cp", strategy.tp * strategy.pp)):
+        if getattr(strategy, name) == 1:
+            continue
         good = divisors(n_gpus // rest) if n_gpus % rest == 0 else []
         if good:
             return f"strategy.{name}", f"with the other degrees as they are, use {name} {listed(good)}"

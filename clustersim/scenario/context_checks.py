@@ -25,7 +25,7 @@ def check_context(model: Transformer, training: Training, *, cp: int, tp: int, k
     if training.attention == "unfused":
         message = f"cp = {cp} divides fused attention only, which keeps no scores"
         raise ScenarioError(message, field="training.attention", hint="use flash, or cp: 1")
-    if kind == "ring" and model.window is not None:
+    if kind == "ring" and model.window is not None and model.window.tokens < training.seq_length:
         message = f"a ring passes all keys on, but {model.name} has layers that see a window only"
         raise ScenarioError(message, field="strategy.context_parallel", hint="use all_gather or ulysses")
     if kind == "ulysses":

@@ -201,8 +201,8 @@ def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
 def _adds_up_first(asked: StrategySpec) -> bool:
     """Return whether micro-batches add up before they are reduced, where nobody says so.
 
-    Sharded gradients are reduced for each micro-batch, so that none is whole; but not under pipeline stages, where PyTorch's reduce with the
-    last (``torch.distributed.pipelining``, ``set_requires_gradient_sync``).
+    Sharded gradients are reduced for each micro-batch, so that none is whole; but not under pipeline stages, where PyTorch reduces with
+    the last (``torch.distributed.pipelining``, ``set_requires_gradient_sync``).
     """
     return (asked.zero_stage < SHARDS_GRADIENTS or asked.pp > 1) and not asked.data_parallel.single_process
 

@@ -31,7 +31,7 @@ def check_experts(model: Transformer, asked: StrategySpec, strategy: Strategy) -
     if strategy.tp > 1 and not strategy.sequence_parallel:
         message = "experts take tokens that tensor-parallel ranks have divided among them"
         raise ScenarioError(message, field="strategy.sequence_parallel", hint="use true, or tp: 1")
-    if strategy.data_parallel.service is not None and strategy.ep > 1:
+    if strategy.data_parallel.service is not None and strategy.ep * strategy.expert_tp > strategy.tp:
         message = "parameter servers keep whole models, and experts are spread over the workers"
         raise ScenarioError(message, field="strategy.ep", hint="use 1, or another algorithm of data_parallel")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _FIELD: Final = "strategy.expert_load"
 _HEADER: Final = "write a header of layer, expert and tokens, and a row for each expert of each layer"
+_MOST: Final = 1e15
+"""Tokens; sums of them stay exact enough."""
 _SKEWS: Final[Mapping[str, float]] = {"zipf": 1.0, "dirichlet": 1.0}
 
 
@@ -62,9 +65,19 @@ def _found(name: str, scenario: str) -> Path:
     raise ScenarioError(f"there is no file '{name}'", field=_FIELD, hint=f"put it beside the scenario; {_HEADER}")
 
 
+def _rows(text: str) -> list[tuple[int, dict[str, str | None]]]:
+    """Return the rows behind the header with their line numbers; empty lines are passed over."""
+    reader = csv.reader(text.splitlines())
+    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
+    if not lines:
+        return []
+    (_, header), *rest = lines
+    return [(number, dict(zip_longest(header, cells[: len(header)]))) for number, cells in rest]
+
+
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"'{path.name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
 
@@ -73,14 +86,14 @@ def _read(text: str, name: str, model: Transformer) -> tuple[tuple[float, ...], 
     """Return the shares of all layers; those without experts have none."""
     assert model.experts is not None
     try:
-        rows = list(csv.DictReader(text.splitlines()))
+        rows = _rows(text)
     except csv.Error as error:
         raise ScenarioError(f"'{name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
-    if not rows or not {"expert", "tokens"} <= set(rows[0]):
+    if not rows or not {"expert", "tokens"} <= set(rows[0][1]):
         raise ScenarioError(f"'{name}' has no columns expert and tokens", field=_FIELD, hint=_HEADER)
-    by_layer = "layer" in rows[0]
+    by_layer = "layer" in rows[0][1]
     tokens: dict[int, dict[int, float]] = {}
-    for number, row in enumerate(rows, start=2):
+    for number, row in rows:
         where = f"'{name}' line {number}"
         layer = _whole(row["layer"], "layer", model.n_layers, where) if by_layer else 0
         expert = _whole(row["expert"], "expert", model.experts.n_experts, where)
@@ -122,6 +135,7 @@ def _amount(text: str | None, where: str) -> float:
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0.0:
-        raise ScenarioError(f"{where}: '{text}' is not a number of tokens", field=_FIELD, hint="write a number of 0 or more")
+    if not math.isfinite(value) or not 0.0 <= value <= _MOST:
+        what = "nothing" if text is None else f"'{text}'"
+        raise ScenarioError(f"{where}: {what} is not a number of tokens", field=_FIELD, hint=f"write a number from 0 to {_MOST:.0e}")
     return value

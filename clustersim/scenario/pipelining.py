@@ -76,7 +76,7 @@ def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not text in UTF-8"
-        hint = "write a path relative to the scenario, or the name of a schedule"
+        hint = "write a path relative to the scenario, or the name of a schedule" if isinstance(error, OSError) else "save it as UTF-8"
         raise ScenarioError(f"cannot read {path}: {reason}", field="strategy.schedule", hint=hint) from error
     written = read_schedule(text, path.name, strategy.pp)
     n_parts = written.places.n_parts
@@ -120,6 +120,9 @@ def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
 
 def _check_stages(schedule: Schedule, strategy: StrategySpec) -> None:
     name, stages = strategy.schedule, strategy.pp
+    if stages < 2 and strategy.optimizer_post_validation:
+        message = "without stages there is nobody whose update could be earlier"
+        raise ScenarioError(message, field="strategy.optimizer_post_validation", hint="leave it out, or use pp of 2 or more")
     if stages < 2 and (schedule.splits or schedule.n_chunks != 1):
         raise ScenarioError(f"{name} needs at least 2 stages", field="strategy.schedule", hint="use pp of 2 or more, or schedule 1f1b")
     if schedule.in_pairs and stages % 2:

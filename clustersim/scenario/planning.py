@@ -31,9 +31,10 @@ from clustersim.scenario.pipelining import Pipelining, pipelining_of
 from clustersim.scenario.placement import placement_of
 from clustersim.scenario.schema import DIMENSIONS, ScenarioSpec
 from clustersim.scenario.training import training_of
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan, Strategy
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.layered import Layered
+from clustersim.workload.transformer import Transformer
 
 
 def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
@@ -65,7 +66,7 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
-        *_strategy_flags(spec, strategy, min(nodes, key=lambda each: each.scale_up.nodes_per_domain)),
+        *_strategy_flags(spec, strategy, model, min(nodes, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(plan, node),
         *more_flags,
     )
@@ -103,16 +104,34 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         keep_ends=asked.keep_ends,
         offload=offload_of(asked.offload, nodes, zero_stage=asked.zero_stage),
         etp=asked.etp,
-        overlap_ep=asked.overlap_ep,
-        dispatch_precision=asked.dispatch_precision,
-        dispatch=asked.dispatch,
+        overlap_ep=asked.overlap_ep and asked.ep > 1,
+        dispatch_precision=asked.dispatch_precision if asked.ep > 1 else "same",
+        dispatch=asked.dispatch if asked.ep > 1 else "all_to_all",
         domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
         recompute_modules=tuple(asked.recompute_modules or ("core_attention",)),
-        context_parallel=asked.context_parallel,
+        context_parallel=asked.context_parallel if asked.cp > 1 else "ring",
     )
 
 
-def _strategy_flags(spec: ScenarioSpec, strategy: Strategy, node: Node) -> tuple[Flag, ...]:
+def _idle_flags(spec: ScenarioSpec, strategy: Strategy, model: Transformer | Layered) -> tuple[Flag, ...]:
+    """Return which keys that the scenario sets, and not a preset, do nothing in this layout."""
+    asked, fields = spec.strategy, type(spec.strategy).model_fields
+    sharded = strategy.zero_stage == SHARDS_PARAMETERS
+    experts = model.experts if isinstance(model, Transformer) else None
+    full = asked.expert_load == "balanced" and (asked.expert_capacity or 0.0) >= 1.0
+    idle = (
+        (experts is None, ("expert_capacity", "expert_skew"), "without experts"),
+        (experts is not None and full, ("expert_capacity",), "where every expert gets the mean"),
+        (strategy.ep > 1 and experts is not None and not experts.shared_size, ("overlap_ep",), "without shared experts"),
+        (not sharded, ("prefetch", "reshard_after_forward", "keep_ends", "gather"), "without zero_stage 3"),
+        (strategy.ep == 1, ("dispatch", "dispatch_precision", "overlap_ep"), "with ep 1"),
+        (strategy.cp == 1, ("context_parallel",), "with cp 1"),
+    )
+    unused = [(key, why) for holds, keys, why in idle if holds for key in keys if getattr(asked, key) != fields[key].default]
+    return tuple(Flag(code="no_effect", message=f"{key} does nothing {why}") for key, why in unused if asked.preset is None)
+
+
+def _strategy_flags(spec: ScenarioSpec, strategy: Strategy, model: Transformer | Layered, node: Node) -> tuple[Flag, ...]:
     flags: list[Flag] = []
     if spec.strategy.sequence_parallel and strategy.tp == 1:
         flags.append(Flag(code="no_effect", message="sequence_parallel does nothing with tp 1"))
@@ -120,6 +139,7 @@ def _strategy_flags(spec: ScenarioSpec, strategy: Strategy, node: Node) -> tuple
     moves_weights = strategy.zero_stage > 0 or gradients.service is not None or gradients.single_process
     if gradients.gather_precision != "same" and not moves_weights:
         flags.append(Flag(code="no_effect", message="gather_precision does nothing where every rank keeps and updates all parameters"))
+    flags += _idle_flags(spec, strategy, model)
     domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
     for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size):
         if span.dimension == "tp" and span.reach == "across the fabric":

@@ -14,7 +14,7 @@ from clustersim.scenario.jobs import Job
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.resolved_hardware import resolved_hardware
 from clustersim.scenario.schema import ClusterSpec
-from clustersim.strategy.plan import DataParallel, Offload, Plan, Strategy
+from clustersim.strategy.plan import SHARDS_PARAMETERS, DataParallel, Offload, Plan, Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.units.quantity import exact_quantity
 from clustersim.workload.layered import Layered
@@ -153,10 +153,7 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
         "overlap_p2p": strategy.overlap_p2p,
         "overlap_tp": strategy.overlap_tp,
         "shard_degree": strategy.shard_degree or "auto",
-        "gather": strategy.gather,
-        "prefetch": strategy.prefetch,
-        "reshard_after_forward": strategy.reshard_after_forward,
-        "keep_ends": strategy.keep_ends,
+        **_gathering(strategy),
         "offload": _offload(strategy.offload),
         **_experts(strategy),
         **({"context_parallel": strategy.context_parallel} if strategy.cp > 1 else {}),
@@ -164,17 +161,32 @@ def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
     }
 
 
+def _gathering(strategy: Strategy) -> dict[str, Data]:
+    """Return how sharded parameters are gathered; nothing where they are not."""
+    if strategy.zero_stage < SHARDS_PARAMETERS:
+        return {}
+    return {
+        "gather": strategy.gather,
+        "prefetch": strategy.prefetch,
+        "reshard_after_forward": strategy.reshard_after_forward,
+        "keep_ends": strategy.keep_ends,
+    }
+
+
 def _experts(strategy: Strategy) -> dict[str, Data]:
-    """Return what is asked of experts, as far as it differs from asking nothing."""
+    """Return what is asked of experts, as far as it does anything."""
     load = strategy.expert_load
-    resolved: dict[str, Data] = {"expert_load": load.file or load.kind, "dispatch": strategy.dispatch, "overlap_ep": strategy.overlap_ep}
+    resolved: dict[str, Data] = {"expert_load": load.file or load.kind}
+    if strategy.ep > 1:
+        resolved["dispatch"], resolved["dispatch_precision"] = strategy.dispatch, strategy.dispatch_precision
+        resolved["overlap_ep"] = strategy.overlap_ep
     if load.kind in ("zipf", "dirichlet"):
         resolved["expert_skew"] = load.skew
     if load.capacity_factor is not None:
         resolved["expert_capacity"] = load.capacity_factor
     if strategy.etp is not None:
         resolved["etp"] = strategy.etp
-    return resolved | {"dispatch_precision": strategy.dispatch_precision}
+    return resolved
 
 
 def _may_validate_later(strategy: Strategy) -> bool:

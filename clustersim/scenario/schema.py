@@ -245,10 +245,10 @@ class StrategySpec(Part):
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
     etp: PositiveInt | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
-    expert_skew: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = Field(
+    expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = Field(
         default=None, description="Exponent of zipf, or concentration of dirichlet; default: 1."
     )
-    expert_capacity: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
         default=None, description="An expert takes at most so many times the mean and the rest is dropped; default: it takes all."
     )
     dispatch: ExpertDispatch = Field(

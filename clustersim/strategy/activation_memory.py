@@ -104,8 +104,7 @@ def _sent_rows(plan: Plan, model: Transformer, share: ExpertShare) -> float:
     n_nodes = strategy.ep * strategy.expert_tp // strategy.domain_size
     if experts is None or strategy.dispatch != "per_node" or n_nodes <= 1:
         return share.dispatched_rows
-    nodes = n_nodes if experts.n_groups == 1 else min(n_nodes, experts.topk_groups)
-    return share.dispatched_rows / experts.top_k * expected_nodes(nodes, experts.top_k)
+    return share.dispatched_rows / experts.top_k * expected_nodes(n_nodes, experts)
 
 
 def chunk_weight_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:

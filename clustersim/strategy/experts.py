@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Uneven, Work
@@ -54,15 +55,29 @@ def expert_groups(strategy: Strategy, division: Division, stage: int, part: int)
     )
 
 
-def expected_nodes(n_nodes: int, top_k: int) -> float:
-    """Return how many of g nodes hold one of a token's k experts at least, in the mean: ``g (1 - (1 - 1/g)^k)``.
+def expected_nodes(n_nodes: int, experts: Experts) -> float:
+    """Return how many of some nodes, among which experts are divided evenly, hold one of a token's experts at least, in the mean.
+
+    A router that takes T of N groups of experts takes them evenly, and some expert of each: a node that holds several groups is reached
+    unless none of them is taken, ``g (1 - C(N - N/g, T) / C(N, T))`` of g nodes. Where groups span several nodes, and where there is one
+    group only, the k experts are drawn evenly, without putting back, from the M that the groups taken have:
+    ``G (1 - C(M - E/g, k) / C(M, k))`` of the ``G = g T / N`` nodes of these.
 
     Examples
     --------
-    >>> expected_nodes(1, 8), expected_nodes(2, 1)
-    (1.0, 1.0)
+    >>> from clustersim.workload.transformer import Experts
+    >>> v3 = Experts(n_experts=256, top_k=8, intermediate_size=2048, n_groups=8, topk_groups=4)
+    >>> [round(expected_nodes(nodes, v3), 2) for nodes in (1, 2, 4, 8, 16, 32)]
+    [1.0, 1.97, 3.14, 4.0, 5.34, 6.6]
     """
-    return n_nodes * (1.0 - (1.0 - 1.0 / n_nodes) ** top_k)
+    groups, taken = experts.n_groups, experts.topk_groups
+    if n_nodes == 1:
+        return 1.0
+    if n_nodes <= groups:
+        held = groups // n_nodes
+        return min(float(experts.top_k), n_nodes * (1.0 - comb(groups - held, taken) / comb(groups, taken)))
+    reachable, here = experts.n_experts * taken // groups, experts.n_experts // n_nodes
+    return n_nodes * taken / groups * (1.0 - comb(max(0, reachable - here), experts.top_k) / comb(reachable, experts.top_k))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +125,7 @@ class Exchange:
         if between is None or inside is None:
             return (Collective(op="all_to_all", group=self.groups.whole, bytes=rows * width),)
         experts = self._experts()
-        nodes = between.size if experts.n_groups == 1 else min(between.size, experts.topk_groups)
-        once = rows / experts.top_k * expected_nodes(nodes, experts.top_k)
+        once = rows / experts.top_k * expected_nodes(between.size, experts)
         return (
             Collective(op="all_to_all", group=between, bytes=once * width),
             Collective(op="all_to_all", group=inside, bytes=rows * width),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, Literal
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
@@ -14,39 +12,16 @@ from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.division import Division
 from clustersim.strategy.experts import Exchange, ExpertGroups, expert_groups
-from clustersim.strategy.layers import waits
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import keeps_nothing, repeated
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import local_shape, numerics, transformer
+from clustersim.strategy.works import PHASES, Gradients, backward_work, forward_work
 from clustersim.workload.experts import MoeHalf, moe_half
 from clustersim.workload.latent import entering_width
 from clustersim.workload.layer import attention_operators, mlp_operators
-from clustersim.workload.operators import Kernel, Operator
+from clustersim.workload.operators import Operator
 from clustersim.workload.transformer import Transformer
-
-Gradients = Literal["all", "input", "weight"]
-"""What a backward pass computes: both gradients, those that the stage before waits for, or what was put off then."""
-
-PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
-
-
-def forward_work(name: str, operators: Sequence[Operator], phase: Phase = "forward") -> Work:
-    """Return some operators forward, one after the other."""
-    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.forward))
-
-
-def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
-    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
-    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
-
-
-def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
-    if gradients == "weight":
-        return operator.backward_weight if waits(operator) else ()
-    apart = gradients == "input" and waits(operator)
-    return operator.backward_input if apart else (*operator.backward_input, *operator.backward_weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +220,10 @@ class Halves:
         if not repeats or self.gradients == "weight":
             return ()
         again = repeated(self.plan, operators)
-        return self._forwards(f"{name} again", again, "recompute") if again else ()
+        # Products of columns need their input whole, which is kept as a slice.
+        sliced = self._sequence_parallel and any(operator.column for operator in again)
+        gather = self.collective("all_gather", self._entering(name)) if sliced else ()
+        return (*gather, *self._forwards(f"{name} again", again, "recompute")) if again else ()
 
     def _dense_backward(self, layer: int, *, repeats: bool) -> tuple[Item, ...]:
         return self._pair_backward(*self._mlp(layer), repeats=repeats)
@@ -285,27 +263,27 @@ class Halves:
     def _experts_forward(self, layer: int, phase: Phase) -> tuple[Item, ...]:
         half, away = self._moe(layer), self._exchange(layer)
         there, back = away.to_experts(), away.from_experts()
-        if not there:
+        if not there and (self.plan.strategy.tp == 1 or not half.shared):
             return (forward_work("experts", half.operators, phase),)
-        beside = bool(half.shared) and self.plan.strategy.overlap_ep
-        early, late = _shared_parts(half.shared)
+        beside = bool(half.shared and there) and self.plan.strategy.overlap_ep
+        up, down, rest = _shared_parts(half.shared)
+        name = "shared experts"
         return (
             forward_work("router", (*half.norm, *half.router, *half.permute), phase),
-            *(self._beside(there, forward_work("shared experts", early, phase), last=False) if beside else there),
-            away.awaited(
-                *(forward_work("experts", (*each.sort, *each.experts, *each.unsort), phase) for each in (half, self._longest(layer)))
-            ),
-            *(self._beside(back, forward_work("shared experts", late, phase), last=True) if beside else back),
+            *((*self._gathered_shared(), *_beside(there, forward_work(name, up, phase), last=False)) if beside else there),
+            away.awaited(*(forward_work("experts", _computed(each), phase) for each in (half, self._longest(layer)))),
+            *((*_beside(back, forward_work(name, down, phase), last=True), *self.collective(self._closing)) if beside else back),
             forward_work("unpermute", half.unpermute, phase),
-            *(() if beside else self._shared_forward(half.shared, phase)),
+            *((forward_work(name, rest, phase),) if beside else self._shared_forward(half.shared, phase)),
             forward_work("experts residual", half.residual, phase),
         )
 
     def _mlp_again(self, layer: int) -> tuple[Item, ...]:
-        """Return the experts' half as full recomputation repeats it."""
-        if not self.plan.strategy.recompute_stops_early:
-            return self._experts_forward(layer, "recompute")
+        """Return the experts' half as full recomputation repeats it: to its end, or without what nothing needs."""
         half, away = self._moe(layer), self._exchange(layer)
+        back_is_needed = not all(operator.needless for operator in (*half.unsort, *half.unpermute))
+        if back_is_needed or not self.plan.strategy.recompute_stops_early:
+            return self._experts_forward(layer, "recompute")
         there = away.to_experts()
         needed, longest = ([each for each in (*moe.sort, *moe.experts) if not each.needless] for moe in (half, self._longest(layer)))
         shared = [operator for operator in half.shared if not operator.needless]
@@ -322,29 +300,26 @@ class Halves:
         repeats = repeats and self.gradients != "weight"
         whole = self._experts_forward(layer, "recompute") if repeats and keeps_nothing(self.plan, "moe") else ()
         again = () if whole else self._repeats("experts", half.operators, repeats=repeats)
-        if not there:
+        if not there and (self.plan.strategy.tp == 1 or not half.shared):
             return (*whole, *again, *self.backward_works("experts", half.operators))
         parts = tuple(backward_work("experts", _computed(each), self.gradients) for each in (half, self._longest(layer)))
+        beside = bool(half.shared and there) and self.plan.strategy.overlap_ep and self.gradients != "weight"
         if self.gradients == "weight":
             there = back = ()
-        beside = bool(half.shared) and self.plan.strategy.overlap_ep and self.gradients != "weight"
-        early, late = _shared_parts(half.shared)
+        up, down, rest = (backward_work("shared experts", part, self.gradients) for part in _shared_parts(half.shared))
+        gather, close = self._gathered_shared(), self.collective(self._closing)
         return (
             *whole,
             *again,
             *self.backward_works("experts residual", half.residual),
-            *(() if beside else self._shared_backward(half.shared)),
+            *((rest, *gather) if beside else self._shared_backward(half.shared)),
             *self.backward_works("unpermute", half.unpermute),
-            *(self._beside(there, backward_work("shared experts", late, self.gradients), last=False) if beside else there),
+            *(_beside(there, down, last=False) if beside else there),
             away.awaited(*parts),
-            *(self._beside(back, backward_work("shared experts", early, self.gradients), last=True) if beside else back),
+            # The input of the first product is kept as a slice, and its gradient ends as one.
+            *((*gather, *_beside(back, up, last=True), *close) if beside else back),
             *self.backward_works("router", (*half.norm, *half.router, *half.permute)),
         )
-
-    def _beside(self, ways: tuple[Collective, ...], work: Work, *, last: bool) -> tuple[Item, ...]:
-        """Return collectives, the first or the last of which runs beside work."""
-        place = len(ways) - 1 if last else 0
-        return (*ways[:place], Overlapped(collective=ways[place], work=work), *ways[place + 1 :])
 
     def _gathered_shared(self) -> tuple[Collective, ...]:
         return self.collective("all_gather") if self._sequence_parallel else ()
@@ -384,9 +359,15 @@ def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Op
     return operators[:first], operators[first:-1], operators[-1]
 
 
-def _shared_parts(shared: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator]]:
-    """Return shared experts up to their activation, and from their second product."""
-    return shared[:2], shared[2:]
+def _shared_parts(shared: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Sequence[Operator]]:
+    """Return shared experts up to their activation, their second product, and what adds its result."""
+    return shared[:2], shared[2:3], shared[3:]
+
+
+def _beside(ways: tuple[Collective, ...], work: Work, *, last: bool) -> tuple[Item, ...]:
+    """Return collectives, the first or the last of which runs beside work."""
+    place = len(ways) - 1 if last else 0
+    return (*ways[:place], Overlapped(collective=ways[place], work=work), *ways[place + 1 :])
 
 
 def _split(shared: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator]]:

@@ -15,7 +15,7 @@ from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator
-from clustersim.workload.predictions import prediction
+from clustersim.workload.predictions import Prediction, prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -55,9 +55,14 @@ def back(plan: Plan) -> Operators:
     """Return what the last stage does behind the last layer, losses included; nothing where the model is a list of layers."""
     if isinstance(plan.model, Layered):
         return ()
-    shapes = plan.model, local_shape(plan), numerics(plan)
-    further = prediction(*shapes).operators * plan.model.n_mtp if plan.model.n_mtp else ()
-    return head_operators(*shapes) + further
+    further = prediction_of(plan).operators * plan.model.n_mtp if plan.model.n_mtp else ()
+    return head_operators(plan.model, local_shape(plan), numerics(plan)) + further
+
+
+def prediction_of(plan: Plan) -> Prediction:
+    """Return one module that predicts a further token; its layer is like the last one, experts and their rows included."""
+    model = transformer(plan)
+    return prediction(model, local_shape(plan, model.n_layers - 1), numerics(plan))
 
 
 def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:

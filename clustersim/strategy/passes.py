@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clustersim.program.tasks import Block, Collective, Item, Work
-from clustersim.strategy.halves import Gradients, Halves, ParallelGroups, backward_work, forward_work
-from clustersim.strategy.layers import Operators, equal_layers, layer_runs, recomputed_layers
+from clustersim.strategy.halves import Halves, ParallelGroups
+from clustersim.strategy.layers import Operators, equal_layers, layer_runs, prediction_of, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
+from clustersim.strategy.works import Gradients, backward_work, forward_work
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator
-from clustersim.workload.predictions import prediction
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -103,7 +103,7 @@ class ChunkPasses:
         """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
         further: tuple[Item, ...] = ()
         if transformer(self.plan).n_mtp:
-            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            module, last = prediction_of(self.plan), transformer(self.plan).n_layers - 1
             join = forward_work("mtp", module.joining)
             further = (join, *self.layer_forward(last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
         return self._head_forward(head_operators(*self._shapes())) + further
@@ -112,7 +112,7 @@ class ChunkPasses:
         """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
         further: tuple[Item, ...] = ()
         if transformer(self.plan).n_mtp:
-            module, last = prediction(*self._shapes()), transformer(self.plan).n_layers - 1
+            module, last = prediction_of(self.plan), transformer(self.plan).n_layers - 1
             join = self.halves.backward_works("mtp", module.joining)
             # They keep everything and repeat nothing, like the head.
             layer = self.halves.backward(last, repeats=False)

@@ -49,8 +49,8 @@ class Dispatch:
 def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
     """Return how the tokens of one micro-batch spread over the experts of a layer.
 
-    The ``ep * etp`` ranks of an expert group each have ``b s / (cp tp)`` tokens under sequence parallelism, ``b s / cp`` without it, and
-    send each to ``top_k`` experts.
+    The ``ep * etp`` ranks of an expert group each have ``b s / (cp tp)`` tokens, under sequence parallelism wherever there is tensor
+    parallelism, and send each to ``top_k`` experts.
     """
     strategy, training, model = plan.strategy, plan.training, plan.model
     assert isinstance(model, Transformer), model.name
@@ -59,9 +59,6 @@ def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
     if strategy.sequence_parallel:
         tokens //= strategy.tp
     n_senders = strategy.ep * strategy.expert_tp
-    # Without sequence parallelism tensor-parallel ranks have the same tokens, and divide each expert: together they send one copy.
-    if not strategy.sequence_parallel:
-        n_senders //= min(strategy.tp, strategy.expert_tp)
     load = strategy.expert_load
     found = _routed(load, model.experts.n_experts, tokens * n_senders, model.experts.top_k, layer if load.by_layer else 0)
     return Dispatch(rows=found.rows, dropped=found.dropped, n_ranks=strategy.ep, copies=strategy.expert_tp)
@@ -74,7 +71,9 @@ def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> Expert
         return None
     spread = dispatch(plan, layer)
     n_local = model.experts.n_experts // spread.n_ranks
-    rows = balanced_rows(round(sum(spread.rows) / spread.n_ranks), n_local) if place is None else spread.of(place)
+    # One rank that has all experts has the rows of each as they are.
+    mean = place is None and spread.n_ranks > 1
+    rows = balanced_rows(round(sum(spread.rows) / spread.n_ranks), n_local) if mean else spread.of(place or 0)
     return ExpertShare(
         rows=rows,
         intermediate_size=model.experts.intermediate_size // spread.copies,

@@ -12,13 +12,13 @@ from clustersim.program.tasks import Block, Collective, Communicate, Compute, Gr
 from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
-from clustersim.strategy.halves import backward_work, forward_work
 from clustersim.strategy.layers import Operators, back, front, layer_at, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.memory import stage_parameters, stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
 from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.works import backward_work, forward_work
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
 

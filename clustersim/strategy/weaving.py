@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from clustersim.program.tasks import Block, Collective, Compute, Item, Uneven, Work, Woven
+from clustersim.program.tasks import Block, Compute, Item, Uneven, Work, Woven, collectives_in, works_in
 
 WOVEN = "ep"
 """Dimension whose collectives run beside the other pass."""
@@ -50,8 +50,8 @@ def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
     """Return a block with the collectives of another beside its work."""
     if theirs is None:
         return replace(mine, repeat=repeat)
-    collectives = tuple(item for item in theirs.body if isinstance(item, Collective) and _travels(item))
-    kept = tuple(item for item in mine.body if not _travels(item))
+    collectives = tuple(found for item in theirs.body for found in collectives_in(item) if _travels(item))
+    kept = tuple(part for item in mine.body for part in (works_in(item) if _travels(item) else (item,)))
     works = tuple(item for item in kept if isinstance(item, Work | Uneven))
     if not collectives or not works:
         return replace(mine, body=kept if works else (*kept, *collectives), repeat=repeat)
@@ -60,4 +60,5 @@ def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
 
 
 def _travels(item: Item) -> bool:
-    return isinstance(item, Collective) and item.group.dimension == WOVEN
+    """Return whether an item is such a collective, by itself or beside work of its own."""
+    return any(collective.group.dimension == WOVEN for collective in collectives_in(item))

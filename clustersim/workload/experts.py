@@ -100,6 +100,7 @@ def _router(model: Transformer, experts: Experts, local: LocalShape, numerics: N
         forward=(logits, Stream(rows * n_experts * forward_bytes, launches=n_forward)),
         backward_input=(Stream(rows * n_experts * backward_bytes, launches=n_backward), *product.backward_input),
         saved_bytes=product.saved_bytes + rows * n_experts * FP32_BYTES,
+        selective_bytes=rows * n_experts * FP32_BYTES,
     )
 
 

@@ -35,8 +35,8 @@ def test_an_exchange_has_a_buffer_to_send_from_and_one_to_receive_into() -> None
 def test_a_token_that_goes_once_to_each_node_is_sent_once_to_each() -> None:
     plan = sparse(dispatch="per_node", domain_size=2)
 
-    # Two nodes, of which a token with two experts needs 2 (1 - (1 / 2)^2) in the mean.
-    assert exchange_bytes(plan, 0) == S * (1.5 + TOP_K) * HIDDEN * 2
+    # Two nodes, of which a token with two of eight experts needs 2 (1 - (4 / 8) (3 / 7)) in the mean.
+    assert exchange_bytes(plan, 0) == pytest.approx(S * (11 / 7 + TOP_K) * HIDDEN * 2, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from clustersim.strategy.schedules.execution import Done, execute, needs
 from clustersim.strategy.schedules.order import EQUAL_COSTS, Pass, PassKind, StageOrder
 from clustersim.strategy.schedules.places import Places, bidirectional
 
-_PASS: Final = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
+_PASS: Final = re.compile(r"([0-9]{1,6})([FBIW])([0-9]{1,6})")
 _PAIR: Final = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
-_COMMUNICATION: Final = re.compile(r"\d{1,6}(?:(?:SEND|RECV)_[FB]\d{1,6}|UNSHARD|RESHARD|REDUCE_GRAD)")
+_COMMUNICATION: Final = re.compile(r"[0-9]{1,6}(?:(?:SEND|RECV)_[FB][0-9]{1,6}|UNSHARD|RESHARD|REDUCE_GRAD)")
 _EXAMPLES: Final = "write such as 0F0, 3B2, 3I2, 3W2 or (0F4;3B0)OVERLAP_F_B: stage, what, micro-batch"
 _KINDS: Final[dict[str, PassKind]] = {"F": "F", "B": "B", "I": "I", "W": "W"}
 
@@ -112,11 +112,15 @@ def read_schedule(text: str, file: str, n_stages: int) -> WrittenSchedule:
         When a cell cannot be read, a pass is missing, there twice, or on the wrong rank, or when the schedule waits for itself.
     """
     place = Place(file=file)
-    rows = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"))) if row]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"))) if row]
+    except csv.Error as error:
+        message = f"{file} cannot be read: {error}"
+        raise ScenarioError(message, field="strategy.schedule", hint=f"cells need no quotes; {_EXAMPLES}", place=place) from error
+    cells = [_passes_of(row, rank, place) for rank, row in enumerate(rows)]
     if len(rows) != n_stages:
         message = f"{file} has {len(rows)} {'row' if len(rows) == 1 else 'rows'}, one for each rank of a pipeline, and pp is {n_stages}"
         raise ScenarioError(message, field="strategy.pp", hint=f"use pp {len(rows)}" if len(rows) > 1 else "write a row for each rank")
-    cells = [_passes_of(row, rank, place) for rank, row in enumerate(rows)]
     places = _places(cells, place)
     _check_complete(cells, places, place)
     orders = tuple(
@@ -138,8 +142,10 @@ def _passes(text: str, rank: int, column: int, place: Place) -> Iterator[_Cell]:
         if one is None or other is None or (one.kind == "F") == (other.kind == "F") or "W" in (one.kind, other.kind):
             message = f"rank {rank}, cell {column + 1}: '{text}' is not a forward pass beside one that goes back"
             raise ScenarioError(message, field="strategy.schedule", hint=_EXAMPLES, place=place)
-        yield replace(one, beside_next=True)
-        yield other
+        # Both are held at once, whichever was written first: what the forward pass keeps is there before the other is through.
+        first, second = (one, other) if one.kind == "F" else (other, one)
+        yield replace(first, beside_next=True)
+        yield second
         return
     single = _PASS.fullmatch(text)
     if single:

@@ -68,19 +68,28 @@ def test_inside_one_node_tokens_go_straight_to_their_experts() -> None:
     assert groups.between is groups.inside is None
 
 
-@pytest.mark.parametrize(
-    ("n_nodes", "top_k", "expected"), [(1, 8, 1.0), (4, 1, 1.0), (4, 8, 4 * (1 - 0.75**8)), (8, 8, 8 * (1 - 0.875**8))]
-)
-def test_a_token_reaches_so_many_nodes_in_the_mean(n_nodes: int, top_k: int, expected: float) -> None:
-    assert expected_nodes(n_nodes, top_k) == pytest.approx(expected, rel=1e-12)
+MANY = Experts(n_experts=16, top_k=2, intermediate_size=256)
+V3 = Experts(n_experts=256, top_k=8, intermediate_size=2048, n_groups=8, topk_groups=4)
+
+
+@pytest.mark.parametrize(("n_nodes", "expected"), [(1, 1.0), (2, 2 * (1 - 7 / 30)), (16, 2.0)])
+def test_experts_drawn_evenly_are_on_so_many_nodes_in_the_mean(n_nodes: int, expected: float) -> None:
+    # Of 16 experts two are drawn: of two nodes one has none of them with probability (8 / 16) (7 / 15).
+    assert expected_nodes(n_nodes, MANY) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n_nodes", "drawn"), [(2, 1.97), (4, 3.14), (8, 3.96), (16, 5.74), (32, 6.90)])
+def test_nodes_of_a_router_with_groups_are_those_of_random_scores(n_nodes: int, drawn: float) -> None:
+    # Means of drawing the scores of DeepSeek-V3's router at random: groups by the sum of their best two, then experts.
+    assert expected_nodes(n_nodes, V3) == pytest.approx(drawn, rel=0.08)
 
 
 def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
-    limited = replace(SPARSE, experts=replace(SPARSE.experts, n_groups=4, topk_groups=1))  # pyright: ignore[reportArgumentType] it has experts
+    limited = replace(SPARSE, experts=replace(MANY, n_groups=4, topk_groups=1))
     free, bound = (plan_of(model, dp=8, ep=8, dispatch="per_node", domain_size=2) for model in (SPARSE, limited))
     sent = [Exchange(plan=plan, groups=groups_of(plan), layer=0).to_experts()[0].bytes for plan in (free, bound)]
 
-    assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, 2), rel=1e-12)
+    assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, MANY), rel=1e-12)
 
 
 def test_a_layer_sends_tokens_before_and_after_its_experts() -> None:
@@ -152,3 +161,30 @@ def test_the_gradients_of_weights_wait_for_no_token() -> None:
 
     assert of_experts(weights) == []
     assert any(isinstance(kernel, GroupedGemm) for work in works_of(weights) for kernel in work.kernels)
+
+
+@pytest.mark.parametrize("layout", [{"ep": 2, "etp": 1, "overlap_ep": True}, {"ep": 1, "etp": 1}, {"ep": 2, "etp": 1}])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_shared_experts_are_divided_by_tensor_parallelism_like_any_mlp(layout: dict[str, object], direction: str) -> None:
+    halves = layer(plan_of(SHARED, tp=2, sequence_parallel=True, **layout))
+    items = halves.forward(0) if direction == "forward" else halves.backward(0)
+    ops = [each.op for each in collectives_of(items) if each.group.dimension == "tp"]
+
+    # Attention and shared experts each gather and scatter once forward; backward their saved inputs are gathered again.
+    assert ops.count("reduce_scatter") == 2
+    assert ops.count("all_gather") == (2 if direction == "forward" else 4)
+
+
+def test_one_rank_with_all_experts_waits_for_nobody() -> None:
+    items = layer(plan_of(expert_load=ZIPF)).forward(0)
+    rows = [kernel.rows for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
+
+    assert not any(isinstance(item, Uneven) for item in items)
+    assert max(rows[0]) > 4 * min(rows[0])
+
+
+def test_recomputation_that_needs_sums_of_experts_fetches_them() -> None:
+    changes: dict[str, object] = {"dp": 4, "ep": 4, "recompute": "full", "recompute_stops_early": True}
+    two, four = (layer(plan_of(replace(SPARSE, norms_per_layer=norms), **changes)).again(0) for norms in (2, 4))
+
+    assert [len(of_experts(items)) for items in (two, four)] == [1, 2]
