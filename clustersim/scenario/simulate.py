@@ -20,7 +20,7 @@ from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, st
 from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.scenario.routing_report import experts_report
 from clustersim.scenario.unevenness import division_of, slow_ranks
-from clustersim.strategy.flops import hardware_flops, model_flops
+from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
@@ -31,6 +31,9 @@ from clustersim.workload.transformer import Transformer
 
 SCHEMA_VERSION = 1
 TERA = 1e12
+
+MASKED_SHARE = 0.2
+"""Of the counted FLOPs, from which on MFU without them is worth telling."""
 N_NAMED = 3
 """Groups that a flag names."""
 
@@ -106,9 +109,19 @@ def simulate(
         steps=_steps(plan, timeline, slow),
         experts=experts_report(plan, timeline),
         engine=timeline.engine,
-        flags=(*all_flags, *_turn_flags(plan, timeline)),
+        flags=(*all_flags, *_turn_flags(plan, timeline), *_mask_flags(plan, model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
+
+
+def _mask_flags(plan: Plan, model_flops_per_step: float, *, mfu: float) -> tuple[Flag, ...]:
+    """Return what MFU would be without the pairs that a causal mask spares, where these are much of what it counts."""
+    share = masked_flops(plan) / model_flops_per_step
+    if share < MASKED_SHARE:
+        return ()
+    without = 100 * mfu * (1 - share)
+    message = f"{100 * share:.0f} % of the counted FLOPs are attention that a causal mask spares; without them MFU is {without:.1f} %"
+    return (Flag(code="masked_attention_counted", message=message),)
 
 
 def _turn_flags(plan: Plan, timeline: Timeline) -> tuple[Flag, ...]:

@@ -8,9 +8,11 @@ from functools import cache
 
 import pytest
 
+from clustersim.documents.spots import Data
 from clustersim.hardware.catalog import load_node
 from clustersim.report.measure import breakdown
 from clustersim.report.metrics import Flag, Metrics
+from clustersim.scenario.run import run as run_scenario
 from clustersim.scenario.simulate import algorithm_flags, memory_report, simulate
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.memory import stage_memory
@@ -19,6 +21,7 @@ from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.trace.timeline import KINDS, Timeline
 from clustersim.workload.transformer import Experts
+from tests.unit.scenario.samples import small
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
 
@@ -370,3 +373,11 @@ def test_chunks_hide_more_than_weight_gradients_do(recompute: Recompute) -> None
     alone, beside, chunked = (metrics_of(plan).breakdown_s.exposed_communication.tp for plan in plans)
 
     assert chunked < beside < alone
+
+
+@pytest.mark.parametrize(("seq_length", "flagged"), [(1024, False), (65536, True)])
+def test_attention_that_a_mask_spares_is_told_where_it_is_much(seq_length: int, flagged: bool) -> None:
+    training: Data = {"global_batch_size": 32, "seq_length": seq_length, "precision": "bf16"}
+    flags = {flag.code: flag.message for flag in run_scenario(small(training=training)).metrics.flags}
+
+    assert ("masked_attention_counted" in flags) is flagged
