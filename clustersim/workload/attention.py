@@ -93,11 +93,9 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Wi
     )
 
 
-def _kernels(
-    model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
-) -> tuple[FlashAttention, ...]:
-    """Return one kernel for whole sequences or a band of each, and for chunks one for all that are whole and one for the rests."""
-    whole = FlashAttention(
+def own_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, backward: bool) -> FlashAttention:
+    """Return fused attention of the tokens of a rank over themselves."""
+    return FlashAttention(
         local.batch,
         local.n_heads,
         local.n_kv_heads,
@@ -109,10 +107,18 @@ def _kernels(
         numerics.element_bytes,
         numerics.attention,
         None if model.latent is None else model.value_dim,
-        None if window is None or window.chunked else window.tokens,
     )
-    if window is None or not window.chunked:
+
+
+def _kernels(
+    model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
+) -> tuple[FlashAttention, ...]:
+    """Return one kernel for whole sequences or a band of each, and for chunks one for all that are whole and one for the rests."""
+    whole = own_attention(model, local, numerics, backward=backward)
+    if window is None:
         return (whole,)
+    if not window.chunked:
+        return (replace(whole, window=window.tokens),)
     n_chunks, rest = divmod(local.seq_length, window.tokens)
     chunks = replace(whole, batch=local.batch * n_chunks, query_length=window.tokens, key_length=window.tokens)
     return (chunks, replace(whole, query_length=rest, key_length=rest)) if rest else (chunks,)

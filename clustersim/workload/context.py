@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustersim.workload.attention import counted_pairs, sinks, statistics_bytes, window_of
+from clustersim.workload.attention import counted_pairs, own_attention, sinks, statistics_bytes, window_of
 from clustersim.workload.operators import FlashAttention, Operator, Stream
 from clustersim.workload.shapes import ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer, Window
@@ -64,19 +64,7 @@ def exchanged_bytes(model: Transformer, local: LocalShape, numerics: Numerics, c
 def _kernels(
     model: Transformer, local: LocalShape, numerics: Numerics, context: ContextShare, window: Window | None, *, backward: bool
 ) -> tuple[FlashAttention | Stream, ...]:
-    own = FlashAttention(
-        local.batch,
-        local.n_heads,
-        local.n_kv_heads,
-        local.seq_length,
-        local.seq_length,
-        model.head_dim,
-        model.causal,
-        backward,
-        numerics.element_bytes,
-        numerics.attention,
-        None if model.latent is None else model.value_dim,
-    )
+    own = own_attention(model, local, numerics, backward=backward)
     whole = local.seq_length * context.degree
     match context.kind:
         case "ring":

@@ -8,39 +8,11 @@ from pathlib import Path
 import pytest
 
 from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, parse_document
+from clustersim.documents.text import parse_document
 from clustersim.errors import ScenarioError
-from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
+from clustersim.scenario.model_spec import load_model, model_names
+from tests.unit.scenario.inline_models import SMALL, without
 from tests.unit.scenario.samples import transformer_of
-
-SMALL: dict[str, Data] = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-}
-
-
-def scenario(model: dict[str, Data]) -> Document:
-    lines = [f"  {key}: {json.dumps(value)}" for key, value in model.items()]
-    return parse_document("name: test\nmodel:\n" + "\n".join(lines) + "\n", "scenario.yaml")
-
-
-def inline(model: dict[str, Data]) -> LoadedModel:
-    document = scenario(model)
-    return load_model(document.data["model"], document=document)
-
-
-def refused(model: dict[str, Data]) -> ScenarioError:
-    with pytest.raises(ScenarioError) as caught:
-        inline(model)
-    return caught.value
-
-
-def without(*keys: str, **changes: Data) -> dict[str, Data]:
-    return {key: value for key, value in SMALL.items() if key not in keys} | changes
 
 
 def test_a_shipped_model_is_found_by_its_name() -> None:
