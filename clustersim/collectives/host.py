@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -26,7 +25,7 @@ DMA_BYTES: Final = 1.0
 """What a byte that an accelerator or a drive moves costs the memory of the host: it is read or written once, without the processors."""
 
 
-def lay_copy(cluster: Cluster, ranks: Sequence[int], source: Place, destination: Place, *, size_bytes: float) -> Operation:
+def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Place, *, size_bytes: float) -> Operation:
     """Return what copies of so many bytes for each rank put on the links, all ranks at the pace of the slowest.
 
     Between an accelerator and the memory of its node they take the way over PCIe, between memory and drives the link of the drives
@@ -40,13 +39,12 @@ def lay_copy(cluster: Cluster, ranks: Sequence[int], source: Place, destination:
     """
     if source == destination:
         raise ScenarioError(f"a copy from {source} to {destination} moves nothing", field="offload", hint="name two places")
-    members = np.array(ranks, dtype=np.int64)
-    hosts = cluster.node_of(members)
+    hosts = cluster.node_of(ranks)
     memories = cluster.host_endpoint(hosts)
     parts: list[Footprint] = []
     latency_s, uniform = 0.0, _evenly_spread(hosts)
     if "accelerator" in (source, destination):
-        ends = (members, memories) if source == "accelerator" else (memories, members)
+        ends = (ranks, memories) if source == "accelerator" else (memories, ranks)
         routes = cluster.routes(*ends)
         parts += [footprint(cluster, routes), on_links(cluster.memory_link(hosts), DMA_BYTES)]
         latency_s = COPY_START_S + float(routes.latency_s.max(initial=0.0))
@@ -59,7 +57,7 @@ def lay_copy(cluster: Cluster, ranks: Sequence[int], source: Place, destination:
     return Operation(algorithm="copy", protocol="dma", phases=((leg,),), uniform=uniform)
 
 
-def lay_update(cluster: Cluster, ranks: Sequence[int], usable_bytes_per_s: FloatArray, *, size_bytes: float) -> Operation:
+def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray, *, size_bytes: float) -> Operation:
     """Return what the processors read and write in memory for each rank, so many bytes.
 
     All ranks of a node share its memory. One rank alone reaches no more than the memory of one socket gives, because the pages of a
@@ -70,7 +68,7 @@ def lay_update(cluster: Cluster, ranks: Sequence[int], usable_bytes_per_s: Float
     usable_bytes_per_s
         Of each link.
     """
-    hosts = cluster.node_of(np.array(ranks, dtype=np.int64))
+    hosts = cluster.node_of(ranks)
     links = cluster.memory_link(hosts)
     n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
     cap = float((usable_bytes_per_s[links] / n_sockets).min())

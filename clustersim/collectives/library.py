@@ -41,6 +41,9 @@ OFFERED: Final[Mapping[CollectiveOp, tuple[str, ...]]] = MappingProxyType(
 """What ``auto`` chooses from: the algorithms that the library has."""
 
 
+Members = Sequence[Sequence[int]] | IntArray
+"""Groups of ranks, all of one size: a row each."""
+
 SPREADING: Final[tuple[CollectiveOp, ...]] = ("all_to_all", "gather", "scatter")
 """Operations in which a rank sends to, or receives from, many others at once."""
 
@@ -100,7 +103,7 @@ class Library:
     def __post_init__(self) -> None:
         self.bandwidth_bytes_per_s = usable_bandwidth(self.cluster, self.calibration)
 
-    def operation(self, call: Call, members: Sequence[Sequence[int]]) -> Operation:
+    def operation(self, call: Call, members: Members) -> Operation:
         """Return what a call puts on the links.
 
         Raises
@@ -113,10 +116,10 @@ class Library:
             found = self._operations[call] = self._operation(call, members)
         return found
 
-    def _operation(self, call: Call, members: Sequence[Sequence[int]]) -> Operation:
+    def _operation(self, call: Call, members: Members) -> Operation:
         groups = self._groups.get(call.group)
         if groups is None:
-            groups = self._groups[call.group] = grouping(self.cluster, np.array(members, dtype=np.int64), call.group)
+            groups = self._groups[call.group] = grouping(self.cluster, np.asarray(members, dtype=np.int64), call.group)
         if groups.size == 1 and call.servers is None:
             return IDLE
         facts = self._facts_of(call, groups)
@@ -135,7 +138,7 @@ class Library:
         calibration = self._calibration_of(groups.members)
         return timed(candidate, way, self.cluster, calibration, size_bytes=call.size_bytes, pieces=call.pieces)
 
-    def transfer(self, name: str, pairs: Sequence[tuple[int, int]], *, size_bytes: float) -> Operation:
+    def transfer(self, name: str, pairs: Members, *, size_bytes: float) -> Operation:
         """Return what sends of so many bytes over each pair put on the links.
 
         Parameters
@@ -143,21 +146,20 @@ class Library:
         name
             Of the pairs; transfers with the same name have the same pairs.
         """
-        candidate = self._transfers.get(name)
+        candidate, ends = self._transfers.get(name), np.asarray(pairs, dtype=np.int64)
         if candidate is None:
-            ends = np.array(pairs, dtype=np.int64)
             # The pair that stands for all is one that leaves its domain, where any does.
             first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
             all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[first : first + 1]))
             candidate = self._transfers[name] = self._weighed("direct", all_pairs, one_pair)
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
         medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
-        calibration = self._calibration_of(np.array(pairs, dtype=np.int64))
+        calibration = self._calibration_of(ends)
         facts = Facts(
             op="send_recv",
             n_ranks=2,
             n_domains=2 if leaves else 1,
-            generation=self._generation_of(np.array(pairs, dtype=np.int64)),
+            generation=self._generation_of(ends),
             n_channels=LEAST_CHANNELS,
             medium=medium,
             protocols=calibration.protocols,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
+
 from clustersim.hardware.communication import Servers
 from clustersim.program.program import Program
 from clustersim.program.tasks import (
@@ -24,15 +26,17 @@ from clustersim.program.tasks import (
     Work,
     Woven,
 )
+from clustersim.topology.cluster import IntArray
+from clustersim.trace.timeline import RankClass
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
     """Where the ranks and the hosts of a program are."""
 
-    ranks: tuple[int, ...]
+    ranks: IntArray
     """For each rank of the program, that of the cluster."""
     hosts: Mapping[int, int]
     """For each host of the program that keeps parameters, that of the cluster."""
@@ -46,19 +50,21 @@ def placed(program: Program, placement: Placement) -> Program:
     Examples
     --------
     >>> from clustersim.program.tasks import Lane, Task
-    >>> send = Transfer(name="F 0->1", dimension="pp", pairs=((0, 1),), bytes=8.0)
+    >>> send = Transfer(name="F 0->1", dimension="pp", pairs=np.array([[0, 1]]), bytes=8.0)
     >>> task = Task(action=send, lanes=(Lane(rank_class=0, stream="send"),), after=())
-    >>> moved = placed(Program(rank_classes=(), tasks=(task,)), Placement(ranks=(6, 4), hosts={}))
+    >>> moved = placed(Program(rank_classes=(), tasks=(task,)), Placement(ranks=np.array([6, 4]), hosts={}))
     >>> moved.tasks[0].action.pairs
-    ((6, 4),)
+    array([[6, 4]])
     """
     placing = _Placing(placement=placement)
     return Program(
-        rank_classes=tuple(
-            replace(rank_class, representative_rank=placement.ranks[rank_class.representative_rank]) for rank_class in program.rank_classes
-        ),
+        rank_classes=tuple(_class_on(placement.ranks, rank_class) for rank_class in program.rank_classes),
         tasks=tuple(replace(task, action=placing.action(task.action)) for task in program.tasks),
     )
+
+
+def _class_on(ranks: IntArray, rank_class: RankClass) -> RankClass:
+    return replace(rank_class, representative_rank=int(ranks[rank_class.representative_rank]), ranks=np.sort(ranks[rank_class.ranks]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,10 +89,9 @@ class _Placing:
             case Communicate():
                 return replace(action, collective=self._collective(action.collective))
             case Transfer():
-                ranks = self.placement.ranks
-                return replace(action, pairs=tuple((ranks[source], ranks[destination]) for source, destination in action.pairs))
+                return replace(action, pairs=self.placement.ranks[action.pairs])
             case HostCopy() | HostUpdate():
-                return replace(action, ranks=tuple(self.placement.ranks[rank] for rank in action.ranks))
+                return replace(action, ranks=self.placement.ranks[action.ranks])
 
     def _block(self, block: Block) -> Block:
         return replace(block, body=tuple(_once(self._items, item, self._item) for item in block.body))
@@ -110,8 +115,7 @@ class _Placing:
         return replace(collective, group=_once(self._groups, collective.group, self._group), servers=servers)
 
     def _group(self, group: Group) -> Group:
-        ranks = self.placement.ranks
-        return replace(group, members=tuple(tuple(ranks[rank] for rank in members) for members in group.members))
+        return replace(group, members=self.placement.ranks[group.members])
 
     def _served(self, servers: Servers) -> Servers:
         return replace(servers, hosts=tuple(self.placement.hosts[host] for host in servers.hosts))

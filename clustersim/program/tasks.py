@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from clustersim.hardware.communication import CollectiveOp, Place, Servers
 from clustersim.workload.operators import Kernel
+
+if TYPE_CHECKING:
+    from clustersim.topology.cluster import IntArray
 
 Phase = Literal["forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load"]
 
@@ -16,21 +19,19 @@ OFFLOAD = "offload"
 """Dimension of what passes between accelerators, their hosts and drives."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """Rank groups that do the same thing at the same time.
-
-    ``members`` holds every group of the orbit, one tuple of global ranks each, all of one size; they advance together.
-    """
+    """Rank groups that do the same thing at the same time, all of one size; they advance together."""
 
     name: str
     dimension: str
-    members: tuple[tuple[int, ...], ...]
+    members: IntArray
+    """Shape (n_groups, size): the global ranks of every group of the orbit."""
 
     @property
     def size(self) -> int:
         """Ranks in one group."""
-        return len(self.members[0])
+        return int(self.members.shape[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +140,19 @@ class Communicate:
     collective: Collective
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transfer:
     """Point-to-point sends from the ranks of one class to those of another, pair by pair, all at once."""
 
     name: str
     dimension: str
-    pairs: tuple[tuple[int, int], ...]
+    pairs: IntArray
+    """Shape (n, 2): the global ranks of each sender and its receiver."""
     bytes: float
     """Of one pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostCopy:
     """Copies inside the nodes of some ranks, all at once: between an accelerator, the memory of its node and the drives of its node.
 
@@ -158,7 +160,7 @@ class HostCopy:
     """
 
     name: str
-    ranks: tuple[int, ...]
+    ranks: IntArray
     bytes: float
     """Of one rank."""
     source: Place
@@ -170,12 +172,12 @@ class HostCopy:
         return OFFLOAD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostUpdate:
     """What the processors of a node do for some of its ranks, all at once, such as an optimizer's update; memory bounds it."""
 
     name: str
-    ranks: tuple[int, ...]
+    ranks: IntArray
     bytes: float
     """Read and written in memory for one rank."""
 

@@ -218,7 +218,7 @@ def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Groupin
     stages = range(plan.strategy.pp)
     groups = [holders(plan.strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
     local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
-    members = [np.array(group.members, dtype=np.int64) for group in groups if group.size > 1]
+    members = [group.members for group in groups if group.size > 1]
     return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
 
+import numpy as np
+
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Drawn
 from clustersim.engine.policies import Policy, Synchronous
@@ -220,7 +222,7 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
 def on_nodes(program: Program, nodes: Sequence[int], cluster: Cluster) -> Program:
     """Return a program on some nodes of a cluster; its hosts are those of the nodes in order, and then the dedicated ones."""
     size = cluster.node.n_accelerators
-    ranks = tuple(node * size + rank for node in nodes for rank in range(size))
+    ranks = (np.array(nodes, dtype=np.int64)[:, None] * size + np.arange(size, dtype=np.int64)).reshape(-1)
     hosts = dict(enumerate((*nodes, *range(cluster.n_nodes, cluster.n_hosts))))
     return placed(program, Placement(ranks=ranks, hosts=hosts))
 

@@ -58,16 +58,24 @@ class Division:
         """Return the ranks of a class, in the same order for every stage."""
         return self.mesh.ranks[stage][list(self.parts[part])].reshape(-1)
 
+    def part_of(self, stage: int, ranks: IntArray) -> IntArray:
+        """Return the part of each of some ranks of a stage."""
+        of_stage = self.mesh.ranks[stage]
+        first = int(of_stage.min())
+        parts = np.empty(int(of_stage.max()) + 1 - first, dtype=np.int64)
+        for part in range(self.n_parts):
+            parts[self.ranks(stage, part) - first] = part
+        return parts[ranks - first]
+
     def group(self, dimension: Literal["dp", "cp", "tp"], stage: int, part: int) -> Group:
         """Return the groups of a dimension among the ranks of a class; those of dp are what the class holds of them."""
         axis = ("dp", "cp", "tp").index(dimension)
         lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
-        members = lines.reshape(-1, lines.shape[-1]).tolist()
-        return self.named(f"{dimension} of stage {stage}", dimension, members, part)
+        return self.named(f"{dimension} of stage {stage}", dimension, lines.reshape(-1, lines.shape[-1]), part)
 
-    def named(self, name: str, dimension: str, members: Iterable[Iterable[int]], part: int) -> Group:
+    def named(self, name: str, dimension: str, members: IntArray, part: int) -> Group:
         """Return groups of the ranks of one part, under a name of their own: groups that are not the same are never called the same."""
-        return Group(name=self.name(name, part), dimension=dimension, members=tuple(map(tuple, members)))
+        return Group(name=self.name(name, part), dimension=dimension, members=members)
 
     def name(self, name: str, part: int) -> str:
         """Return a name that says of which part something is, where there are several."""
@@ -81,7 +89,8 @@ class Division:
         ranks = self.ranks(stage, part)
         where = [f"stage {stage}"] if self.n_stages > 1 else []
         where += [ranks_text(ranks.tolist())] if self.n_parts > 1 else []
-        return RankClass(name=", ".join(where) or "all ranks", stage=stage, representative_rank=int(ranks[0]), n_ranks=int(ranks.size))
+        name = ", ".join(where) or "all ranks"
+        return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=np.sort(ranks))
 
 
 def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Division:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
+
+import numpy as np
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Uneven, Work
@@ -14,6 +15,7 @@ from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import numerics, transformer
 from clustersim.strategy.sharding_groups import expert_grid
+from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
 from clustersim.workload.transformer import Experts
 
@@ -39,12 +41,12 @@ def expert_groups(strategy: Strategy, division: Division, stage: int, part: int)
     node pass tokens on among them; so it is done where the members of every group fill equally many places in several nodes.
     """
     grid = expert_grid(strategy, division.mesh, stage)
-    own = set(division.ranks(stage, part).tolist())
-    lines = [line for line in grid.transpose(0, 2, 1).reshape(-1, strategy.ep).tolist() if line[0] in own]
-    slices = [line for line in grid.reshape(-1, strategy.expert_tp).tolist() if line[0] in own]
+    lines, slices = grid.transpose(0, 2, 1).reshape(-1, strategy.ep), grid.reshape(-1, strategy.expert_tp)
+    if division.n_parts > 1:
+        lines, slices = (members[division.part_of(stage, members[:, 0]) == part] for members in (lines, slices))
     between, inside = _by_domain(lines, strategy.domain_size) if strategy.dispatch == "per_node" else (None, None)
 
-    def named(name: str, members: list[list[int]] | None) -> Group | None:
+    def named(name: str, members: IntArray | None) -> Group | None:
         return None if members is None else division.named(f"{name} of stage {stage}", "ep", members, part)
 
     return ExpertGroups(
@@ -148,16 +150,15 @@ class Exchange:
         return experts
 
 
-def _by_domain(lines: Sequence[Sequence[int]], domain_size: int) -> tuple[list[list[int]] | None, list[list[int]] | None]:
+def _by_domain(lines: IntArray, domain_size: int) -> tuple[IntArray | None, IntArray | None]:
     """Return groups cut into what lies in one domain, and across them into ranks of equal places; nothing where that cannot be done."""
-    between: list[list[int]] = []
-    inside: list[list[int]] = []
-    for line in lines:
-        rooms: dict[int, list[int]] = {}
-        for rank in line:
-            rooms.setdefault(rank // domain_size, []).append(rank)
-        if len(rooms) == 1 or len({len(room) for room in rooms.values()}) > 1:
-            return None, None
-        inside += rooms.values()
-        between += [list(column) for column in zip(*rooms.values(), strict=True)]
-    return between, inside
+    ordered = np.take_along_axis(lines, np.argsort(lines // domain_size, axis=1, kind="stable"), axis=1)
+    n_rooms = len(np.unique(lines[0] // domain_size))
+    size, rest = divmod(lines.shape[1], n_rooms)
+    if n_rooms == 1 or rest:
+        return None, None
+    members = ordered.reshape(-1, n_rooms, size)
+    rooms = members // domain_size
+    if (rooms != rooms[:, :, :1]).any() or (rooms[:, 1:, 0] == rooms[:, :-1, 0]).any():
+        return None, None
+    return members.transpose(0, 2, 1).reshape(-1, n_rooms), members.reshape(-1, size)

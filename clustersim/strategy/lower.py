@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
 from clustersim.strategy.activation_offload import StageCopies, offloads_activations
@@ -184,7 +186,7 @@ class _Lowering:
         shards = plan.strategy.sharding.degree if plan.strategy.zero_stage >= SHARDS_GRADIENTS else 1
         size_bytes = tied_parameters(plan) / shards * numerics(plan).gradient_bytes
         for part in range(division.n_parts):
-            pairs = zip(division.ranks(first, part).tolist(), division.ranks(last, part).tolist(), strict=True)
+            pairs = np.stack((division.ranks(first, part), division.ranks(last, part)), axis=1)
             group = division.named("embedding", "pp", pairs, part)
             collective = Collective(op="all_reduce", group=group, bytes=size_bytes)
             after = [key for stage in (first, last) for key in self.builder.last(division.lane(stage, part))]
@@ -200,7 +202,7 @@ class _Lowering:
             opposite = plan.strategy.pp - 1 - stage
             size_bytes = stage_weights(plan, stage).shard(plan.strategy.sharding) * numerics(plan).gradient_bytes
             for part in range(division.n_parts):
-                pairs = zip(division.ranks(stage, part).tolist(), division.ranks(opposite, part).tolist(), strict=True)
+                pairs = np.stack((division.ranks(stage, part), division.ranks(opposite, part)), axis=1)
                 group = division.named(f"copies {stage}, {opposite}", "pp", pairs, part)
                 lanes = [division.lane(each, part, GRADIENT_STREAM) for each in (stage, opposite)]
                 after = [key for each in (stage, opposite) for key in self.builder.last(division.lane(each, part))]
@@ -214,7 +216,7 @@ class _Lowering:
             return
         for part, of_part in enumerate(division.parts):
             ranks = division.mesh.ranks[:, list(of_part)]
-            members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1).tolist()
+            members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1)
             group = division.named("model", "pp" if strategy.pp > 1 else "tp", members, part)
             communicate = Communicate(name="gradient norm", collective=Collective(op="all_reduce", group=group, bytes=NORM_BYTES))
             after = [key for stage in division.stages for key in self.builder.last(division.lane(stage, part))]

@@ -19,16 +19,14 @@ class Mesh:
     ranks: IntArray
     """Shape (pp, dp, cp, tp)."""
 
-    def groups(self, dimension: Literal["dp", "cp", "tp"], stage: int) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of one dimension among the ranks of a stage, one tuple of ranks each."""
+    def groups(self, dimension: Literal["dp", "cp", "tp"], stage: int) -> IntArray:
+        """Return the groups of one dimension among the ranks of a stage, shape (n_groups, size)."""
         axis = ("dp", "cp", "tp").index(dimension)
-        lines = np.moveaxis(self.ranks[stage], axis, -1).reshape(-1, self.ranks.shape[1 + axis])
-        return tuple(tuple(int(rank) for rank in line) for line in lines)
+        return np.moveaxis(self.ranks[stage], axis, -1).reshape(-1, self.ranks.shape[1 + axis])
 
-    def replicas(self, stage: int) -> tuple[tuple[int, ...], ...]:
+    def replicas(self, stage: int) -> IntArray:
         """Return, for each place in the model, the ranks of a stage that hold it: data and context parallelism together, in rank order."""
-        lines = np.sort(self.ranks[stage].reshape(-1, self.ranks.shape[3]).T, axis=1)
-        return tuple(tuple(int(rank) for rank in line) for line in lines)
+        return np.sort(self.ranks[stage].reshape(-1, self.ranks.shape[3]).T, axis=1)
 
     def stage_ranks(self, stage: int) -> IntArray:
         """Return the ranks of a stage, in the same order for every stage: pipeline neighbours have equal positions."""

@@ -24,6 +24,7 @@ from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_paramete
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.strategy.weights import Weights
+from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
 
 TO_HOST: Final = "to_host"
@@ -245,8 +246,8 @@ class HostSide:
     def _shard(self, weights: Weights) -> float:
         return weights.shard(self.plan.strategy.sharding)
 
-    def _ranks(self) -> tuple[int, ...]:
-        return tuple(int(rank) for rank in self.division.mesh.stage_ranks(self.stage))
+    def _ranks(self) -> IntArray:
+        return self.division.mesh.stage_ranks(self.stage)
 
     def _next(self) -> int:
         self._n_added += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Compute, Lane, Transfer
 from clustersim.strategy.division import Division
@@ -117,10 +119,9 @@ class Pipeline:
     def _transfer(self, sender: int, receiver: int, *, backward: bool) -> Transfer:
         transfer = self._transfers.get((sender, receiver, backward))
         if transfer is None:
-            ranks = (self.division.ranks(stage, self.part).tolist() for stage in (sender, receiver))
-            pairs = zip(*ranks, strict=True)
+            pairs = np.stack([self.division.ranks(stage, self.part) for stage in (sender, receiver)], axis=1)
             name = self.division.name(f"{'B' if backward else 'F'} {sender}->{receiver}", self.part)
-            transfer = Transfer(name=name, dimension="pp", pairs=tuple(pairs), bytes=self.pair_bytes)
+            transfer = Transfer(name=name, dimension="pp", pairs=pairs, bytes=self.pair_bytes)
             self._transfers[sender, receiver, backward] = transfer
         return transfer
 

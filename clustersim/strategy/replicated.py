@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import Final, Literal
 
+import numpy as np
+
 from clustersim.collectives.parameter_server import greedy_holders
 from clustersim.hardware.communication import Servers
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Collective, Communicate, Compute, Group, Lane, Phase, Transfer, Work
 from clustersim.strategy.gradients import GRADIENT_STREAM
+from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass
 from clustersim.workload.operators import Recorded
 
@@ -164,12 +167,12 @@ class _Replicas:
         return range(len(self.layers) - 1, -1, -1)
 
     @property
-    def everybody(self) -> tuple[int, ...]:
-        return tuple(rank for ranks in self.nodes for rank in ranks)
+    def everybody(self) -> IntArray:
+        return np.array([rank for ranks in self.nodes for rank in ranks], dtype=np.int64)
 
     def program(self) -> Program:
-        ranks = RankClass(name="all ranks", stage=0, representative_rank=self.everybody[0], n_ranks=self.n_ranks)
-        return self.builder.build([ranks])
+        ranks = self.everybody
+        return self.builder.build([RankClass(name="all ranks", stage=0, representative_rank=int(ranks[0]), ranks=np.sort(ranks))])
 
     def add_forward(self, *, first_after: Iterable[Key] = (), after_layer: Sequence[Iterable[Key]] = ()) -> None:
         for index, layer in enumerate(self.layers):
@@ -207,10 +210,10 @@ class _Replicas:
     def all_reduce(self, algorithm: str, size_bytes: float) -> Communicate | Transfer:
         ranks = self.everybody
         if algorithm == RANK_ORDER:
-            pairs = tuple(zip(ranks, (*ranks[1:], ranks[0]), strict=True))
+            pairs = np.stack((ranks, np.roll(ranks, -1)), axis=1)
             sent_bytes = 2.0 * (len(ranks) - 1) / len(ranks) * size_bytes
             return Transfer(name="ring of all ranks", dimension="dp", pairs=pairs, bytes=sent_bytes)
-        group = Group(name="replicas", dimension="dp", members=(ranks,))
+        group = Group(name="replicas", dimension="dp", members=ranks[None])
         return Communicate(name="gradients", collective=Collective(op="all_reduce", group=group, bytes=size_bytes, algorithm=algorithm))
 
     def run(self, key: Key, action: Action, stream: str = COMPUTE_STREAM, *, after: Iterable[Key] = ()) -> None:
@@ -244,8 +247,10 @@ class _Served:
                 self._pulled(index, after=updated)
 
     @property
-    def _workers(self) -> tuple[int, ...]:
-        return tuple(ranks[0] for ranks in self.replicas.nodes) if self.exchange.per_node else self.replicas.everybody
+    def _workers(self) -> IntArray:
+        if not self.exchange.per_node:
+            return self.replicas.everybody
+        return np.array([ranks[0] for ranks in self.replicas.nodes], dtype=np.int64)
 
     def _pushed(self, index: int, *, after: Iterable[Key]) -> tuple[Key, ...]:
         """Add the way of a layer's gradients to its server; return what has ended when they have been added up there."""
@@ -277,13 +282,13 @@ class _Served:
         nodes = self.replicas.nodes
         if not self.exchange.per_node or max(len(ranks) for ranks in nodes) == 1:
             return tuple(after)
-        group = Group(name="node", dimension="dp", members=nodes)
+        group = Group(name="node", dimension="dp", members=np.array(nodes, dtype=np.int64))
         collective = Collective(op=op, group=group, bytes=self.replicas.sizes_bytes[index])
         self.replicas.run((op, index), Communicate(name=op, collective=collective), stream, after=after)
         return ((op, index),)
 
     def _served(self, op: Literal["push", "pull"], index: int) -> Communicate:
-        group = Group(name="workers", dimension="ps", members=(self._workers,))
+        group = Group(name="workers", dimension="ps", members=self._workers[None])
         servers = Servers(hosts=(self.holders[index],), shares=(1.0,))
         size_bytes = self.replicas.sizes_bytes[index]
         collective = Collective(op=op, group=group, bytes=size_bytes, algorithm="parameter_server", servers=servers)

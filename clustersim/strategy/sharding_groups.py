@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +17,14 @@ EXPERT = "expert "
 """Kinds of parameters, as the names of their groups begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Holders:
     """Ranks of one stage that hold the same parameters, and how many of them keep one copy of the training state together."""
 
     kind: str
     stage: int
-    lines: tuple[tuple[int, ...], ...]
-    """Each the ranks with the same parameters, in an order in which neighbours fill nodes."""
+    lines: IntArray
+    """Shape (n_lines, size): each the ranks with the same parameters, in an order in which neighbours fill nodes."""
     degree: int = 1
 
     def group(self) -> Group:
@@ -37,24 +36,25 @@ class Holders:
 
         Examples
         --------
-        >>> Holders(kind=DENSE, stage=0, lines=((0, 2, 4, 6), (1, 3, 5, 7)), degree=2).shards().members
-        ((0, 2), (4, 6), (1, 3), (5, 7))
+        >>> Holders(kind=DENSE, stage=0, lines=np.array([[0, 2, 4, 6], [1, 3, 5, 7]]), degree=2).shards().members.tolist()
+        [[0, 2], [4, 6], [1, 3], [5, 7]]
         """
-        degree = self.degree
-        return self._named("shards", (line[start : start + degree] for line in self.lines for start in range(0, len(line), degree)))
+        return self._named("shards", self.lines.reshape(-1, self.degree))
 
     def copies(self) -> Group:
         """Return those that hold the same shard, one of each copy.
 
         Examples
         --------
-        >>> Holders(kind=DENSE, stage=0, lines=((0, 1, 2, 3),), degree=2).copies().members
-        ((0, 2), (1, 3))
+        >>> Holders(kind=DENSE, stage=0, lines=np.array([[0, 1, 2, 3]]), degree=2).copies().members.tolist()
+        [[0, 2], [1, 3]]
         """
-        return self._named("copies", (line[place :: self.degree] for line in self.lines for place in range(self.degree)))
+        n_lines, size = self.lines.shape
+        copies = self.lines.reshape(n_lines, -1, self.degree).transpose(0, 2, 1)
+        return self._named("copies", copies.reshape(-1, size // self.degree))
 
-    def _named(self, name: str, members: Iterable[tuple[int, ...]]) -> Group:
-        return Group(name=f"{self.kind}{name} of stage {self.stage}", dimension="dp", members=tuple(members))
+    def _named(self, name: str, members: IntArray) -> Group:
+        return Group(name=f"{self.kind}{name} of stage {self.stage}", dimension="dp", members=members)
 
 
 def replicas(strategy: Strategy, mesh: Mesh, stage: int) -> Holders:
@@ -65,8 +65,8 @@ def replicas(strategy: Strategy, mesh: Mesh, stage: int) -> Holders:
 def expert_replicas(strategy: Strategy, mesh: Mesh, stage: int) -> Holders:
     """Return who holds the same experts."""
     grid = expert_grid(strategy, mesh, stage)
-    lines = grid.reshape(grid.shape[0], -1).T.tolist()
-    return Holders(kind=EXPERT, stage=stage, lines=tuple(map(tuple, lines)), degree=strategy.sharding.expert_degree)
+    lines = np.ascontiguousarray(grid.reshape(grid.shape[0], -1).T)
+    return Holders(kind=EXPERT, stage=stage, lines=lines, degree=strategy.sharding.expert_degree)
 
 
 def expert_grid(strategy: Strategy, mesh: Mesh, stage: int) -> IntArray:
@@ -93,9 +93,11 @@ def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], 
     """Return replicas, by their data-parallel index, in sets whose ranks hold all experts together, of a model that has experts."""
     together = {replica: frozenset((replica,)) for replica in range(strategy.dp)}
     if strategy.ep * strategy.expert_tp > 1:
-        replica_of = {int(rank): replica for replica in range(strategy.dp) for rank in mesh.ranks[0, replica].reshape(-1)}
-        for line in expert_grid(strategy, mesh, 0).reshape(strategy.expert_replicas, -1).tolist():
-            met = frozenset[int]().union(*(together[replica_of[rank]] for rank in line))
+        of_stage = mesh.ranks[0]
+        replica_of = np.empty(int(of_stage.max()) + 1, dtype=np.int64)
+        replica_of[of_stage] = np.arange(strategy.dp, dtype=np.int64)[:, None, None]
+        for line in replica_of[expert_grid(strategy, mesh, 0).reshape(strategy.expert_replicas, -1)]:
+            met = frozenset[int]().union(*(together[replica] for replica in dict.fromkeys(line.tolist())))
             together.update(dict.fromkeys(met, met))
     return tuple(tuple(sorted(found)) for found in dict.fromkeys(together.values()))
 
@@ -117,13 +119,14 @@ class ShardScope:
 def shard_scopes(division: Division, holders: Holders) -> tuple[ShardScope, ...]:
     """Return the shard groups of a stage: by parts, where none of them has ranks of several parts; otherwise all at once."""
     whole, stage = holders.shards(), holders.stage
-    part_of = {int(rank): part for part in range(division.n_parts) for rank in division.ranks(stage, part)}
-    inside = [{part_of[rank] for rank in members} for members in whole.members]
-    if division.n_parts == 1 or any(len(parts) > 1 for parts in inside):
-        return (ShardScope(division=division, stage=stage, parts=tuple(range(division.n_parts)), group=whole),)
+    together = (ShardScope(division=division, stage=stage, parts=tuple(range(division.n_parts)), group=whole),)
+    if division.n_parts == 1:
+        return together
+    part_of = division.part_of(stage, whole.members)
+    if (part_of != part_of[:, :1]).any():
+        return together
     scopes: list[ShardScope] = []
     for part in range(division.n_parts):
-        members = tuple(ranks for ranks in whole.members if part_of[ranks[0]] == part)
-        group = division.named(whole.name, whole.dimension, members, part)
+        group = division.named(whole.name, whole.dimension, whole.members[part_of[:, 0] == part], part)
         scopes.append(ShardScope(division=division, stage=stage, parts=(part,), group=group))
     return tuple(scopes)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import fsum, prod
 from typing import Final
 
+import numpy as np
+
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
@@ -91,10 +93,10 @@ class _SingleProcess:
         self.builder.add((name, part, micro_batch), action, [lane], after=after, label=(micro_batch, 0))
 
     def _move(self, op: CollectiveOp, name: str, micro_batch: int, size_bytes: float) -> None:
-        members = tuple(rank for part in range(self.division.n_parts) for rank in self.division.ranks(0, part).tolist())
+        members = np.concatenate([self.division.ranks(0, part) for part in range(self.division.n_parts)])
         if len(members) == 1:
             return
-        group = Group(name="accelerators of the process", dimension="dp", members=(members,))
+        group = Group(name="accelerators of the process", dimension="dp", members=members[None])
         pieces = n_buckets(self.plan, size_bytes) if op in ("broadcast", "reduce") else 1
         collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces)
         key: Key = (name, micro_batch)

@@ -9,7 +9,9 @@ from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.steps import StepLog
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
+    from numpy.typing import NDArray
 
 KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
@@ -29,7 +31,13 @@ class RankClass:
     """Such as ``stage 2``."""
     stage: int
     representative_rank: int
-    n_ranks: int
+    ranks: NDArray[np.int64] = field(compare=False)
+    """All of them, ascending."""
+
+    @property
+    def n_ranks(self) -> int:
+        """How many they are."""
+        return len(self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.collectives.host import COPY_START_S
@@ -76,7 +77,7 @@ def backward(side: HostSide, n_layers: int, layer_s: float) -> list[Key]:
 @pytest.mark.parametrize("memory_bytes_per_s", [M, 1e9])
 def test_copies_take_the_slower_of_pcie_and_the_memory_that_all_share(n: int, memory_bytes_per_s: float) -> None:
     machine = make_machine(node_of(n, memory_bytes_per_s=memory_bytes_per_s))
-    copy = HostCopy(name="copy", ranks=tuple(range(n)), bytes=1e9, source="accelerator", destination="host")
+    copy = HostCopy(name="copy", ranks=np.arange(n), bytes=1e9, source="accelerator", destination="host")
 
     assert solo_s(copy, machine) == pytest.approx(COPY_START_S + max(1e9 / B, n * 1e9 / memory_bytes_per_s), rel=ROUND_OFF)
 
@@ -84,7 +85,7 @@ def test_copies_take_the_slower_of_pcie_and_the_memory_that_all_share(n: int, me
 @pytest.mark.parametrize(("n", "n_sockets", "shared"), [(1, 1, 1), (1, 2, 2), (2, 2, 2), (4, 2, 4)])
 def test_updates_share_the_memory_and_one_rank_gets_one_socket(n: int, n_sockets: int, shared: int) -> None:
     machine = make_machine(node_of(n, n_sockets=n_sockets))
-    update = HostUpdate(name="update", ranks=tuple(range(n)), bytes=1e9)
+    update = HostUpdate(name="update", ranks=np.arange(n), bytes=1e9)
 
     assert solo_s(update, machine) == pytest.approx(shared * 1e9 / M, rel=ROUND_OFF)
 
@@ -150,7 +151,7 @@ def test_an_update_from_drives_is_paced_by_the_slowest_of_reading_updating_and_w
 
 def test_ranks_of_a_node_share_its_drives() -> None:
     times_s = [
-        solo_s(HostCopy(name="read", ranks=tuple(range(n)), bytes=1e9, source="nvme", destination="host"), make_machine(node_of(n)))
+        solo_s(HostCopy(name="read", ranks=np.arange(n), bytes=1e9, source="nvme", destination="host"), make_machine(node_of(n)))
         for n in (1, 2, 4)
     ]
 

@@ -84,7 +84,7 @@ class Pipe:
                 if not step.beside_next:
                     pipeline.add_together(stage, [(each, [Piece(action=passes[each.kind])]) for each in together])
                     together = []
-        classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage, n_ranks=1) for stage in range(p))
+        classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage, ranks=np.array([stage])) for stage in range(p))
         return builder.build(classes)
 
     def timeline(self) -> Timeline:

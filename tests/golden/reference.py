@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum
 
+import numpy as np
+
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import (
     Breakdown,
@@ -122,7 +124,12 @@ def reference_timeline(
         replay.spans.append(Span(rank_class=stage, stream="compute", kind="host", name="host", start_s=step_s - HOST_S, end_s=step_s))
     timeline = Timeline(
         rank_classes=tuple(
-            RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage * ranks_per_stage, n_ranks=ranks_per_stage)
+            RankClass(
+                name=f"stage {stage}",
+                stage=stage,
+                representative_rank=stage * ranks_per_stage,
+                ranks=stage * ranks_per_stage + np.arange(ranks_per_stage),
+            )
             for stage in range(n_stages)
         ),
         spans=tuple(sorted(replay.spans, key=lambda span: (span.rank_class, span.stream, span.start_s))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,7 +90,10 @@ def programs(draw: st.DrawFn) -> Program:
     builder = ProgramBuilder()
     for number in written:
         builder.add((number,), tasks[number].action, tasks[number].lanes, after=[(other,) for other in waits[number]])
-    classes = (RankClass(name=f"stage {stage}", stage=stage, representative_rank=4 * stage, n_ranks=4) for stage in range(N_CLASSES))
+    classes = (
+        RankClass(name=f"stage {stage}", stage=stage, representative_rank=4 * stage, ranks=4 * stage + np.arange(4))
+        for stage in range(N_CLASSES)
+    )
     return builder.build(classes)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,7 +93,10 @@ def crowded(draw: st.DrawFn) -> Program:
         else:
             action = compute(work(draw(st.sampled_from([1e-5, 3e-4]))), moved, repeat=draw(st.integers(1, 2)))
             builder.add((number,), action, [draw(st.sampled_from(lanes))], after=after)
-    classes = (RankClass(name=f"stage {each}", stage=each, representative_rank=4 * each, n_ranks=4) for each in range(N_CLASSES))
+    classes = (
+        RankClass(name=f"stage {each}", stage=each, representative_rank=4 * each, ranks=4 * each + np.arange(4))
+        for each in range(N_CLASSES)
+    )
     return builder.build(classes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def in_flight(spans: list[Span], at_s: float) -> float:
 def test_what_is_held_is_what_is_in_flight(spans: list[Span], place: float) -> None:
     end_s = spans[-1].end_s + 1.0
     timeline = Timeline(
-        rank_classes=(RankClass(name="x", stage=0, representative_rank=0, n_ranks=1),), spans=tuple(spans), step_time_s=end_s
+        rank_classes=(RankClass(name="x", stage=0, representative_rank=0, ranks=np.arange(1)),), spans=tuple(spans), step_time_s=end_s
     )
 
     (curve,) = memory_curves(timeline, [HELD])
@@ -91,7 +92,9 @@ def test_what_is_held_is_what_is_in_flight(spans: list[Span], place: float) -> N
 @given(schedules())
 def test_the_peak_is_the_most_and_reached_where_it_is_said_to_be(spans: list[Span]) -> None:
     timeline = Timeline(
-        rank_classes=(RankClass(name="x", stage=0, representative_rank=0, n_ranks=1),), spans=tuple(spans), step_time_s=spans[-1].end_s
+        rank_classes=(RankClass(name="x", stage=0, representative_rank=0, ranks=np.arange(1)),),
+        spans=tuple(spans),
+        step_time_s=spans[-1].end_s,
     )
 
     (curve,) = memory_curves(timeline, [HELD])

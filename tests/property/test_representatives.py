@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,8 @@ from clustersim.program.tasks import (
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.plan import Plan
+from clustersim.topology.cluster import IntArray
+from tests.rows import rows
 from tests.unit.engine.factories import RAMPED_NETWORK, make_machine
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import make_fabric, make_node
@@ -63,14 +66,14 @@ class _Unfolding:
                 )
                 made.append(replace(task, action=self._copy(task.action, replica), lanes=lanes, after=tuple(after)))
         classes = tuple(
-            replace(rank_class, name=f"{rank_class.name} of {replica}", n_ranks=rank_class.n_ranks // len(self.replicas))
-            for replica in range(len(self.replicas))
+            replace(rank_class, name=f"{rank_class.name} of {replica}", ranks=rank_class.ranks[np.isin(rank_class.ranks, sorted(ranks))])
+            for replica, ranks in enumerate(self.replicas)
             for rank_class in self.folded.rank_classes
         )
         return Program(rank_classes=classes, tasks=tuple(made))
 
     def _shared(self, action: Action) -> bool:
-        return isinstance(action, Communicate) and not set(action.collective.group.members[0]) <= self.replicas[0]
+        return isinstance(action, Communicate) and not set(action.collective.group.members[0].tolist()) <= self.replicas[0]
 
     def _copy(self, action: Action, replica: int) -> Action:
         match action:
@@ -81,12 +84,14 @@ class _Unfolding:
                     self.copies[key] = replace(action, blocks=blocks)
                 return self.copies[key]
             case Transfer():
-                pairs = tuple(pair for pair in action.pairs if pair[0] in self.replicas[replica])
-                return replace(action, name=f"{action.name} of {replica}", pairs=pairs)
+                return replace(action, name=f"{action.name} of {replica}", pairs=self._of(replica, action.pairs, action.pairs[:, 0]))
             case Communicate():
                 return action if self._shared(action) else replace(action, collective=self._own(action.collective, replica))
             case HostCopy() | HostUpdate():
-                return replace(action, ranks=tuple(rank for rank in action.ranks if rank in self.replicas[replica]))
+                return replace(action, ranks=self._of(replica, action.ranks, action.ranks))
+
+    def _of(self, replica: int, members: IntArray, ranks: IntArray) -> IntArray:
+        return members[np.isin(ranks, sorted(self.replicas[replica]))]
 
     def _item(self, item: Item, replica: int) -> Item:
         match item:
@@ -98,7 +103,7 @@ class _Unfolding:
                 return item
 
     def _own(self, collective: Collective, replica: int) -> Collective:
-        members = tuple(group for group in collective.group.members if group[0] in self.replicas[replica])
+        members = self._of(replica, collective.group.members, collective.group.members[:, 0])
         group: Group = replace(collective.group, name=f"{collective.group.name} of {replica}", members=members)
         return replace(collective, group=group)
 
@@ -204,5 +209,5 @@ def test_blocks_of_one_replica_hold_its_own_groups() -> None:
     apart = unfolded(lower(plan), place(plan.strategy))
 
     blocks: list[Block] = [block for task in apart.tasks if isinstance(task.action, Compute) for block in task.action.blocks]
-    groups = {item.group.members for block in blocks for item in block.body if isinstance(item, Collective)}
+    groups = {rows(item.group.members) for block in blocks for item in block.body if isinstance(item, Collective)}
     assert groups == {((0, 1),), ((2, 3),)}

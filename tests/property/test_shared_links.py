@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +46,7 @@ def programs(draw: st.DrawFn) -> Program:
             stream = draw(st.sampled_from(["one", "two", "three"]))
         after = draw(st.lists(st.integers(0, number - 1), max_size=2)) if number else []
         builder.add((number,), action, [Lane(rank_class=0, stream=stream)], after=[(earlier,) for earlier in after])
-    return builder.build([RankClass(name="all ranks", stage=0, representative_rank=0, n_ranks=1)])
+    return builder.build([RankClass(name="all ranks", stage=0, representative_rank=0, ranks=np.arange(1))])
 
 
 @st.composite
@@ -94,7 +95,7 @@ def test_a_load_moves_no_more_than_its_rate_and_no_link_more_than_it_can(program
 def on_node(program: Program, node: int) -> Program:
     """Return the program with its sends inside one half of the cluster, from a node to the one that is below the same leaf."""
     ranks = {0: node * N_RANKS, 16: (node ^ 1) * N_RANKS}
-    return placed(program, Placement(ranks=tuple(ranks.get(rank, 0) for rank in range(17)), hosts={}))
+    return placed(program, Placement(ranks=np.array([ranks.get(rank, 0) for rank in range(17)]), hosts={}))
 
 
 @settings(max_examples=40, deadline=None)

@@ -32,7 +32,7 @@ def load(cluster: WiredCluster, operation: Operation) -> dict[str, float]:
 
 def copied(source: Place, destination: Place, *ranks: int, cluster: WiredCluster | None = None) -> dict[str, float]:
     cluster = cluster or cluster_of()
-    return load(cluster, lay_copy(cluster, ranks, source, destination, size_bytes=SIZE))
+    return load(cluster, lay_copy(cluster, np.array(ranks), source, destination, size_bytes=SIZE))
 
 
 def test_a_copy_to_the_host_takes_pcie_up_and_the_memory_once() -> None:
@@ -79,7 +79,7 @@ def test_each_node_serves_its_own_ranks() -> None:
 def test_a_copy_costs_its_start_and_the_way() -> None:
     cluster = cluster_of()
 
-    ((leg,),) = lay_copy(cluster, [0], "accelerator", "host", size_bytes=SIZE).phases
+    ((leg,),) = lay_copy(cluster, np.array([0]), "accelerator", "host", size_bytes=SIZE).phases
 
     way_s = float(cluster.routes(np.array([0]), cluster.host_endpoint(np.array([0]))).latency_s[0])
     assert leg.latency_s == COPY_START_S + way_s
@@ -87,7 +87,7 @@ def test_a_copy_costs_its_start_and_the_way() -> None:
 
 
 def test_what_the_processors_start_themselves_costs_no_start() -> None:
-    ((leg,),) = lay_copy(cluster_of(), [0], "nvme", "host", size_bytes=SIZE).phases
+    ((leg,),) = lay_copy(cluster_of(), np.array([0]), "nvme", "host", size_bytes=SIZE).phases
 
     assert leg.latency_s == 0.0
 
@@ -96,8 +96,8 @@ def test_what_the_processors_start_themselves_costs_no_start() -> None:
 def test_nodes_that_serve_unlike_numbers_of_ranks_are_uneven(ranks: tuple[int, ...], *, uniform: bool) -> None:
     cluster = cluster_of(2)
 
-    assert lay_copy(cluster, ranks, "accelerator", "host", size_bytes=SIZE).uniform is uniform
-    assert lay_update(cluster, ranks, cluster.bandwidth_bytes_per_s, size_bytes=SIZE).uniform is uniform
+    assert lay_copy(cluster, np.array(ranks), "accelerator", "host", size_bytes=SIZE).uniform is uniform
+    assert lay_update(cluster, np.array(ranks), cluster.bandwidth_bytes_per_s, size_bytes=SIZE).uniform is uniform
 
 
 def test_a_copy_to_where_it_is_is_refused() -> None:
@@ -109,13 +109,13 @@ def test_a_node_without_nvme_is_named() -> None:
     cluster = build_cluster(make_node(), 1)
 
     with pytest.raises(ScenarioError, match="the host of node 0 has no NVMe"):
-        lay_copy(cluster, [0], "host", "nvme", size_bytes=SIZE)
+        lay_copy(cluster, np.array([0]), "host", "nvme", size_bytes=SIZE)
 
 
 def test_an_update_takes_the_memory_once_for_each_rank() -> None:
     cluster = cluster_of()
 
-    operation = lay_update(cluster, [0, 1, 3], cluster.bandwidth_bytes_per_s, size_bytes=SIZE)
+    operation = lay_update(cluster, np.array([0, 1, 3]), cluster.bandwidth_bytes_per_s, size_bytes=SIZE)
 
     assert load(cluster, operation) == {"node0/memory": 3.0}
 
@@ -125,7 +125,7 @@ def test_one_rank_gets_the_memory_of_one_socket(n_sockets: int) -> None:
     node = make_node(n_sockets=n_sockets)
     cluster = build_cluster(replace(node, host=replace(node.host, memory_bandwidth_bytes_per_s=256e9)), 1)
 
-    ((leg,),) = lay_update(cluster, [0], 0.8 * cluster.bandwidth_bytes_per_s, size_bytes=SIZE).phases
+    ((leg,),) = lay_update(cluster, np.array([0]), 0.8 * cluster.bandwidth_bytes_per_s, size_bytes=SIZE).phases
 
     assert leg.cap_bytes_per_s == pytest.approx(0.8 * 256e9 / n_sockets, rel=1e-12)
 
@@ -134,6 +134,6 @@ def test_of_unlike_hosts_the_slowest_socket_sets_the_pace() -> None:
     one, two = make_node(n_sockets=1), replace(make_node(n_sockets=2), name="other")
     cluster = build_mixed_cluster([(one, 1), (two, 1)])
 
-    ((leg,),) = lay_update(cluster, [0, cluster.n_ranks - 1], cluster.bandwidth_bytes_per_s, size_bytes=SIZE).phases
+    ((leg,),) = lay_update(cluster, np.array([0, cluster.n_ranks - 1]), cluster.bandwidth_bytes_per_s, size_bytes=SIZE).phases
 
     assert leg.cap_bytes_per_s == pytest.approx(two.host.memory_bandwidth_bytes_per_s / 2, rel=1e-12)

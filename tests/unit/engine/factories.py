@@ -132,7 +132,7 @@ def make_machine(
 
 
 def group_of(*members: tuple[int, ...], name: str = "group", dimension: str = "dp") -> Group:
-    return Group(name=name, dimension=dimension, members=members)
+    return Group(name=name, dimension=dimension, members=np.array(members))
 
 
 def collective(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, pieces: int = 1) -> Collective:
@@ -144,7 +144,7 @@ def communicate(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce"
 
 
 def transfer(*pairs: tuple[int, int], size_bytes: float, name: str = "send") -> Transfer:
-    return Transfer(name=name, dimension="pp", pairs=pairs, bytes=size_bytes)
+    return Transfer(name=name, dimension="pp", pairs=np.array(pairs), bytes=size_bytes)
 
 
 def work(seconds: float, *, phase: Phase = "forward", name: str = "work") -> Work:
@@ -169,7 +169,8 @@ def program(*tasks: Task, n_classes: int = 1, n_ranks: int = 8) -> Program:
     """Return a program as it is written down; each class stands for its share of the ranks."""
     share = n_ranks // n_classes
     classes = tuple(
-        RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage * share, n_ranks=share) for stage in range(n_classes)
+        RankClass(name=f"stage {stage}", stage=stage, representative_rank=stage * share, ranks=stage * share + np.arange(share))
+        for stage in range(n_classes)
     )
     return Program(rank_classes=classes, tasks=tasks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.engine.traffic import label, moved_by
@@ -16,11 +17,11 @@ SIZE = 1e9
 
 
 def copy_of(*ranks: int, source: Place = "accelerator", destination: Place = "host") -> HostCopy:
-    return HostCopy(name="gradients to host", ranks=ranks, bytes=SIZE, source=source, destination=destination)
+    return HostCopy(name="gradients to host", ranks=np.array(ranks), bytes=SIZE, source=source, destination=destination)
 
 
 def update_of(*ranks: int) -> HostUpdate:
-    return HostUpdate(name="update on host", ranks=ranks, bytes=SIZE)
+    return HostUpdate(name="update on host", ranks=np.array(ranks), bytes=SIZE)
 
 
 def test_spans_are_charged_to_offloading() -> None:

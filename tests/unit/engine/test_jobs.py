@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.engine.jobs import OtherJob
@@ -43,7 +44,7 @@ ACROSS = transfer(*((rank, N_RANKS + rank) for rank in range(N_RANKS)), size_byt
 
 
 def on_nodes(of: Program, *nodes: int) -> Program:
-    return placed(of, Placement(ranks=tuple(node * N_RANKS + rank for node in nodes for rank in range(N_RANKS)), hosts={}))
+    return placed(of, Placement(ranks=np.concatenate([node * N_RANKS + np.arange(N_RANKS) for node in nodes]), hosts={}))
 
 
 def job(*tasks: Task, nodes: tuple[int, int]) -> Program:

@@ -154,10 +154,11 @@ def test_a_kind_bears_the_names_of_all_that_puts_it_on_the_links() -> None:
 
 def test_what_moves_in_an_action_comes_in_order() -> None:
     first, second, third = collective(TP, 1.0), collective(DP, 2.0), collective(TP, 3.0)
+    send = transfer((0, 1), size_bytes=1.0)
 
     assert moved_by(compute(first, work(1.0), overlapped(second, 1.0), third)) == (first, second, third)
     assert moved_by(REDUCE) == (REDUCE.collective,)
-    assert moved_by(transfer((0, 1), size_bytes=1.0)) == (transfer((0, 1), size_bytes=1.0),)
+    assert moved_by(send) == (send,)
 
 
 def test_a_choice_says_who_did_what_and_how() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from clustersim.program.program import ProgramBuilder
@@ -89,7 +90,7 @@ def test_the_last_task_of_a_lane_is_known() -> None:
 def test_labels_and_lanes_reach_the_tasks() -> None:
     builder = ProgramBuilder()
     builder.add(("F",), WORK, [COMPUTE, SEND], label=(3, 1))
-    classes = (RankClass(name="all ranks", stage=0, representative_rank=0, n_ranks=8),)
+    classes = (RankClass(name="all ranks", stage=0, representative_rank=0, ranks=np.arange(8)),)
 
     program = builder.build(classes)
 

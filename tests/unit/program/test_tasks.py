@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Collective, Compute, Group, Lane, Phase, Task
@@ -10,11 +11,11 @@ from clustersim.trace.timeline import KINDS
 
 
 def test_a_group_has_the_size_of_any_of_its_orbit() -> None:
-    assert Group(name="tp", dimension="tp", members=((0, 1, 2), (3, 4, 5))).size == 3
+    assert Group(name="tp", dimension="tp", members=np.array(((0, 1, 2), (3, 4, 5)))).size == 3
 
 
 def test_a_collective_is_one_call_by_a_method_chosen_for_it() -> None:
-    group = Group(name="dp", dimension="dp", members=((0, 1),))
+    group = Group(name="dp", dimension="dp", members=np.array(((0, 1),)))
 
     collective = Collective(op="all_reduce", group=group, bytes=1.0)
 

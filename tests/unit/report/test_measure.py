@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -227,7 +228,8 @@ def test_communication_that_may_not_block_never_makes_less_idle_time(spans: list
 
 def timeline(*spans: Span, ranks: tuple[int, ...] = (8,)) -> Timeline:
     classes = tuple(
-        RankClass(name=f"stage {stage}", stage=stage, representative_rank=0, n_ranks=n_ranks) for stage, n_ranks in enumerate(ranks)
+        RankClass(name=f"stage {stage}", stage=stage, representative_rank=0, ranks=np.arange(n_ranks))
+        for stage, n_ranks in enumerate(ranks)
     )
     return Timeline(rank_classes=classes, spans=spans, step_time_s=STEP_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.report.memory_over_time import memory_curves
@@ -21,7 +22,7 @@ def span(kind: str, start_s: float, end_s: float, micro_batch: int = 0, **more: 
 
 def curve_of(*spans: Span, held: Holdings = HELD, step_time_s: float = 10.0) -> MemoryCurve:
     timeline = Timeline(
-        rank_classes=(RankClass(name="stage 0", stage=0, representative_rank=0, n_ranks=1),), spans=spans, step_time_s=step_time_s
+        rank_classes=(RankClass(name="stage 0", stage=0, representative_rank=0, ranks=np.arange(1)),), spans=spans, step_time_s=step_time_s
     )
     return memory_curves(timeline, [held])[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import COMPUTE_STREAM
@@ -12,8 +13,8 @@ from clustersim.trace.steps import ClassSteps, StepLog
 from clustersim.trace.timeline import LinkUse, RankClass, Span, Timeline
 
 CLASSES = (
-    RankClass(name="ranks 0-2", stage=0, representative_rank=0, n_ranks=3),
-    RankClass(name="rank 3", stage=0, representative_rank=3, n_ranks=1),
+    RankClass(name="ranks 0-2", stage=0, representative_rank=0, ranks=np.arange(3)),
+    RankClass(name="rank 3", stage=0, representative_rank=3, ranks=3 + np.arange(1)),
 )
 FAST = ClassSteps(steps=4, last_end_s=8.0, idle_s=2.0, waited_s=0.0, waited_steps=0, dropped=0)
 SLOW = ClassSteps(steps=4, last_end_s=8.0, idle_s=0.0, waited_s=1.2, waited_steps=3, dropped=1)

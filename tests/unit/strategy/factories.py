@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import numpy as np
+
 from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Task, Work
 from clustersim.strategy.experts import ExpertGroups
@@ -148,6 +150,6 @@ def computes(program: Program, rank_class: int) -> list[Task]:
 
 def groups_of(tp: Group) -> ParallelGroups:
     """Return the groups of a stage on which nothing but tensor parallelism divides layers."""
-    alone = Group(name="ep", dimension="ep", members=((0,),))
+    alone = Group(name="ep", dimension="ep", members=np.array(((0,),)))
     experts = ExpertGroups(whole=alone, slices=replace(tp, dimension="ep"), between=None, inside=None)
     return ParallelGroups(tp=tp, cp=replace(alone, name="cp", dimension="cp"), experts=experts)

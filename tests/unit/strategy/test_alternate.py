@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Group, Work
@@ -52,7 +53,7 @@ def test_the_repeated_products_are_the_hardware_flops_above_the_model_flops() ->
     assert hardware_flops(plan) - model_flops(plan) == pytest.approx(sequences * LLAMA.n_layers * repeated, rel=1e-12)
 
 
-GROUP = Group(name="tp", dimension="tp", members=((0, 1),))
+GROUP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
 
 
 def test_what_a_row_split_layer_scatters_is_kept_and_what_is_gathered_again_serves_twice() -> None:

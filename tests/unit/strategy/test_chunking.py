@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.hardware.calibration import GemmCalibration
@@ -16,7 +17,7 @@ KERNELS: tuple[Kernel, ...] = (Stream(100.0), Gemm(1024, 512, 256))
 
 
 def gather(n_ranks: int) -> Collective:
-    group = Group(name="tp", dimension="tp", members=(tuple(range(n_ranks)),))
+    group = Group(name="tp", dimension="tp", members=np.arange(n_ranks)[None])
     return Collective(op="all_gather", group=group, bytes=4096.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Work
@@ -33,7 +34,7 @@ def parallel(plan: Plan) -> ContextParallel:
     share = local_shape(plan).context
     assert share is not None
     members = (tuple(range(share.degree)),)
-    return ContextParallel(plan=plan, group=Group(name="cp", dimension="cp", members=members), share=share)
+    return ContextParallel(plan=plan, group=Group(name="cp", dimension="cp", members=np.array(members)), share=share)
 
 
 def shapes(items: tuple[Item, ...]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import fsum, isclose
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Communicate, Compute, Group, Work
@@ -46,7 +47,7 @@ def plan(name: str = "resnet-50", **changes: object) -> Plan:
 
 
 def passes(of: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=of, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=((0,),))))
+    return ChunkPasses(plan=of, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=np.array(((0,),)))))
 
 
 def test_runs_of_equal_blocks_are_one_block() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isclose
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Work
@@ -26,7 +27,7 @@ MIDDLE = replace(WHOLE, first=False, last=False)
 def passes(model: Transformer = GPT, **changes: object) -> ChunkPasses:
     plan = make_plan(model, **changes)
     members = (tuple(range(plan.strategy.tp)),)
-    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=members)))
+    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=np.array(members))))
 
 
 def operations(items: tuple[Item, ...]) -> list[str]:
@@ -284,7 +285,7 @@ def test_the_head_gathers_its_input_and_returns_its_gradient_like_a_column_split
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_one_rank_alone_communicates_with_nobody(model: Transformer) -> None:
     alone: Plan = make_plan(model, recompute="full")
-    whole = ChunkPasses(plan=alone, groups=groups_of(Group(name="tp", dimension="tp", members=((0,),))))
+    whole = ChunkPasses(plan=alone, groups=groups_of(Group(name="tp", dimension="tp", members=np.array(((0,),)))))
 
     assert [each for block in (*whole.forward(WHOLE), *whole.backward(WHOLE)) for each in collectives_of(block.body)] == []
 

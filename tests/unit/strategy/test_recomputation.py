@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Block, Collective, Group, Work
@@ -16,7 +17,7 @@ from clustersim.strategy.shard import ModelChunk, model_chunks
 from tests.unit.strategy.factories import GPT, groups_of, make_plan
 
 DRY = replace(GPT, dropout=False)
-GROUP = Group(name="tp", dimension="tp", members=((0, 1),))
+GROUP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
 
 
 def plan_of(**changes: object) -> Plan:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from clustersim.program.tasks import Communicate, Compute, Group, Transfer
@@ -39,7 +40,7 @@ def multiset(kernels: list[Kernel]) -> Counter[str]:
 
 
 def passes_of(plan: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp", dimension="tp", members=(tuple(range(plan.strategy.tp)),))))
+    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp", dimension="tp", members=np.arange(plan.strategy.tp)[None])))
 
 
 def test_layers_lie_in_a_v() -> None:

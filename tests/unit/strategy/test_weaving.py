@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Work, Woven
 from clustersim.strategy.weaving import woven
 
-EP = Group(name="ep", dimension="ep", members=((0, 1),))
-TP = Group(name="tp", dimension="tp", members=((0, 1),))
+EP = Group(name="ep", dimension="ep", members=np.array(((0, 1),)))
+TP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
 
 
 def work(name: str) -> Work:

@@ -18,6 +18,7 @@ from clustersim.studies.parameter_server_rows import (
 )
 from clustersim.studies.row_sources import SpeedRowSpec, layer_table
 from clustersim.topology.build import build_cluster
+from tests.rows import rows
 from tests.unit.studies.test_row_sources import TEXT
 
 
@@ -51,13 +52,13 @@ def test_the_time_of_a_step_goes_to_the_layers_by_their_multiply_adds() -> None:
 def test_accelerators_fill_node_after_node_and_each_node_serves() -> None:
     cluster = build_cluster(node := load_node("uber-p100-25g"), 4, node.fabric)
     row = SpeedRowSpec(
-        id="one", table="A", model="vgg16", machine="box", exchange="distributed_ps_host", gpus=6, batch=64, measured=2.0, alone=1.0
+        id="one", table="A", model="vgg16", machine="box", exchange="distributed_ps_host", gpus=8, batch=64, measured=2.0, alone=1.0
     )
 
     moved = [task.action.collective for task in row_program(row, cluster).tasks if isinstance(task.action, Communicate)]
 
-    assert {collective.group.members for collective in moved if collective.op == "push"} == {((0, 4),)}
-    assert {collective.group.members for collective in moved if collective.op == "reduce"} == {((0, 1, 2, 3), (4, 5))}
+    assert {rows(collective.group.members) for collective in moved if collective.op == "push"} == {((0, 4),)}
+    assert {rows(collective.group.members) for collective in moved if collective.op == "reduce"} == {((0, 1, 2, 3), (4, 5, 6, 7))}
     assert sorted({collective.servers.hosts for collective in moved if collective.servers}) == [(0,), (1,)]
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
+
 from clustersim.trace.steps import StepLog
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
-CLASSES = (RankClass(name="stage 0", stage=0, representative_rank=0, n_ranks=8),)
+CLASSES = (RankClass(name="stage 0", stage=0, representative_rank=0, ranks=np.arange(8)),)
 LOG = StepLog(n_steps=2, step_times_s=(1.0, 2.0), duration_s=3.0, classes=(), applied=2, staleness=((0, 2),), max_lead=0)
 
 

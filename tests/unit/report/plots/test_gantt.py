@@ -202,7 +202,7 @@ def test_it_draws_into_given_axes() -> None:
 
 
 def test_a_timeline_without_spans_is_drawn_empty(tmp_path: Path) -> None:
-    classes = (RankClass(name="all ranks", stage=0, representative_rank=0, n_ranks=1),)
+    classes = (RankClass(name="all ranks", stage=0, representative_rank=0, ranks=np.arange(1)),)
     metrics = reference_metrics(reference_timeline())
     empty = Timeline(rank_classes=classes, spans=(), step_time_s=1.0)
 
