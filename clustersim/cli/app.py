@@ -85,11 +85,13 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time of the simulation went.")] = False,
 ) -> int:
     """Simulate one training step and report where the time goes."""
     from clustersim.cli.run import RunOptions, run_command
 
-    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots)
+    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots, fold=fold, profile=profile)
     return run_command(scenario, tuple(set_ or ()), options)
 
 

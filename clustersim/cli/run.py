@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
+from clustersim.cli.watching import watched
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK
+from clustersim.progress import phase
 from clustersim.report.summary import terminal_report
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
@@ -32,16 +34,22 @@ class RunOptions:
     dry_run: bool
     quiet: bool
     plots: bool
+    fold: bool
+    profile: bool
 
 
 def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) -> int:
     """Simulate a scenario, keep the run directory, report, and return the exit code."""
-    built = build(load_scenario(source, overrides))
-    if options.dry_run:
-        _print_dry_run(built, options)
-        return EXIT_OK
-    result = run_built(built, seed=options.seed)
-    folder = write_run_directory(result, Path(options.out), plots=options.plots)
+    with watched(profiles=options.profile, shows=not options.quiet):
+        with phase("read and build"):
+            built = build(load_scenario(source, overrides))
+        if options.dry_run:
+            _print_dry_run(built, options)
+            return EXIT_OK
+        with phase("simulate"):
+            result = run_built(built, seed=options.seed, fold=options.fold)
+        with phase("write"):
+            folder = write_run_directory(result, Path(options.out), plots=options.plots)
     if options.as_json:
         write_json(result.to_dict())
     elif not options.quiet:

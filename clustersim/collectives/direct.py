@@ -55,7 +55,8 @@ def lay_direct(op: DirectOp, cluster: Cluster, group: Grouping) -> Pattern:
     """
     if group.size == 1:
         return NOTHING
-    waves = separate_waves(cluster, _batches(op, group), share=1.0 if op == "send_recv" else 1.0 / group.size)
+    share = 1.0 if op == "send_recv" else 1.0 / group.size
+    waves = separate_waves(cluster, _batches(op, group), share, itemised=len(group.members) > 1)
     return Pattern(phases=(waves,), uniform=group.per_domain > 0)
 
 

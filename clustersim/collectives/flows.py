@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.pattern import Grouping, Pattern, Wave, footprint
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.collectives.pattern import Grouping, Pattern, Wave
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
+from clustersim.topology.load import Crossings, Footprint
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
 """What a group of one does."""
@@ -58,13 +58,33 @@ def added(footprints: Sequence[Footprint]) -> Footprint:
     return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
 
 
+def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
+    """Return so many flows on each of some routes, which begin or end at these ranks."""
+    return Crossings(
+        ranks=ranks,
+        starts=routes.starts,
+        link_ids=routes.link_ids,
+        amounts=routes.weights * np.repeat(counts, np.diff(routes.starts)),
+        latency_s=routes.latency_s,
+    )
+
+
+def gathered(parts: Sequence[Crossings]) -> Footprint:
+    """Return what all flows together put on each link."""
+    link_ids, places = np.unique(np.concatenate([part.link_ids for part in parts]), return_inverse=True)
+    flows = np.bincount(places, weights=np.concatenate([part.amounts for part in parts]), minlength=len(link_ids))
+    return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
+
+
 def on_links(link_ids: IntArray, flows: float) -> Footprint:
     """Return so many flows on each of the links; a link that is listed twice carries twice as many."""
     found, times = np.unique(link_ids, return_counts=True)
     return Footprint(link_ids=found, flows=times.astype(np.float64) * flows)
 
 
-def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps: tuple[int, int], beside: Footprint | None = None) -> Wave:
+def wave(
+    cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps: tuple[int, int], beside: Sequence[Crossings] = ()
+) -> Wave:
     """Return a wave of flows inside domains and between them.
 
     Parameters
@@ -76,19 +96,16 @@ def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps
     beside
         What else the links carry in step with the flows.
     """
-    footprints = [] if beside is None else [beside]
-    latencies_s: list[float] = []
-    for flows in (inside, between):
-        routes = cluster.routes(flows.sources, flows.destinations)
-        latencies_s.append(float(routes.latency_s.max(initial=0.0)))
-        footprints.append(footprint(cluster, routes, flows.counts))
+    parts = [crossings(cluster.routes(flows.sources, flows.destinations), flows.sources, flows.counts) for flows in (inside, between)]
+    latencies_s = [float(part.latency_s.max(initial=0.0)) for part in parts]
     return Wave(
-        footprint=added(footprints),
+        footprint=gathered([*beside, *parts]),
         share=share,
         intra_steps=steps[0],
         inter_steps=steps[1],
         intra_latency_s=latencies_s[0],
         inter_latency_s=latencies_s[1],
+        crossings=(*beside, *parts),
     )
 
 

@@ -6,13 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import added, on_links
-from clustersim.collectives.pattern import footprint
+from clustersim.collectives.flows import crossings, gathered
 from clustersim.collectives.timing import Leg, Operation
 from clustersim.errors import ScenarioError
 from clustersim.hardware.communication import Place
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings
 
 COPY_START_S: Final = 6e-6
 """What issuing one copy to or from an accelerator costs. [1]_ measures 5 to 7 us for a call of cudaMemcpyAsync; NVIDIA's own
@@ -20,9 +19,6 @@ latency of a small copy from pinned memory, as nvbandwidth and older samples sho
 
 .. [1] Wu et al., "DualPath: breaking the storage bandwidth bottleneck in agentic LLM inference", arXiv 2602.21548, section 5.2.
 """
-
-DMA_BYTES: Final = 1.0
-"""What a byte that an accelerator or a drive moves costs the memory of the host: it is read or written once, without the processors."""
 
 
 def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Place, *, size_bytes: float) -> Operation:
@@ -41,19 +37,19 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
         raise ScenarioError(f"a copy from {source} to {destination} moves nothing", field="offload", hint="name two places")
     hosts = cluster.node_of(ranks)
     memories = cluster.host_endpoint(hosts)
-    parts: list[Footprint] = []
+    parts: list[Crossings] = []
     latency_s, uniform = 0.0, _evenly_spread(hosts)
     if "accelerator" in (source, destination):
         ends = (ranks, memories) if source == "accelerator" else (memories, ranks)
         routes = cluster.routes(*ends)
-        parts += [footprint(cluster, routes), on_links(cluster.memory_link(hosts), DMA_BYTES)]
+        parts += [crossings(routes, ranks, np.ones(len(ranks))), _on_links(ranks, cluster.memory_link(hosts))]
         latency_s = COPY_START_S + float(routes.latency_s.max(initial=0.0))
         n_links = np.diff(routes.starts)
         uniform = uniform and bool((n_links == n_links[0]).all())
     if "nvme" in (source, destination):
         reads, writes = cluster.storage_links(hosts).T
-        parts += [on_links(reads if source == "nvme" else writes, 1.0), on_links(cluster.memory_link(hosts), DMA_BYTES)]
-    leg = Leg(footprint=added(parts), bytes_per_flow=size_bytes, latency_s=latency_s)
+        parts += [_on_links(ranks, reads if source == "nvme" else writes), _on_links(ranks, cluster.memory_link(hosts))]
+    leg = Leg(footprint=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
     return Operation(algorithm="copy", protocol="dma", phases=((leg,),), uniform=uniform)
 
 
@@ -72,8 +68,23 @@ def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray
     links = cluster.memory_link(hosts)
     n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
     cap = float((usable_bytes_per_s[links] / n_sockets).min())
-    leg = Leg(footprint=on_links(links, 1.0), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap)
+    work = _on_links(ranks, links)
+    leg = Leg(footprint=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
     return Operation(algorithm="update", protocol="processors", phases=((leg,),), uniform=_evenly_spread(hosts))
+
+
+def _on_links(ranks: IntArray, link_ids: IntArray) -> Crossings:
+    """Return one flow of each rank on one link: that of the memory or the drives of its host.
+
+    What a byte that an accelerator or a drive moves costs the memory is one byte: it is read or written once, without the processors.
+    """
+    return Crossings(
+        ranks=ranks,
+        starts=np.arange(len(ranks) + 1, dtype=np.int64),
+        link_ids=link_ids,
+        amounts=np.ones(len(ranks)),
+        latency_s=np.zeros(len(ranks)),
+    )
 
 
 def _evenly_spread(hosts: IntArray) -> bool:

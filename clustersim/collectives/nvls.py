@@ -9,14 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, added, on_links
+from clustersim.collectives.flows import NOTHING, gathered
 from clustersim.collectives.layout import Layout
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings
 
 
 def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
@@ -47,18 +47,19 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
         return NOTHING
     members = group.members.reshape(-1)
     whole, part = 1.0, 1 / group.size
-    footprint, steps = {
+    ports, steps = {
         "all_reduce": (on_ports(cluster, members, up=whole + part, down=part + whole), 2),
         "all_gather": (on_ports(cluster, members, up=part, down=whole), 1),
         "reduce_scatter": (on_ports(cluster, members, up=whole, down=part), 1),
     }[op]
     switched = Wave(
-        footprint=footprint,
+        footprint=gathered([ports]),
         share=1.0,
         intra_steps=steps,
         inter_steps=0,
         intra_latency_s=way_through_switch_s(cluster, members),
         inter_latency_s=0.0,
+        crossings=(ports,),
     )
     return Pattern(phases=((switched,),), uniform=True)
 
@@ -80,13 +81,19 @@ def check_adding_switch(cluster: Cluster, group: Grouping, algorithm: str) -> No
         )
 
 
-def on_ports(cluster: Cluster, ranks: IntArray, *, up: float, down: float) -> Footprint:
+def on_ports(cluster: Cluster, ranks: IntArray, *, up: float, down: float) -> Crossings:
     """Return so many flows to and from the switch of each rank; a rank that is listed twice has twice as many."""
     ports = cluster.switch_ports(ranks)
-    return added([on_links(ports[:, 0], up), on_links(ports[:, 1], down)])
+    return Crossings(
+        ranks=ranks,
+        starts=2 * np.arange(len(ranks) + 1, dtype=np.int64),
+        link_ids=ports.reshape(-1),
+        amounts=np.tile(np.array([up, down]), len(ranks)),
+        latency_s=cluster.latency_s[ports].sum(axis=1),
+    )
 
 
-def in_switches(cluster: Cluster, layout: Layout, *, whole: float) -> Footprint:
+def in_switches(cluster: Cluster, layout: Layout, *, whole: float) -> tuple[Crossings, ...]:
     """Return what it takes each domain to add up a whole tensor at the heads of its rails, a share each, and to hand it out from there.
 
     Parameters
@@ -98,7 +105,7 @@ def in_switches(cluster: Cluster, layout: Layout, *, whole: float) -> Footprint:
     crowded = layout.sizes > 1
     heads = layout.heads()[:, crowded].reshape(-1)
     members = layout.members[:, np.repeat(crowded, layout.sizes)].reshape(-1)
-    return added([on_ports(cluster, members, up=whole, down=whole), on_ports(cluster, heads, up=part, down=part)])
+    return on_ports(cluster, members, up=whole, down=whole), on_ports(cluster, heads, up=part, down=part)
 
 
 def way_through_switch_s(cluster: Cluster, ranks: IntArray) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.collectives.flows import NO_FLOWS, NOTHING, Flows, added, joined, wave
+from clustersim.collectives.flows import NO_FLOWS, NOTHING, Flows, joined, wave
 from clustersim.collectives.layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.collectives.tree import depth, trees_over_domains
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings
 
 
 def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
@@ -36,18 +36,18 @@ def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
     found = layouts(group)
     n_rails = most_rails(found)
     between: list[Flows] = []
-    switched: list[Footprint] = []
+    switched: list[Crossings] = []
     for layout in found:
         factor = n_rails / layout.n_rails
         between.append(trees_over_domains(layout).times(factor))
-        switched.append(in_switches(cluster, layout, whole=2.0 * n_rails))
+        switched += in_switches(cluster, layout, whole=2.0 * n_rails)
     pipeline = wave(
         cluster,
         inside=NO_FLOWS,
         between=joined(between),
         share=1 / (2 * n_rails),
         steps=(2 if largest_block(found) > 1 else 0, 2 * depth(group.n_domains)),
-        beside=added(switched),
+        beside=switched,
     )
     latency_s = way_through_switch_s(cluster, group.members.reshape(-1))
     return Pattern(phases=((replace(pipeline, intra_latency_s=latency_s),),), uniform=group.per_domain > 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings, Footprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +49,8 @@ class Wave:
     """Longest way along the wires of one step inside a domain; 0 without any."""
     inter_latency_s: float
     """The same between domains."""
+    crossings: tuple[Crossings, ...] = ()
+    """The flows of the footprint one by one; none where a single group makes them all, and of parameter servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -48,7 +48,9 @@ def lay_relay(cluster: Cluster, group: Grouping) -> Pattern:
     waves: list[Wave] = []
     for flows, leave in ((_to_relays(group, at, relayed), False), (rails, True)):
         most = float(flows.counts.max(initial=1.0))
-        waves += separate_waves(cluster, in_batches(flows.times(1.0 / most), leave=leave), share=most / group.size)
+        waves += separate_waves(
+            cluster, in_batches(flows.times(1.0 / most), leave=leave), share=most / group.size, itemised=len(group.members) > 1
+        )
     if len(waves) == 2:
         # The first part that a rail carries has come over NVLink.
         waves[1] = replace(waves[1], intra_steps=1, intra_latency_s=waves[0].intra_latency_s)

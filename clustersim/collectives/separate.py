@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import Flows
+from clustersim.collectives.flows import Flows, crossings
 from clustersim.collectives.pattern import Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings, Footprint
 
 BATCH: Final = 1 << 15
 """Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
@@ -34,17 +34,20 @@ class Batch:
     """What that link carries for each byte of the flow."""
 
 
-def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float) -> tuple[Wave, ...]:
+def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[Wave, ...]:
     """Return the wave of the flows inside domains and the wave of those between, one step each; one without flows is left out.
 
     Parameters
     ----------
     share
         What a flow with coefficient 1 moves, for each byte of the tensor.
+    itemised
+        Whether to keep the flows one by one.
     """
     n_links = len(cluster.bandwidth_bytes_per_s)
     loads = np.zeros((2, n_links))
     latencies_s = [0.0, 0.0]
+    items: tuple[list[Crossings], list[Crossings]] = ([], [])
     for batch in batches:
         for between in (0, 1):
             chosen = batch.leaves == bool(between)
@@ -52,6 +55,9 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float) -> 
             crossing = footprint(cluster, routes, None if batch.counts is None else batch.counts[chosen])
             loads[between, crossing.link_ids] += crossing.flows
             latencies_s[between] = max(latencies_s[between], float(routes.latency_s.max(initial=0.0)))
+            if itemised:
+                counts = np.ones(len(routes.latency_s)) if batch.counts is None else batch.counts[chosen]
+                items[between].append(crossings(routes, batch.sources[chosen], counts))
             if batch.beside is not None:
                 loads[between] += batch.beside_weight * np.bincount(batch.beside[chosen], minlength=n_links)
     waves: list[Wave] = []
@@ -66,6 +72,7 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float) -> 
                     inter_steps=between,
                     intra_latency_s=latencies_s[0] * (1 - between),
                     inter_latency_s=latencies_s[1] * between,
+                    crossings=tuple(items[between]),
                 )
             )
     return tuple(waves)

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NO_FLOWS, Flows, added, joined, wave
+from clustersim.collectives.flows import NO_FLOWS, Flows, crossings, joined, wave
 from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, footprint
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings
 
 
 def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
@@ -38,21 +38,21 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
     n_rails = most_rails(found)
     adds = not without_adding_switch(cluster, group)
     inside: list[Flows] = []
-    beside: list[Footprint] = []
+    beside: list[Crossings] = []
     longest_s = 0.0
     for layout in found:
         factor = n_rails / layout.n_rails
         streams, latency_s = _streams(cluster, layout, factor)
-        beside.append(streams)
+        beside += streams
         longest_s = max(longest_s, latency_s)
         if adds:
-            beside.append(in_switches(cluster, layout, whole=float(n_rails)))
+            beside += in_switches(cluster, layout, whole=float(n_rails))
         else:
             chain = chains(cluster, layout).times(factor)
             inside += [chain, chain.back()]
     trip = largest_block(found) - 1
     steps = (2 * min(1, trip) if adds else 2 * trip, 1)
-    collected = wave(cluster, inside=joined(inside), between=NO_FLOWS, share=1 / n_rails, steps=steps, beside=added(beside))
+    collected = wave(cluster, inside=joined(inside), between=NO_FLOWS, share=1 / n_rails, steps=steps, beside=beside)
     collected = replace(collected, inter_latency_s=longest_s)
     if adds:
         collected = replace(collected, intra_latency_s=way_through_switch_s(cluster, group.members.reshape(-1)))
@@ -72,20 +72,19 @@ def _check(cluster: Cluster, group: Grouping) -> None:
         )
 
 
-def _streams(cluster: Cluster, layout: Layout, flows: float) -> tuple[Footprint, float]:
+def _streams(cluster: Cluster, layout: Layout, flows: float) -> tuple[tuple[Crossings, ...], float]:
     """Return the streams of all rails to the switches and back, and the longest way from a rank up to the root and down to another."""
     rails = layout.heads().transpose(0, 2, 1).reshape(-1, layout.n_domains)
     heads = rails.reshape(-1)
     up, down = cluster.to_leaf(heads), cluster.from_leaf(heads)
     counts = np.full(len(heads), flows)
-    above, above_s = _above_leaves(cluster, rails)
+    above, above_s = _above_leaves(cluster, rails, flows)
     longest_s = max(above_s, float(up.latency_s.max()) + float(down.latency_s.max()))
-    own = [footprint(cluster, up, counts), footprint(cluster, down, counts)]
-    return added([*own, Footprint(link_ids=above.link_ids, flows=above.flows * flows)]), longest_s
+    return (crossings(up, heads, counts), crossings(down, heads, counts), above), longest_s
 
 
-def _above_leaves(cluster: Cluster, rails: IntArray) -> tuple[Footprint, float]:
-    """Return one stream up and one down for each rail and each switch that its members are below.
+def _above_leaves(cluster: Cluster, rails: IntArray, flows: float) -> tuple[Crossings, float]:
+    """Return so many streams up and down for each rail and each switch that its members are below.
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ def _above_leaves(cluster: Cluster, rails: IntArray) -> tuple[Footprint, float]:
     The links are those of the routes from one member below each leaf to the first member and back, each once: a leaf or a pod
     that several routes leave sends the sum of what they would carry.
     """
-    n_rails, n_members = rails.shape
+    n_rails, n_members = int(rails.shape[0]), int(rails.shape[1])
     leaves = cluster.leaf_of(rails.reshape(-1))
     owners = np.repeat(np.arange(n_rails, dtype=np.int64), n_members)
     _, firsts = np.unique(owners * cluster.n_leaves + leaves, return_index=True)
@@ -113,9 +112,14 @@ def _above_leaves(cluster: Cluster, rails: IntArray) -> tuple[Footprint, float]:
     streams, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
     weights = np.zeros(len(streams))
     np.maximum.at(weights, places, np.concatenate([weights for _, weights in parts]))
-    load = np.bincount(streams % n_links, weights=weights, minlength=n_links).astype(np.float64)
-    link_ids = np.flatnonzero(load)
-    return Footprint(link_ids=link_ids, flows=load[link_ids]), latency_s
+    above = Crossings(
+        ranks=rails[:, 0],
+        starts=np.searchsorted(streams // n_links, np.arange(n_rails + 1)),
+        link_ids=streams % n_links,
+        amounts=weights * flows,
+        latency_s=np.full(n_rails, latency_s),
+    )
+    return above, latency_s
 
 
 SHARP: Final = Algorithm(name="sharp", lay=lay_sharp)

@@ -13,7 +13,7 @@ from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import Family, Latencies, Medium, Protocol
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings, Footprint
 
 MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 """Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""
@@ -28,6 +28,8 @@ class Leg:
     """On the wire, flags of the protocol included."""
     latency_s: float
     cap_bytes_per_s: float = inf
+    crossings: tuple[Crossings, ...] = ()
+    """The flows of the footprint one by one, where they are several groups'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +101,7 @@ def timed(
                 bytes_per_flow=wave.share * size_bytes / DATA_SHARE[way.protocol],
                 latency_s=pieces * (overhead_s + hops_s(wave, way, calibration.latencies[way.family])),
                 cap_bytes_per_s=_cap(one, way, cluster, calibration),
+                crossings=wave.crossings,
             )
             for wave, one in zip(phase, alone, strict=True)
         ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.collectives.pattern import Pattern, Wave, footprint
+from clustersim.collectives.flows import crossings, gathered
+from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -17,12 +18,14 @@ def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -
     leaves = bool((cluster.domain_of(sources) != cluster.domain_of(destinations)).any())
     n_links = np.diff(routes.starts)
     latency_s = float(routes.latency_s.max())
+    flows = crossings(routes, sources, np.ones(len(sources)))
     wave = Wave(
-        footprint=footprint(cluster, routes),
+        footprint=gathered([flows]),
         share=1.0 if len(routes.link_ids) else 0.0,
         intra_steps=0 if leaves else 1,
         inter_steps=1 if leaves else 0,
         intra_latency_s=0.0 if leaves else latency_s,
         inter_latency_s=latency_s if leaves else 0.0,
+        crossings=(flows,),
     )
     return Pattern(phases=((wave,),), uniform=bool((n_links == n_links[0]).all()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.background import Background
-from clustersim.topology.cluster import FloatArray
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.load import Footprint
 
 
@@ -60,6 +60,14 @@ def lay_loads(background: Sequence[Background], network: SharedNetwork, bandwidt
             kind = network.add_kind(footprint, weight=float(load.n_flows), cap_bytes_per_s=load.rate_bytes_per_s)
             loads.append(Load(background=load, kind=kind))
     return tuple(loads)
+
+
+def link_labels(background: Sequence[Background], cluster: Cluster) -> IntArray:
+    """Return one number for each link: links of different tiers, or that loads cross differently, have different ones."""
+    if not background:
+        return cluster.tier_index
+    times = [np.bincount(load.link_ids, minlength=len(cluster.tier_index)) for load in background]
+    return np.unique(np.stack([cluster.tier_index, *times]), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def play(load: Load, clock: Loads) -> None:

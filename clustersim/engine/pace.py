@@ -142,3 +142,16 @@ class Drawn:
             factors = self.distribution.draw(self._generators[rank_class], n_steps * coupled)
             drawn.extend(factors.reshape(n_steps, coupled).max(axis=1).tolist())
         return drawn[step]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Factors of classes that are parts of those that another jitter knows."""
+
+    jitter: Jitter
+    origins: Sequence[int]
+    """For each class, which one it is a part of."""
+
+    def factor(self, rank_class: int, step: int) -> float:
+        """Return how many times as long as usual the computation of a class takes in a step."""
+        return self.jitter.factor(self.origins[rank_class], step)

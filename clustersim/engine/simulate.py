@@ -6,24 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
+
 from clustersim.collectives.library import Library
-from clustersim.engine.background import Load, lay_loads, play
+from clustersim.engine.background import Load, lay_loads, link_labels, play
 from clustersim.engine.clock import Clock
+from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
 from clustersim.engine.links import LinkCells, link_cells, link_use
-from clustersim.engine.pace import Jitter, Pace
+from clustersim.engine.pace import Assigned, Jitter, Pace
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import Calibration
 from clustersim.kernels.model import KernelModel
 from clustersim.network.levels import State
-from clustersim.network.sharing import SharedNetwork
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
-from clustersim.topology.cluster import Cluster
+from clustersim.progress import phase
+from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.trace.steps import StepLog
 from clustersim.trace.timeline import EngineStats, Timeline
 
@@ -37,6 +40,9 @@ class Machine:
     calibration: Calibration
     paces: tuple[Pace, ...] = ()
     """Of each rank class of the program; empty where all compute alike, with ``kernels``."""
+    pace_of: IntArray | None = None
+    """Where it is there, for each rank of the cluster which of the paces is its own, instead of one for each class."""
+    folding: Folding = "classes"
 
 
 def replay(
@@ -78,6 +84,7 @@ class Laid:
     cells: LinkCells
     began_s: float
     """By the wall clock."""
+    regard: Regard = "all"
 
     def over(self) -> None:
         """End what would go on for ever, when the program is through."""
@@ -90,7 +97,8 @@ class Laid:
             job.begin()
         for load in self.loads:
             play(load, self.first.clock)
-        self.first.clock.environment.run()
+        with phase("replay"):
+            self.first.clock.environment.run()
 
     def timeline(self, duration_s: float, steps: StepLog | None = None) -> Timeline:
         """Return what happened; what links carried is that of a step on average."""
@@ -106,6 +114,7 @@ class Laid:
             rank_classes=len(program.rank_classes),
             folded=n_ranks > len(program.rank_classes),
             wall_s=perf_counter() - self.began_s,
+            told_apart=self.regard,
         )
         return Timeline(
             rank_classes=program.rank_classes,
@@ -135,17 +144,23 @@ def lay(
 ) -> Laid:
     """Return all that is to be replayed, ready to start."""
     began_s = perf_counter()
-    libraries = [Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(others))]
-    network = SharedNetwork(libraries[0].bandwidth_bytes_per_s, labels=machine.cluster.tier_index)
-    names = ("", *(other.name for other in others))
-    traffics = [Traffic(library=library, network=network, job=name) for library, name in zip(libraries, names, strict=True)]
-    programs = (program, *(other.program for other in others))
-    for traffic, each in zip(traffics, programs, strict=True):
-        traffic.register(each)
+    wires = Wires(
+        libraries=tuple(Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(others))),
+        names=("", *(other.name for other in others)),
+        labels=link_labels(background, machine.cluster),
+        loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),
+    )
+    given = (program, *(other.program for other in others))
+    with phase("fold"):
+        wired = fold(given, wires, (machine.pace_of, *(None for _ in others)), machine.folding)
+    programs, traffics, network = wired.programs, wired.traffics, wired.network
     rolling = rolling or Rolling(overlaps=False)
+    jitter = rolling.jitter
+    if jitter is not None and machine.pace_of is not None:
+        jitter = Assigned(jitter, tuple(int(machine.pace_of[rank_class.representative_rank]) for rank_class in programs[0].rank_classes))
     # Updates come between the passes of any class, as the traffic of strangers does.
     own = [kind for operation in rolling.operations for kind in traffics[0].kinds(operation)]
-    loads = lay_loads(background, network, libraries[0].bandwidth_bytes_per_s)
+    loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network)
 
     def run(place: int, prices: Sequence[Pricing]) -> Replay:
@@ -160,15 +175,23 @@ def lay(
             clock=clock,
             contended=frozenset(order.originals[index] for index in contended),
             records=place == 0,
-            jitter=rolling.jitter if place == 0 else None,
+            jitter=jitter if place == 0 else None,
         )
 
     repeated = tuple(
-        Repeated(name=other.name, replay=run(1 + place, _even(other.program, traffics[1 + place], other.kernels, machine)))
+        Repeated(name=other.name, replay=run(1 + place, _even(programs[1 + place], traffics[1 + place], other.kernels, machine)))
         for place, other in enumerate(others)
     )
-    first = run(0, _prices(program, traffics[0], machine))
-    return Laid(cluster=machine.cluster, first=first, repeated=repeated, loads=loads, cells=link_cells(network), began_s=began_s)
+    first = run(0, _prices(programs[0], traffics[0], machine))
+    return Laid(
+        cluster=machine.cluster,
+        first=first,
+        repeated=repeated,
+        loads=loads,
+        cells=link_cells(network),
+        began_s=began_s,
+        regard=wired.regard,
+    )
 
 
 def _even(program: Program, traffic: Traffic, kernels: KernelModel, machine: Machine) -> Sequence[Pricing]:
@@ -181,10 +204,13 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     """Return the prices of each rank class; classes of one pace share them."""
     if not machine.paces:
         return _even(program, traffic, machine.kernels, machine)
-    assert len(machine.paces) == len(program.rank_classes)
+    paces = machine.paces
+    if machine.pace_of is not None:
+        paces = tuple(paces[int(machine.pace_of[rank_class.representative_rank])] for rank_class in program.rank_classes)
+    assert len(paces) == len(program.rank_classes)
     known: dict[tuple[int, float, float], Pricing] = {}
     prices: list[Pricing] = []
-    for pace in machine.paces:
+    for pace in paces:
         step_host_s = machine.calibration.launch.step_s if pace.step_host_s is None else pace.step_host_s
         key = id(pace.kernels), pace.slowdown, step_host_s
         if key not in known:

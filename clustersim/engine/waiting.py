@@ -30,6 +30,8 @@ class _Arrival:
     last: int
     waits_s: dict[int, float]
     """Of each class that had something to do before."""
+    n_ranks: Sequence[int]
+    """That each of them stands for."""
 
 
 @dataclass(slots=True)
@@ -54,8 +56,8 @@ class Waiting:
     """Follows the tasks of each step, and says at its end who was waited for, and how long.
 
     A task of several classes starts when all have ended what they have to do for it. Until then those that came earlier wait, as far as
-    they have nothing else in progress; reading the next batch is nothing else. What is counted is the mean over their ranks and those of
-    the class that came last, to which it is charged. After the last step, where all must end, those that are through wait for the last.
+    they have nothing else in progress; reading the next batch is nothing else. What is counted is the mean over all ranks, and it is
+    charged to the class that came last. After the last step, where all must end, those that are through wait for the last.
 
     The stages of a pipeline wait for each other at every transfer, and who comes last there is often only handing on what came late to
     itself; with equal stages they wait too, for nobody. What sets the pace of a pipeline is the class whose passes take longest, and it
@@ -75,6 +77,8 @@ class Waiting:
     """Tasks in progress of each rank class, without those of the loader."""
     _idle_since_s: list[float] = field(init=False)
     """When the last of them ended, for classes without any."""
+    _n_ranks: int = field(init=False)
+    """That have anything to do."""
     _accounts: dict[int, _Account] = field(default_factory=dict[int, _Account])
 
     def __post_init__(self) -> None:
@@ -84,6 +88,7 @@ class Waiting:
         self._loads = frozenset(
             index for index, task in enumerate(tasks) if isinstance(task.action, Compute) and task.action.phase == "load"
         )
+        self._n_ranks = sum(self.program.rank_classes[each].n_ranks for each in self._taking_part)
         self._n_active, self._idle_since_s = [0] * n_classes, [0.0] * n_classes
 
     def started(self, step: int, index: int, now_s: float, ended_s: Sequence[float]) -> None:
@@ -111,9 +116,9 @@ class Waiting:
         """Return who was waited for in a step that has ended."""
         account = self._accounts.pop(step)
         if self._is_pipeline:
-            arrivals = [_longest(account.busy_s, component) for component in self.graph.components]
+            arrivals = [self._longest(account.busy_s, component) for component in self.graph.components]
         else:
-            arrivals = [*account.arrivals, *([_longest(account.ended_s, self._taking_part)] if step == self.last_step else [])]
+            arrivals = [*account.arrivals, *([self._longest(account.ended_s, self._taking_part)] if step == self.last_step else [])]
         kept = frozenset[int]().union(*[each for each in self.graph.components if account.is_kept_by_loader(each, tie_s=TIE * now_s)])
         found = [Charge(rank_class=each.last, seconds=self._mean_s(each)) for each in arrivals if each.last not in kept]
         return [charge for charge in found if charge.seconds > TIE * now_s]
@@ -130,21 +135,21 @@ class Waiting:
         return account
 
     def _note_arrivals(self, account: _Account, index: int, now_s: float, ended_s: Sequence[float]) -> None:
-        own = self.graph.joints[index].own
+        joint = self.graph.joints[index]
+        own = joint.own
         arrivals_s = [max(ended_s[earlier] for earlier in before) for _, before in own]
         waits_s = {each: 0.0 if self._n_active[each] else now_s - self._idle_since_s[each] for each, _ in own}
-        account.arrivals.append(_Arrival(last=own[arrivals_s.index(max(arrivals_s))][0], waits_s=waits_s))
+        account.arrivals.append(_Arrival(last=own[arrivals_s.index(max(arrivals_s))][0], waits_s=waits_s, n_ranks=joint.n_ranks))
 
     def _mean_s(self, arrival: _Arrival) -> float:
-        classes = self.program.rank_classes
-        waited_s = fsum(classes[each].n_ranks * wait_s for each, wait_s in arrival.waits_s.items())
-        return waited_s / sum(classes[each].n_ranks for each in arrival.waits_s)
+        waited_s = fsum(count * wait_s for count, wait_s in zip(arrival.n_ranks, arrival.waits_s.values(), strict=True))
+        return waited_s / (sum(arrival.n_ranks) if self._is_pipeline else self._n_ranks)
 
-
-def _longest(seconds: Sequence[float], classes: Sequence[int]) -> _Arrival:
-    """Return the first class of those with the longest time as the last, for which the others wait as much as theirs are shorter."""
-    last = max(classes, key=lambda each: seconds[each])
-    return _Arrival(last=last, waits_s={each: seconds[last] - seconds[each] for each in classes})
+    def _longest(self, seconds: Sequence[float], classes: Sequence[int]) -> _Arrival:
+        """Return the first class of those with the longest time as the last, for which the others wait as much as theirs are shorter."""
+        last = max(classes, key=lambda each: seconds[each])
+        n_ranks = [self.program.rank_classes[each].n_ranks for each in classes]
+        return _Arrival(last=last, waits_s={each: seconds[last] - seconds[each] for each in classes}, n_ranks=n_ranks)
 
 
 def _is_between_stages(program: Program, task: Task) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Drawn
 from clustersim.engine.policies import Policy, Synchronous
@@ -22,15 +23,15 @@ from clustersim.kernels.model import KernelModel
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
+from clustersim.progress import phase
 from clustersim.report.metrics import JobReport
 from clustersim.report.steps import in_own_time
 from clustersim.scenario.constraints import MAX_PASSES
 from clustersim.scenario.jobs import Job
-from clustersim.scenario.unevenness import Uneven, division_of, jitter_of, paces_of, policy_of
+from clustersim.scenario.unevenness import Uneven, class_of_ranks, division_of, is_divided, jitter_of, own_parts, paces_of, policy_of
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.single_process import root_and_others
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.trace.timeline import Timeline
 
 MAX_TASKS: Final = 2_000_000
@@ -77,6 +78,8 @@ class Conditions:
     n_steps: int = 1
     seed: int = 0
     """Of what varies from step to step."""
+    folds: bool = True
+    """Whether one of those that cannot be told apart is replayed for all."""
 
 
 def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -112,6 +115,15 @@ class _Prepared:
         """Return the step time of a timeline."""
         return (in_own_time(timeline) if in_turn(self.plan, timeline) else timeline).step_time_s
 
+    def on_nodes(self, nodes: Sequence[int], cluster: Cluster) -> _Prepared:
+        """Return the same on some nodes of a cluster."""
+        machine = self.machine
+        if machine.pace_of is not None:
+            pace_of = np.full(cluster.n_ranks, -1, dtype=np.int64)
+            pace_of[ranks_on(nodes, cluster)] = machine.pace_of
+            machine = replace(machine, pace_of=pace_of)
+        return replace(self, program=on_nodes(self.program, nodes, cluster), machine=machine)
+
     def replay(self, background: Sequence[Background] = (), others: Sequence[OtherJob] = ()) -> tuple[Timeline, tuple[str, ...]]:
         """Return the timeline of the step, or of several, and the groups that lie unevenly."""
         if self.n_steps == 1 and not self.machine.paces:
@@ -131,9 +143,12 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     uneven = conditions.uneven
     machine = machine_of(plan, cluster, calibration)
     if uneven is None:
-        parts = root_and_others(plan.strategy.dp) if plan.strategy.data_parallel.single_process else None
-        program = lower(plan, parts)
+        parts = own_parts(plan, cluster.n_nodes, folds=conditions.folds)
+        folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.folds else "ranks"
+        with phase("lower"):
+            program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
+        machine = replace(machine, folding=folding)
         return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, plan=plan)
     division = division_of(plan, uneven)
     known: dict[str, KernelModel] = {}
@@ -143,11 +158,17 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
             known[accelerator.name] = kernels_of(plan, accelerator, calibration_for(accelerator))
         return known[accelerator.name]
 
-    program = lower(plan, division.parts)
+    machine = replace(machine, paces=paces_of(division, uneven, kernels))
+    with phase("lower"):
+        program = lower(plan, division.parts if is_divided(plan) else None)
+    if is_divided(plan):
+        machine = replace(machine, folding="classes")
+    else:
+        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.folds else "ranks")
     _check_tasks(program, conditions.n_steps)
     return _Prepared(
         program=program,
-        machine=replace(machine, paces=paces_of(division, uneven, kernels)),
+        machine=machine,
         jitter=jitter_of(division, uneven, conditions.seed),
         policy=policy_of(plan, division),
         n_steps=conditions.n_steps,
@@ -183,7 +204,7 @@ def replay_plan(
     if neighbours is None or not (neighbours.jobs or neighbours.background):
         timeline, uneven = prepared.replay()
         return Replayed(timeline=timeline, uneven=uneven)
-    prepared = replace(prepared, program=on_nodes(prepared.program, neighbours.nodes, cluster))
+    prepared = prepared.on_nodes(neighbours.nodes, cluster)
     return _beside_others(prepared, cluster, calibration, neighbours)
 
 
@@ -221,10 +242,14 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
 
 def on_nodes(program: Program, nodes: Sequence[int], cluster: Cluster) -> Program:
     """Return a program on some nodes of a cluster; its hosts are those of the nodes in order, and then the dedicated ones."""
-    size = cluster.node.n_accelerators
-    ranks = (np.array(nodes, dtype=np.int64)[:, None] * size + np.arange(size, dtype=np.int64)).reshape(-1)
     hosts = dict(enumerate((*nodes, *range(cluster.n_nodes, cluster.n_hosts))))
-    return placed(program, Placement(ranks=ranks, hosts=hosts))
+    return placed(program, Placement(ranks=ranks_on(nodes, cluster), hosts=hosts))
+
+
+def ranks_on(nodes: Sequence[int], cluster: Cluster) -> IntArray:
+    """Return the ranks of some nodes of a cluster, node by node."""
+    size = cluster.node.n_accelerators
+    return (np.array(nodes, dtype=np.int64)[:, None] * size + np.arange(size, dtype=np.int64)).reshape(-1)
 
 
 def _check_bursts(background: Sequence[Sequence[Background]], step_s: float) -> None:

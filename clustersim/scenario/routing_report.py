@@ -6,11 +6,11 @@ from collections import Counter
 from statistics import fmean
 
 from clustersim.report.expert_load import ExpertsReport, waited_for_experts_s
-from clustersim.strategy.division import ranks_text
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import Dispatch, dispatch
 from clustersim.strategy.sharding_groups import expert_grid
+from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import Timeline
 from clustersim.workload.transformer import Transformer
 

@@ -18,7 +18,7 @@ from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 
 
-def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), seed: int = 0) -> Result:  # noqa: A002 - named like --set
+def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), seed: int = 0, fold: bool = True) -> Result:  # noqa: A002 - named like --set
     """Simulate one training step.
 
     Parameters
@@ -29,6 +29,8 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
         Changes such as ``"strategy.tp=4"``, as on the command line.
     seed
         Seed of everything random: how computation varies from step to step.
+    fold
+        False to replay every rank by itself, as ``--no-fold`` does: the same result, slowly.
 
     Returns
     -------
@@ -45,14 +47,14 @@ def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), s
     >>> run("llama3-8b-8xh100", set=["training.global_batch_size=64"]).gpus
     8
     """
-    return run_built(build(load_scenario(source, set)), seed=seed)
+    return run_built(build(load_scenario(source, set)), seed=seed, fold=fold)
 
 
-def run_built(built: Built, *, seed: int = 0) -> Result:
-    """Simulate one training step of a scenario that has been built."""
+def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
+    """Simulate one training step of a scenario that has been built; see ``run``."""
     built = seeded(built, seed)
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, folds=fold)
     try:
         metrics, spans = simulate(
             built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions

@@ -24,6 +24,9 @@ from clustersim.scenario.yaml_text import yaml_text
 LIBRARIES: Final = ("matplotlib", "networkx", "numpy", "pandas", "pydantic", "quantiphy", "ruamel.yaml", "simpy")
 """Whose versions the manifest records."""
 
+ENGINE_TIMES: Final = ("wall_s", "events_per_s")
+"""Figures of the engine that no two runs have in common."""
+
 
 def run_directory(result: Result, out: Path) -> Path:
     """Return where a result is kept: ``<out>/<name>/<hash>``."""
@@ -34,8 +37,8 @@ def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Pat
     """Write the run directory and return its path; one of an equal earlier run is replaced.
 
     ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
-    ``engine.wall_s`` stands there and not in ``results.json``. The files are written beside their final place and renamed,
-    so that an error or an interruption leaves nothing half-written.
+    ``engine.wall_s`` and ``engine.events_per_s`` stand there and not in ``results.json``. The files are written beside
+    their final place and renamed, so that an error or an interruption leaves nothing half-written.
 
     Parameters
     ----------
@@ -58,11 +61,11 @@ def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Pat
 
 
 def results_document(result: Result) -> dict[str, Data]:
-    """Return ``results.json``: the document of ``run --json`` without the one figure that differs between equal runs."""
+    """Return ``results.json``: the document of ``run --json`` without the figures that differ between equal runs."""
     document = result.to_dict()
     engine = document["engine"]
     if isinstance(engine, dict):
-        document["engine"] = {key: value for key, value in engine.items() if key != "wall_s"}
+        document["engine"] = {key: value for key, value in engine.items() if key not in ENGINE_TIMES}
     return document
 
 
@@ -97,6 +100,7 @@ def _manifest(result: Result, folder: Path) -> dict[str, Data]:
         "seed": result.seed,
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine_wall_s": result.metrics.engine.wall_s,
+        "engine_events_per_s": result.metrics.engine.events_per_s,
         "versions": {"clustersim": __version__, "python": python_version(), **{name: _version(name) for name in LIBRARIES}},
         "platform": f"{system()} {machine()}",
         "files": [*files, "manifest.json"],

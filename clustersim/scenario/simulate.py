@@ -13,13 +13,14 @@ from clustersim.engine.collection import collection_paused
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
+from clustersim.progress import phase
 from clustersim.report.measure import breakdown, busiest_links, tier_use
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
 from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.scenario.routing_report import experts_report
-from clustersim.scenario.unevenness import division_of, slow_ranks
+from clustersim.scenario.unevenness import class_of_ranks, division_of, slow_ranks
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
@@ -66,15 +67,24 @@ def simulate(
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         each_alone = plan.strategy.data_parallel.mode == "async"
-        timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
-        own = in_own_time(timeline) if in_turn(plan, timeline) else timeline
-        parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
+        with phase("measure"):
+            timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
+            own = in_own_time(timeline) if in_turn(plan, timeline) else timeline
+            parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
     assumed = (*calibration_flags(calibration), *_model_flags(plan))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
-    slow = _slow(plan, conditions)
+    slow = _slow(plan, timeline, neighbours, conditions)
     memory = memory_report(plan, cluster, timeline)
     assumed = (*assumed, *_room_flags(memory))
-    all_flags = [*flags, *assumed, *_pace_flags(timeline, slow), *chosen, *_uneven_flags(replayed.uneven), *_job_flags(neighbours, cluster)]
+    all_flags = [
+        *flags,
+        *assumed,
+        *_pace_flags(plan, conditions),
+        *chosen,
+        *_fold_flags(timeline),
+        *_uneven_flags(replayed.uneven),
+        *_job_flags(neighbours, cluster),
+    ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
     # What comes too late for an update is no part of the batch.
@@ -139,15 +149,28 @@ def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | Non
     return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
 
 
-def _slow(plan: Plan, conditions: Conditions | None) -> tuple[str, ...]:
+def _slow(plan: Plan, timeline: Timeline, neighbours: Neighbours | None, conditions: Conditions | None) -> tuple[str, ...]:
     """Return for each class the ranks of it that are slower than the others."""
-    uneven = None if conditions is None else conditions.uneven
-    return () if uneven is None else slow_ranks(division_of(plan, uneven), uneven)
+    if conditions is None or conditions.uneven is None:
+        return ()
+    division = division_of(plan, conditions.uneven)
+    classes, slow = class_of_ranks(division, plan.n_ranks), slow_ranks(division, conditions.uneven)
+    first = np.array([rank_class.representative_rank for rank_class in timeline.rank_classes], dtype=np.int64)
+    if neighbours is not None and (neighbours.jobs or neighbours.background):
+        per_node = plan.n_ranks // len(neighbours.nodes)
+        first = np.searchsorted(neighbours.nodes, first // per_node) * per_node + first % per_node
+    of_class: list[int] = classes[first].tolist()
+    return tuple(slow[each] for each in of_class)
 
 
-def _pace_flags(timeline: Timeline, slow: Sequence[str]) -> tuple[Flag, ...]:
+def _pace_flags(plan: Plan, conditions: Conditions | None) -> tuple[Flag, ...]:
     """Return which ranks go at the pace of slower ones that they work with in every layer or add up with before anybody else."""
-    pairs = [(rank_class.name, ranks) for rank_class, ranks in zip(timeline.rank_classes, slow, strict=bool(slow)) if ranks]
+    if conditions is None or conditions.uneven is None:
+        return ()
+    division = division_of(plan, conditions.uneven)
+    pairs = [
+        (each.name, ranks) for each, ranks in zip(division.rank_classes(), slow_ranks(division, conditions.uneven), strict=True) if ranks
+    ]
     return tuple(Flag(code="pace_of_slowest", message=f"{name} go at the pace of {ranks}") for name, ranks in pairs)
 
 
@@ -248,6 +271,15 @@ def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, .
     jobs = neighbours.jobs if neighbours else ()
     too_large = [job.name for job in jobs if not memory_report(job.planned.plan, cluster).fits]
     return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
+
+
+def _fold_flags(timeline: Timeline) -> tuple[Flag, ...]:
+    """Return that groups were replayed together although they differ, where they are too many to be told apart."""
+    where = {"nodes": "on links of the fabric", "none": "on any link"}.get(timeline.engine.told_apart)
+    if where is None:
+        return ()
+    message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
+    return (Flag(code="folded_together", message=message),)
 
 
 def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:

@@ -13,12 +13,14 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.kernels.model import KernelModel
 from clustersim.scenario.jitter import Jitter
-from clustersim.strategy.division import Division, Part, divided, ranks_text
+from clustersim.strategy.division import Division, Part, divided
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.sharding_groups import replicas_together
 from clustersim.strategy.single_process import root_and_others
+from clustersim.topology.cluster import IntArray
+from clustersim.trace.ranks import ranks_text
 from clustersim.workload.transformer import Transformer
 
 KernelsOf = Callable[[Accelerator], KernelModel]
@@ -62,6 +64,38 @@ def division_of(plan: Plan, uneven: Uneven) -> Division:
         signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1).tolist()) for stage in range(plan.strategy.pp))
         alike.setdefault(signature, []).extend(unit)
     return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
+
+
+def is_divided(plan: Plan) -> bool:
+    """Return whether the program of a plan depends on how its replicas are divided.
+
+    With one process for a node the root does other work than the rest; with parameter servers a push is one operation of all that push
+    together.
+    """
+    gradients = plan.strategy.data_parallel
+    return gradients.single_process or gradients.service is not None or own_pace(plan)
+
+
+def own_parts(plan: Plan, n_nodes: int, *, folds: bool) -> tuple[Part, ...] | None:
+    """Return the parts into which the replicas of a plan fall where every rank is like every other; None where they are one.
+
+    Parameters
+    ----------
+    folds
+        False where those that cannot be told apart are to be replayed one by one all the same.
+    """
+    if plan.strategy.data_parallel.single_process:
+        return root_and_others(plan.strategy.dp)
+    return _units(plan, place(plan.strategy), n_nodes) if is_divided(plan) and not folds else None
+
+
+def class_of_ranks(division: Division, n_ranks: int) -> IntArray:
+    """Return for each rank of a plan the number of its class."""
+    table = np.full(n_ranks, -1, dtype=np.int64)
+    for stage in division.stages:
+        for part in range(division.n_parts):
+            table[division.ranks(stage, part)] = division.rank_class(stage, part)
+    return table
 
 
 def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple[Pace, ...]:

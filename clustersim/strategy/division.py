@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from clustersim.program.tasks import COMPUTE_STREAM, Group, Lane
 from clustersim.strategy.mesh import Mesh
 from clustersim.topology.cluster import IntArray
+from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import RankClass
 
 Part = tuple[int, ...]
 """Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""
-
-_RUNS_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,18 +95,3 @@ def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Divisio
     """Return the classes of a mesh; without parts all replicas are alike."""
     given = [range(mesh.ranks.shape[1])] if parts is None else parts
     return Division(mesh=mesh, parts=tuple(tuple(part) for part in given))
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """Return ranks as people write them, at most three stretches of them.
-
-    Examples
-    --------
-    >>> ranks_text([3]), ranks_text([0, 1, 2, 4]), ranks_text(range(0, 12, 2))
-    ('rank 3', 'ranks 0-2, 4', 'ranks 0, 2, 4 and 3 more')
-    """
-    ordered = sorted(ranks)
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
-    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_RUNS_SHOWN])
-    left = sum(len(run) for run in runs[_RUNS_SHOWN:])
-    return f"{'rank' if len(ordered) == 1 else 'ranks'} {shown}" + (f" and {left} more" if left else "")

@@ -19,3 +19,16 @@ class Footprint:
     """Distinct links, ascending."""
     flows: FloatArray
     """Number of flows on each of these links; fractions where routing spreads them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Crossings:
+    """The flows of a footprint one by one: flow i is sent by ``ranks[i]`` and crosses ``link_ids[starts[i]:starts[i + 1]]``."""
+
+    ranks: IntArray
+    starts: IntArray
+    link_ids: IntArray
+    amounts: FloatArray
+    """What each of these links carries for each byte of the wave's progress."""
+    latency_s: FloatArray
+    """Of each flow, along the wires."""

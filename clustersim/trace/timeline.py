@@ -171,6 +171,15 @@ class EngineStats:
     rank_classes: int
     folded: bool
     wall_s: float
+    told_apart: str = "all"
+    """Which links told groups apart: ``all``; ``nodes``, those inside nodes and adapters only, where to tell apart all that differs on
+    the fabric would take too many tasks; or ``none``. What was not told apart went at the pace of the slowest."""
+    events_per_s: float = field(init=False)
+    """In a second of wall time."""
+
+    def __post_init__(self) -> None:
+        """Work out the rate."""
+        object.__setattr__(self, "events_per_s", self.events / self.wall_s if self.wall_s > 0.0 else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import NO_FLOWS, Exchange, Flows, added, exchanged, joined, on_links, wave
+from clustersim.collectives.flows import NO_FLOWS, Exchange, Flows, added, crossings, exchanged, joined, on_links, wave
 from clustersim.collectives.pattern import Wave, grouping
 from clustersim.topology.build import build_cluster
 from clustersim.topology.load import Footprint
@@ -56,7 +56,8 @@ def test_a_wave_knows_its_longest_ways_inside_and_between() -> None:
 
 def test_a_wave_adds_what_goes_beside_its_flows() -> None:
     cluster = build_cluster(make_node(), 1)
-    beside = on_links(ranks(0), 10.0)
+    routes = cluster.routes(ranks(0), ranks(1))
+    beside = [crossings(routes, ranks(0), np.array([10.0]))]
 
     laid = wave(cluster, inside=flows((0, 1, 1.0)), between=NO_FLOWS, share=1.0, steps=(1, 0), beside=beside)
 

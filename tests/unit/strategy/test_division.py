@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.strategy.division import Division, divided, ranks_text
+from clustersim.strategy.division import Division, divided
 from clustersim.strategy.mesh import place
+from clustersim.trace.ranks import ranks_text
 from tests.rows import rows
 from tests.unit.strategy.factories import make_plan
 

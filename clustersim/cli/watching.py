@@ -1,0 +1,125 @@
+"""Show a person what a run is doing: a progress bar while it lasts, a profile when it is over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from clustersim.cli.terminal import notice
+from clustersim.progress import watched_by
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE_S: Final = 1.0
+"""What takes less is shown to nobody."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """Seconds of every phase, those inside others included in them."""
+
+    phases: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict[tuple[str, ...], tuple[int, float]])
+    """How often, and how long altogether, by the way from the outermost phase."""
+    _open: list[str] = field(default_factory=list[str])
+    _began_s: float = field(default_factory=perf_counter)
+
+    def begun(self, phase: str) -> None:
+        """Take notice that a phase has begun."""
+        self._open.append(phase)
+        self.phases.setdefault(tuple(self._open), (0, 0.0))
+
+    def ended(self, phase: str, seconds: float) -> None:
+        """Take notice that the innermost phase has ended."""
+        times, before_s = self.phases[tuple(self._open)]
+        self.phases[tuple(self._open)] = (times + 1, before_s + seconds)
+        assert self._open.pop() == phase
+
+    def advanced(self, n_done: int, n_total: int) -> None:
+        """Pay no heed to how far a phase is."""
+
+    def lines(self) -> list[str]:
+        """Return a table of all phases, in the order in which they first began, and what is in none of them."""
+        total_s = perf_counter() - self._began_s
+        named_s = sum(seconds for way, (_, seconds) in self.phases.items() if len(way) == 1)
+        rows = [("  " * (len(way) - 1) + way[-1], times, seconds) for way, (times, seconds) in self.phases.items()]
+        rows += [("elsewhere", 1, total_s - named_s), ("altogether", 1, total_s)]
+        width = max(len(name) for name, _, _ in rows)
+        return [
+            f"{name:<{width}}  {seconds:8.3f} s  {100 * seconds / total_s:5.1f} %{f'  {times} times' if times > 1 else ''}"
+            for name, times, seconds in rows
+        ]
+
+
+@dataclass(slots=True)
+class Bar:
+    """A line on a terminal that says what goes on, once it has gone on for a while; it is gone when all is over."""
+
+    _open: list[str] = field(default_factory=list[str])
+    _began_s: float = field(default_factory=perf_counter)
+    _progress: Progress | None = None
+    _task: TaskID | None = None
+
+    def begun(self, phase: str) -> None:
+        """Take notice that a phase has begun."""
+        self._open.append(phase)
+        self._show(None, None)
+
+    def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - a bar shows what goes on, not how long it took
+        """Take notice that the innermost phase has ended."""
+        assert self._open.pop() == phase
+        self._show(None, None)
+
+    def advanced(self, n_done: int, n_total: int) -> None:
+        """Take notice of how much of the innermost phase is done."""
+        self._show(n_done, n_total)
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _show(self, n_done: int | None, n_total: int | None) -> None:
+        if not self._open or perf_counter() - self._began_s < PATIENCE_S:
+            return
+        if self._progress is None:
+            self._progress = _make_progress()
+            self._task = self._progress.add_task("", total=None)
+            self._progress.start()
+        assert self._task is not None
+        self._progress.update(self._task, description=self._open[-1], completed=n_done or 0, total=n_total)
+
+
+def _make_progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
+
+
+@contextmanager
+def watched(*, profiles: bool = False, shows: bool = True) -> Generator[None]:
+    """Show on stderr what goes on inside: as it goes on, on a terminal only; and where the time went, if that is asked for."""
+    bar = Bar() if shows and sys.stderr.isatty() else None
+    profile = Profile() if profiles else None
+    try:
+        with watched_by(*(watcher for watcher in (bar, profile) if watcher is not None)):
+            yield
+    finally:
+        if bar is not None:
+            bar.close()
+    if profile is not None:
+        for line in profile.lines():
+            notice(line)

@@ -1,0 +1,92 @@
+"""Which links can ever hold anything up: one that others are full before tells nobody apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.load import Crossings
+
+BoolArray = NDArray[np.bool_]
+
+FABRIC: Final = tuple(TIERS.index(tier) for tier in ("leaf", "spine"))
+ROUND_OFF: Final = 1e-12
+"""Sums of equal capacities may differ from their product by so much, in parts of it."""
+
+
+def implied_links(crossings: Sequence[Crossings], opaque: IntArray, cluster: Cluster, capacity_bytes_per_s: FloatArray) -> BoolArray:
+    """Return for each link of a cluster whether its capacity never matters, because that of others implies it.
+
+    All that crosses a link comes from the links that stand before it on the routes. Where these together have no more capacity
+    than it has, it is never overbooked unless one of them is; and the same holds for the links behind it. Max-min fair
+    rates depend on what is feasible alone, so that they are the same without such a link. Only links of the fabric are looked at.
+
+    Parameters
+    ----------
+    crossings
+        All flows that can be in flight, each by the links of its route in order.
+    opaque
+        Links that something else crosses too.
+    capacity_bytes_per_s
+        Usable, of each link.
+    """
+    n_links = len(capacity_bytes_per_s)
+    fabric = np.isin(cluster.tier_index, FABRIC)
+    fabric[opaque] = False
+    before, behind = _neighbours(crossings, fabric, n_links), _neighbours([_backwards(each) for each in crossings], fabric, n_links)
+    by_feeders = _implied(before, fabric, capacity_bytes_per_s)
+    # A link cannot be implied by one that is there no more.
+    by_followers = _implied(behind, fabric & ~by_feeders, capacity_bytes_per_s, gone=by_feeders)
+    return by_feeders | by_followers
+
+
+def _backwards(crossings: Crossings) -> Crossings:
+    last = len(crossings.link_ids)
+    return Crossings(
+        ranks=crossings.ranks[::-1],
+        starts=last - crossings.starts[::-1],
+        link_ids=crossings.link_ids[::-1],
+        amounts=crossings.amounts[::-1],
+        latency_s=crossings.latency_s[::-1],
+    )
+
+
+def _neighbours(crossings: Sequence[Crossings], wanted: BoolArray, n_links: int) -> IntArray:
+    """Return pairs of each wanted link and one that comes before it on a route, or -1 where nothing implies it; shape (n_pairs, 2).
+
+    A flow that carries more on a link than on the one before it, or begins there, does so.
+    """
+    keys: list[IntArray] = []
+    for each in crossings:
+        begins = np.zeros(len(each.link_ids) + 1, dtype=np.bool_)
+        begins[each.starts] = True
+        chosen = np.flatnonzero(wanted[each.link_ids])
+        source = np.maximum(chosen - 1, 0)
+        unknown = begins[chosen] | (each.amounts[chosen] > each.amounts[source])
+        keys.append(np.unique(each.link_ids[chosen] * (n_links + 1) + np.where(unknown, n_links, each.link_ids[source])))
+    found = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+    links, others = np.divmod(found, n_links + 1)
+    return np.stack((links, np.where(others == n_links, -1, others)), axis=1)
+
+
+def _implied(pairs: IntArray, wanted: BoolArray, capacity_bytes_per_s: FloatArray, gone: BoolArray | None = None) -> BoolArray:
+    """Return which of the wanted links are implied by their neighbours; of links that go round in a circle none is."""
+    n_links = len(wanted)
+    links, others = pairs[:, 0], pairs[:, 1]
+    hopeless = others < 0
+    if gone is not None:
+        hopeless |= gone[others]
+    room_bytes_per_s = np.bincount(links, weights=np.where(hopeless, np.inf, capacity_bytes_per_s[others]), minlength=n_links)
+    narrow = wanted & (room_bytes_per_s <= capacity_bytes_per_s * (1.0 + ROUND_OFF))
+    decided, implied = ~narrow, np.zeros(n_links, dtype=np.bool_)
+    while True:
+        waits = np.bincount(links, weights=~decided[others] & ~hopeless, minlength=n_links) > 0
+        ready = ~decided & ~waits
+        if not ready.any():
+            return implied
+        decided |= ready
+        implied |= ready

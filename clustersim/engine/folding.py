@@ -1,0 +1,246 @@
+"""Fold programs: ranks, groups, pairs and links that must behave alike become one cell each, and one of a cell stands for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.collectives.library import Library
+from clustersim.collectives.timing import Leg
+from clustersim.engine.bottlenecks import FABRIC, implied_links
+from clustersim.engine.orbits import NOBODY, Orbits
+from clustersim.engine.quotient import Names, Quotient
+from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled, summed
+from clustersim.engine.traffic import Traffic, moved_by
+from clustersim.network.sharing import SharedNetwork
+from clustersim.program.program import Program
+from clustersim.program.tasks import Action
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.load import Crossings
+
+Folding = Literal["cells", "ranks", "classes"]
+"""What one task of a replayed program stands for: all that cannot be told apart, each rank or group by itself, or the rank classes
+that the program came with."""
+
+Regard = Literal["all", "nodes", "none"]
+"""Which links tell groups apart: all, those inside nodes and adapters only, or none."""
+
+MOST_TASKS: Final = 400_000
+"""Tasks up to which everything is told apart; where paths are chosen at random, nothing may be like anything else."""
+_ALONE: Final = 1
+"""Instances of an orbit that nothing can tell apart from each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wired:
+    """Programs on the links that they share."""
+
+    programs: tuple[Program, ...]
+    traffics: tuple[Traffic, ...]
+    network: SharedNetwork
+    regard: Regard
+    """Groups that differ on links of no regard go at the pace of the slowest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wires:
+    """The links of a cluster before anything is on them."""
+
+    libraries: tuple[Library, ...]
+    """Of each program."""
+    names: tuple[str, ...]
+    labels: IntArray
+    """One number for each link; links with different ones are never in one cell."""
+    loaded: IntArray
+    """Links with traffic of others."""
+
+    def carry(self, programs: Sequence[Program], *, regard: Regard = "all") -> Wired:
+        """Return the programs with all that they put on the links."""
+        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels)
+        traffics = tuple(
+            Traffic(library=library, network=network, job=name) for library, name in zip(self.libraries, self.names, strict=True)
+        )
+        for traffic, program in zip(traffics, programs, strict=True):
+            traffic.register(program)
+        return Wired(programs=tuple(programs), traffics=traffics, network=network, regard=regard)
+
+
+def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray | None], folding: Folding) -> Wired:
+    """Return the quotients of programs that share links, by the coarsest equitable partition of all that is in them.
+
+    Ranks begin with their class and what else tells them apart; instances of what they do with how their members lie. Both are
+    refined by each other; then instances by the links that they cross, and these by the instances that cross them, until
+    nothing is split any more. Each round lays the quotient so far on the network, so that the last round has proved the
+    partition that is replayed.
+
+    Parameters
+    ----------
+    colours
+        For each program one number for each rank of the cluster, which tells apart ranks that do not compute alike; None where all do.
+
+    References
+    ----------
+    .. [1] B. Weisfeiler and A. Leman, "The reduction of a graph to canonical form and the algebra which appears therein", 1968.
+    .. [2] D. Bertsekas and R. Gallager, *Data Networks*, 2nd ed., section 6.5.2: progressive filling.
+    """
+    if folding == "classes":
+        return wires.carry(programs)
+    for regard in ("all", "nodes", "none") if folding == "cells" else ("all",):
+        sides = [
+            _Side(program=program, library=library, colours=own, apart=folding == "ranks")
+            for program, library, own in zip(programs, wires.libraries, colours, strict=True)
+        ]
+        wired = _refined(sides, wires, regard, most=MOST_TASKS if folding == "cells" else None)
+        if wired is not None:
+            return wired
+    raise AssertionError("without regard to links nothing is split by them")
+
+
+def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | None) -> Wired | None:
+    """Return programs refined by the links that count; None where that takes more tasks than there may be."""
+    cluster, usable_bytes_per_s = wires.libraries[0].cluster, wires.libraries[0].bandwidth_bytes_per_s
+    while True:
+        if regard != "none" and most is not None and sum(side.quotient.n_tasks for side in sides) > most:
+            return None
+        wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
+        if regard == "none" or all(side.is_discrete for side in sides):
+            return wired
+        links = scrambled(wired.network.wiring.cell_of_link)
+        if regard == "nodes":
+            links[np.isin(cluster.tier_index, FABRIC)] = 0
+        looks = list(zip(sides, wired.traffics, strict=True))
+        if not any(side.tells_apart(side.seen(traffic, links)) for side, traffic in looks):
+            return wired
+        # Looked at more closely, much of it may not matter.
+        crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
+        opaque = [wires.loaded, *(side.opaque(traffic) for side, traffic in looks)]
+        links[implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s)] = 0
+        # The sum: all are to be split, however many have been.
+        if not sum(side.split(side.seen(traffic, links)) for side, traffic in looks):
+            return wired
+
+
+@dataclass(slots=True, kw_only=True)
+class _Side:
+    """One program, and its partition so far."""
+
+    program: Program
+    library: Library
+    colours: IntArray | None
+    apart: bool
+    orbits: Orbits = field(init=False)
+    partition: Partition = field(init=False)
+    quotient: Quotient = field(init=False)
+    names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        """Begin with what ranks and instances are by themselves."""
+        cluster = self.library.cluster
+        self.orbits = Orbits.of(self.program, cluster)
+        ranks = np.full(cluster.n_ranks, NOBODY, dtype=np.int64)
+        for number, rank_class in enumerate(self.program.rank_classes):
+            ranks[rank_class.ranks] = number
+        taking_part = ranks != NOBODY
+        if self.apart:
+            ranks[taking_part] = np.arange(int(taking_part.sum()))
+        elif self.colours is not None:
+            ranks[taking_part] = numbered(scrambled(ranks[taking_part]) + scrambled(self.colours[taking_part], 1))
+        found = self.orbits.found
+        instances = [numbered(orbit.structure) for orbit in found]
+        self.partition = Partition(ranks, [orbit.incidence for orbit in found], instances)
+        self._refine()
+
+    @property
+    def is_discrete(self) -> bool:
+        """True where every instance is a cell of its own, so that nothing is left to be split."""
+        sizes = (int(colours.max(initial=-1)) + 1 - len(colours) for colours in self.partition.instances)
+        return not any(sizes)
+
+    def seen(self, traffic: Traffic, links: Hashes) -> list[Hashes]:
+        """Return for each instance of each orbit what stands for the links that it crosses.
+
+        Parameters
+        ----------
+        links
+            Of each link of the cluster a number that stands for its cell; 0 where it is of no account.
+        """
+        found, looked = self.orbits.found, set[tuple[int, int, int]]()
+        seen = [np.zeros(orbit.incidence.n_instances, dtype=np.uint64) for orbit in found]
+        for place, turn, number, cell, leg in self._looks(traffic):
+            for part, crossings in enumerate(leg.crossings):
+                # What goes the same way has been looked at already.
+                if (number, cell, id(crossings)) not in looked:
+                    looked.add((number, cell, id(crossings)))
+                    crossed = _crossed(crossings, found[number].instance_of, links, len(seen[number]))
+                    seen[number] += scrambled(crossed, (place << 24) + (turn << 8) + part)
+        return seen
+
+    def crossings(self, traffic: Traffic) -> tuple[Crossings, ...]:
+        """Return all that the program puts on the links, flow by flow."""
+        legs = (leg for *_, leg in self._looks(traffic, least=1))
+        return tuple({id(crossings): crossings for leg in legs for crossings in leg.crossings}.values())
+
+    def opaque(self, traffic: Traffic) -> IntArray:
+        """Return the links that something crosses of which it is not known flow by flow."""
+        legs = (leg for *_, leg in self._looks(traffic, least=1))
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(leg.footprint.link_ids for leg in legs if not leg.crossings)])
+
+    def tells_apart(self, seen: Sequence[Hashes]) -> bool:
+        """Return whether instances of one cell cross different links."""
+        for hashes, colours in zip(seen, self.partition.instances, strict=True):
+            if len(hashes) > _ALONE:
+                _, firsts, inverse = np.unique(colours, return_index=True, return_inverse=True)
+                if not bool((hashes == hashes[firsts][inverse.reshape(-1)]).all()):
+                    return True
+        return False
+
+    def split(self, seen: Sequence[Hashes]) -> bool:
+        """Split instances by the links that they cross, and return whether any was."""
+        was_split = [self.partition.split(number, hashes) for number, hashes in enumerate(seen) if len(hashes) > _ALONE]
+        if any(was_split):
+            self._refine()
+            return True
+        return False
+
+    def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, Leg]]:
+        """Give what cells of at least so many instances put on the links: place of the action, that of the leg, orbit, cell, and leg."""
+        for place, action in enumerate(_distinct_actions(self.program)):
+            number = self.orbits.of_action[id(action)]
+            for cell in self.quotient.cells(number):
+                if len(cell.instances) >= least:
+                    operations = [traffic.operation(moved) for moved in moved_by(self.quotient.action(action, cell))]
+                    legs = [leg for operation in operations for phase in operation.phases for leg in phase]
+                    for turn, leg in enumerate(legs):
+                        yield place, turn, number, cell.number, leg
+
+    def _refine(self) -> None:
+        self.partition.refine()
+        self.quotient = Quotient(
+            program=self.program,
+            orbits=self.orbits,
+            rank_colours=self.partition.ranks,
+            instance_colours=self.partition.instances,
+            names=self.names,
+        )
+
+
+def _crossed(crossings: Crossings, instance_of: IntArray, links: Hashes, n_instances: int) -> Hashes:
+    """Return for each instance what stands for the links that its flows cross, how much, and for the longest way of any of them."""
+    entries = links[crossings.link_ids]
+    if not bool((crossings.amounts == 1.0).all()):
+        entries = scrambled(entries + scrambled(crossings.amounts.view(np.uint64), 1))
+    sums = np.zeros(len(entries) + 1, dtype=np.uint64)
+    np.cumsum(entries, out=sums[1:])
+    owners = instance_of[crossings.ranks]
+    longest_s = np.zeros(n_instances)
+    np.maximum.at(longest_s, owners, crossings.latency_s)
+    crossed = summed(sums[crossings.starts[1:]] - sums[crossings.starts[:-1]], owners, n_instances)
+    return crossed + scrambled(longest_s.view(np.uint64), 2)
+
+
+def _distinct_actions(program: Program) -> tuple[Action, ...]:
+    """Return the actions of a program, each once, in the order of its tasks."""
+    return tuple({id(task.action): task.action for task in program.tasks}.values())

@@ -1,0 +1,147 @@
+"""What the ranks of a program do, as orbits: instances of one thing that many ranks do at the same time, a few together each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
+from clustersim.program.program import Program
+from clustersim.program.tasks import Action, Communicate, Compute, Group, HostCopy, HostUpdate, Task, Transfer, collectives_in
+from clustersim.topology.cluster import Cluster, IntArray
+
+NOBODY: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Orbit:
+    """Instances that differ in who takes part in them.
+
+    An instance is one group of a collective, one pair of a transfer, one rank that copies, or the ranks that go through a pass together
+    because collectives inside it join them.
+    """
+
+    incidence: Incidence
+    instance_of: IntArray
+    """For each rank of the cluster, the instance whose flows it sends; ``NOBODY`` where it sends none."""
+    structure: Hashes
+    """Of each instance, what can be said of it without its links: where its members lie with respect to each other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Orbits:
+    """All orbits of a program, those of actions of the same ranks once."""
+
+    cluster: Cluster
+    rank_classes: Sequence[IntArray]
+    """Ranks of each class of the program."""
+    found: list[Orbit] = field(default_factory=list[Orbit])
+    of_action: dict[int, int] = field(default_factory=dict[int, int])
+    """Number of the orbit, by identity of the action."""
+    _numbers: dict[tuple[int | str, ...], int] = field(default_factory=dict[tuple[int | str, ...], int])
+
+    @classmethod
+    def of(cls, program: Program, cluster: Cluster) -> Orbits:
+        """Return the orbits of all actions of a program."""
+        orbits = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes])
+        for task in program.tasks:
+            if id(task.action) not in orbits.of_action:
+                orbits.of_action[id(task.action)] = orbits._number(task)
+        return orbits
+
+    def groups_of(self, action: Compute) -> tuple[Group, ...]:
+        """Return the groups of the collectives inside a pass, each once."""
+        inside = (collective.group for block in action.blocks for item in block.body for collective in collectives_in(item))
+        return tuple({id(group): group for group in inside}.values())
+
+    def _number(self, task: Task) -> int:
+        key = self._key(task)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.found)
+            self.found.append(self._orbit(task.action, task.lanes[0].rank_class))
+        return number
+
+    def _key(self, task: Task) -> tuple[int | str, ...]:
+        action = task.action
+        match action:
+            case Communicate():
+                return "group", id(action.collective.group)
+            case Transfer():
+                return "pairs", id(action.pairs)
+            case HostCopy() | HostUpdate():
+                return "ranks", id(action.ranks)
+            case Compute():
+                return "units", task.lanes[0].rank_class, *(id(group) for group in self.groups_of(action))
+
+    def _orbit(self, action: Action, rank_class: int) -> Orbit:
+        match action:
+            case Communicate():
+                return self._of_groups(action.collective.group)
+            case Transfer():
+                return self._of_pairs(action.pairs)
+            case HostCopy() | HostUpdate():
+                return self._of_ranks(action.ranks, np.arange(len(action.ranks), dtype=np.int64))
+            case Compute():
+                ranks, groups = self.rank_classes[rank_class], self.groups_of(action)
+                units = _joined(self._table(ranks, np.arange(len(ranks), dtype=np.int64)), ranks, groups)
+                orbit = self._of_ranks(ranks, units)
+                for group in groups:
+                    rows = self._rows(group)
+                    np.add.at(orbit.structure, orbit.instance_of[group.members[:, 0]], scrambled(rows))
+                return orbit
+
+    def _of_groups(self, group: Group) -> Orbit:
+        n_groups, size = group.members.shape
+        ranks, rows = group.members.reshape(-1), np.repeat(np.arange(n_groups, dtype=np.int64), size)
+        incidence = Incidence(ranks=ranks, instances=rows, n_instances=n_groups)
+        return Orbit(incidence=incidence, instance_of=self._table(ranks, rows), structure=self._rows(group))
+
+    def _of_pairs(self, pairs: IntArray) -> Orbit:
+        n_pairs = len(pairs)
+        rows = np.arange(n_pairs, dtype=np.int64)
+        ends = np.repeat(np.arange(2, dtype=np.int64), n_pairs)
+        incidence = Incidence(ranks=pairs.T.reshape(-1), instances=np.tile(rows, 2), n_instances=n_pairs, parts=ends)
+        leaves = self.cluster.domain_of(pairs[:, 0]) != self.cluster.domain_of(pairs[:, 1])
+        structure = scrambled(leaves.astype(np.int64)) + self._kinds(pairs)
+        return Orbit(incidence=incidence, instance_of=self._table(pairs[:, 0], rows), structure=structure)
+
+    def _of_ranks(self, ranks: IntArray, instances: IntArray) -> Orbit:
+        n_instances = int(instances.max(initial=-1)) + 1
+        structure = summed(scrambled(self._kinds(ranks[:, None])), instances, n_instances)
+        incidence = Incidence(ranks=ranks, instances=instances, n_instances=n_instances)
+        return Orbit(incidence=incidence, instance_of=self._table(ranks, instances), structure=structure)
+
+    def _rows(self, group: Group) -> Hashes:
+        """Return for each group at which places it leaves a domain, and the kinds of nodes that its members are on."""
+        members = np.sort(group.members, axis=1)
+        domains = self.cluster.domain_of(members.reshape(-1)).reshape(members.shape)
+        leaves = (domains[:, 1:] != domains[:, :-1]).astype(np.uint64)
+        places = scrambled(np.arange(leaves.shape[1], dtype=np.int64))
+        return (leaves * places).sum(axis=1, dtype=np.uint64) + self._kinds(members)
+
+    def _kinds(self, ranks: IntArray) -> Hashes:
+        """Return for each row of ranks the kinds of nodes that they are on."""
+        if len(self.cluster.kinds) == 1:
+            return np.zeros(len(ranks), dtype=np.uint64)
+        kinds = self.cluster.kind_of(self.cluster.node_of(ranks.reshape(-1))).reshape(ranks.shape)
+        places = scrambled(np.arange(ranks.shape[1], dtype=np.int64), 1)
+        return (scrambled(kinds) * places).sum(axis=1, dtype=np.uint64)
+
+    def _table(self, ranks: IntArray, values: IntArray) -> IntArray:
+        table = np.full(self.cluster.n_ranks, NOBODY, dtype=np.int64)
+        table[ranks] = values
+        return table
+
+
+def _joined(labels: IntArray, ranks: IntArray, groups: Sequence[Group]) -> IntArray:
+    """Return for each of the ranks the number of the set of ranks that groups join it with."""
+    while True:
+        before = labels.copy()
+        for group in groups:
+            labels[group.members] = labels[group.members].min(axis=1, keepdims=True)
+        if bool((labels == before).all()):
+            return np.unique(labels[ranks], return_inverse=True)[1].reshape(-1).astype(np.int64)

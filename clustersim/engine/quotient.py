@@ -1,0 +1,226 @@
+"""A program of cells: what ranks that cannot be told apart do becomes one task, with all of their groups and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from clustersim.engine.orbits import Orbits
+from clustersim.program.program import Program
+from clustersim.program.tasks import (
+    Action,
+    Block,
+    Collective,
+    Communicate,
+    Compute,
+    Group,
+    HostCopy,
+    HostUpdate,
+    Item,
+    Lane,
+    Overlapped,
+    Task,
+    Transfer,
+    Uneven,
+    Work,
+    Woven,
+)
+from clustersim.topology.cluster import IntArray
+from clustersim.trace.ranks import ranks_text
+from clustersim.trace.timeline import RankClass
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cell:
+    """Instances of one orbit that cannot be told apart."""
+
+    number: int
+    """Among those of its orbit."""
+    instances: IntArray
+    classes: tuple[int, ...]
+    """Cells of ranks that take part, as rank classes of the quotient; ascending."""
+
+
+@dataclass(slots=True)
+class Names:
+    """Names of parts of groups and transfers: what is not the same is never called the same, and what is the same always is."""
+
+    _of: dict[tuple[str, bytes], str] = field(default_factory=dict[tuple[str, bytes], str])
+    _n_parts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def part(self, name: str, rows: IntArray) -> str:
+        """Return the name of some of the groups or pairs that have a name together."""
+        key = name, rows.tobytes()
+        if key not in self._of:
+            self._n_parts[name] = number = self._n_parts.get(name, 0) + 1
+            self._of[key] = f"{name}, cell {number}"
+        return self._of[key]
+
+
+@dataclass(slots=True, kw_only=True)
+class Quotient:
+    """Builds the program of the cells of a partition."""
+
+    program: Program
+    orbits: Orbits
+    rank_colours: IntArray
+    instance_colours: Sequence[IntArray]
+    """Of each orbit."""
+    names: Names
+    rank_classes: list[RankClass] = field(default_factory=list[RankClass])
+    origins: list[int] = field(default_factory=list[int])
+    """For each class of the quotient, that of the program which it is a part of."""
+    _class_of: IntArray = field(init=False)
+    _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
+    _actions: dict[tuple[int, int], Action] = field(default_factory=dict[tuple[int, int], Action])
+    _groups: dict[tuple[int, int, int], Group] = field(default_factory=dict[tuple[int, int, int], Group])
+    _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
+    _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
+    _lanes: dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]] = field(
+        default_factory=dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]]
+    )
+
+    def __post_init__(self) -> None:
+        """Name the classes."""
+        self._class_of = np.full(len(self.rank_colours), -1, dtype=np.int64)
+        for number, rank_class in enumerate(self.program.rank_classes):
+            colours = self.rank_colours[rank_class.ranks]
+            _, firsts = np.unique(colours, return_index=True)
+            for first in sorted(firsts.tolist()):
+                ranks = rank_class.ranks[colours == colours[first]]
+                self._class_of[ranks] = len(self.rank_classes)
+                self.origins.append(number)
+                self.rank_classes.append(rank_class if len(firsts) == 1 else _part(rank_class, ranks))
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of the quotient."""
+        return sum(int(self.instance_colours[self.orbits.of_action[id(task.action)]].max(initial=0)) + 1 for task in self.program.tasks)
+
+    def build(self) -> Program:
+        """Return the quotient: for each task one task of every cell of its orbit, which waits for those that it shares ranks with."""
+        if len(self.rank_classes) == len(self.program.rank_classes) and all(not colours.any() for colours in self.instance_colours):
+            return self.program
+        tasks = self.program.tasks
+        numbers = [self.orbits.of_action[id(task.action)] for task in tasks]
+        firsts: list[int] = []
+        n_tasks = 0
+        for number in numbers:
+            firsts.append(n_tasks)
+            n_tasks += len(self.cells(number))
+        built: list[Task] = []
+        for task, number in zip(tasks, numbers, strict=True):
+            waits = [(firsts[earlier], self._shared(number, numbers[earlier])) for earlier in task.after]
+            for place, cell in enumerate(self.cells(number)):
+                after = tuple(first + other for first, shared in waits for other in shared[place])
+                action, lanes = self.action(task.action, cell), self._lanes_of(task, number, cell)
+                built.append(replace(task, action=action, lanes=lanes, after=after))
+        return Program(rank_classes=tuple(self.rank_classes), tasks=tuple(built))
+
+    def cells(self, number: int) -> tuple[Cell, ...]:
+        """Return the cells of an orbit."""
+        found = self._cells.get(number)
+        if found is None:
+            incidence, colours = self.orbits.found[number].incidence, self.instance_colours[number]
+            n_classes = len(self.rank_classes)
+            met = np.unique(colours[incidence.instances] * n_classes + self._class_of[incidence.ranks])
+            classes: list[list[int]] = [[] for _ in range(int(colours.max(initial=-1)) + 1)]
+            keys: list[int] = met.tolist()
+            for key in keys:
+                classes[key // n_classes].append(key % n_classes)
+            by_colour = np.argsort(colours, kind="stable")
+            bounds = np.searchsorted(colours[by_colour], np.arange(len(classes) + 1))
+            found = self._cells[number] = tuple(
+                Cell(number=colour, instances=by_colour[bounds[colour] : bounds[colour + 1]], classes=tuple(of_colour))
+                for colour, of_colour in enumerate(classes)
+            )
+        return found
+
+    def action(self, action: Action, cell: Cell) -> Action:
+        """Return what a cell does of an action."""
+        number = self.orbits.of_action[id(action)]
+        if len(self.cells(number)) == 1:
+            return action
+        return _once(self._actions, (id(action), cell.number), lambda: self._restricted(action, number, cell))
+
+    def _restricted(self, action: Action, number: int, cell: Cell) -> Action:
+        match action:
+            case Communicate():
+                return replace(action, collective=self._narrowed(action.collective, number, cell))
+            case Transfer():
+                pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[cell.instances])
+                return replace(action, name=self.names.part(action.name, cell.instances), pairs=pairs)
+            case HostCopy() | HostUpdate():
+                ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
+                return replace(action, ranks=ranks)
+            case Compute():
+                blocks = tuple(self._block(block, number, cell) for block in action.blocks)
+                return replace(action, blocks=blocks)
+
+    def _block(self, block: Block, number: int, cell: Cell) -> Block:
+        return replace(block, body=tuple(self._item(item, number, cell) for item in block.body))
+
+    def _item(self, item: Item, number: int, cell: Cell) -> Item:
+        match item:
+            case Work() | Uneven():
+                return item
+            case Collective():
+                return self._narrowed(item, number, cell)
+            case Overlapped():
+                return replace(item, collective=self._narrowed(item.collective, number, cell))
+            case Woven():
+                return replace(item, collectives=tuple(self._narrowed(each, number, cell) for each in item.collectives))
+
+    def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
+        """Return a collective of those groups that are in the instances of a cell."""
+
+        def narrow() -> Group:
+            group = collective.group
+            instances = self.orbits.found[number].instance_of[group.members[:, 0]]
+            chosen = np.flatnonzero(self.instance_colours[number][instances] == cell.number)
+            return replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
+
+        return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))
+
+    def _lanes_of(self, task: Task, number: int, cell: Cell) -> tuple[Lane, ...]:
+        def lanes() -> tuple[Lane, ...]:
+            return tuple(
+                Lane(rank_class=rank_class, stream=lane.stream)
+                for lane in task.lanes
+                for rank_class in cell.classes
+                if self.origins[rank_class] == lane.rank_class
+            )
+
+        return _once(self._lanes, (task.lanes, number, cell.number), lanes)
+
+    def _shared(self, later: int, earlier: int) -> tuple[tuple[int, ...], ...]:
+        """Return for each cell of an orbit those of another that it shares ranks with; where they share none at all, all of them."""
+
+        def share() -> tuple[tuple[int, ...], ...]:
+            others = [frozenset(cell.classes) for cell in self.cells(earlier)]
+            found = tuple(
+                tuple(place for place, other in enumerate(others) if not other.isdisjoint(cell.classes)) for cell in self.cells(later)
+            )
+            return found if any(found) else (tuple(range(len(others))),) * len(found)
+
+        return _once(self._links, (later, earlier), share)
+
+
+def _part(rank_class: RankClass, ranks: IntArray) -> RankClass:
+    where = "" if rank_class.name == "all ranks" else f"{rank_class.name}, "
+    return replace(rank_class, name=where + ranks_text(ranks.tolist()), representative_rank=int(ranks[0]), ranks=ranks)
+
+
+K = TypeVar("K")
+
+
+def _once(done: dict[K, T], key: K, make: Callable[[], T]) -> T:
+    found = done.get(key)
+    if found is None:
+        found = done[key] = make()
+    return found

@@ -1,0 +1,68 @@
+"""What a run is doing: phases with their names, and how far the longest have come, for whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Final, Protocol
+
+
+class Watcher(Protocol):
+    """Somebody who is told what goes on, such as a progress bar or a profile."""
+
+    def begun(self, phase: str) -> None:
+        """Take notice that a phase has begun, inside the one that is going on."""
+        ...
+
+    def ended(self, phase: str, seconds: float) -> None:
+        """Take notice that the innermost phase has ended, after so many seconds."""
+        ...
+
+    def advanced(self, n_done: int, n_total: int) -> None:
+        """Take notice of how much of the innermost phase is done."""
+        ...
+
+
+_WATCHERS: Final[ContextVar[tuple[Watcher, ...]]] = ContextVar("watchers", default=())
+
+
+@contextmanager
+def watched_by(*watchers: Watcher) -> Generator[None]:
+    """Tell some watchers what goes on inside."""
+    token = _WATCHERS.set((*_WATCHERS.get(), *watchers))
+    try:
+        yield
+    finally:
+        _WATCHERS.reset(token)
+
+
+@contextmanager
+def phase(name: str) -> Generator[None]:
+    """Tell whoever watches that a phase goes on inside.
+
+    Examples
+    --------
+    >>> with phase("lower"):
+    ...     pass
+    """
+    watchers = _WATCHERS.get()
+    if not watchers:
+        yield
+        return
+    for watcher in watchers:
+        watcher.begun(name)
+    began_s = perf_counter()
+    try:
+        yield
+    finally:
+        seconds = perf_counter() - began_s
+        for watcher in watchers:
+            watcher.ended(name, seconds)
+
+
+def advanced(n_done: int, n_total: int) -> None:
+    """Tell whoever watches how much of the innermost phase is done."""
+    for watcher in _WATCHERS.get():
+        watcher.advanced(n_done, n_total)
