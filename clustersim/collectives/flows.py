@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.collectives.pattern import Grouping, Pattern, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Footprint, summed
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
 """What a group of one does."""
@@ -53,9 +53,10 @@ def joined(parts: Sequence[Flows]) -> Flows:
 
 def added(footprints: Sequence[Footprint]) -> Footprint:
     """Return what all footprints together put on each link."""
-    link_ids, places = np.unique(np.concatenate([each.link_ids for each in footprints]), return_inverse=True)
-    flows = np.bincount(places, weights=np.concatenate([each.flows for each in footprints]), minlength=len(link_ids))
-    return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
+    some = [each for each in footprints if len(each.link_ids)]
+    if len(some) < 2:
+        return (some or footprints)[0]
+    return summed(np.concatenate([each.link_ids for each in some]), np.concatenate([each.flows for each in some]))
 
 
 def on_links(link_ids: IntArray, flows: float) -> Footprint:
@@ -81,7 +82,7 @@ def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps
     for flows in (inside, between):
         routes = cluster.routes(flows.sources, flows.destinations)
         latencies_s.append(float(routes.latency_s.max(initial=0.0)))
-        footprints.append(footprint(cluster, routes, flows.counts))
+        footprints.append(footprint(routes, flows.counts))
     return Wave(
         footprint=added(footprints),
         share=share,

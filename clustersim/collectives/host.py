@@ -46,7 +46,7 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     if "accelerator" in (source, destination):
         ends = (ranks, memories) if source == "accelerator" else (memories, ranks)
         routes = cluster.routes(*ends)
-        parts += [footprint(cluster, routes), on_links(cluster.memory_link(hosts), DMA_BYTES)]
+        parts += [footprint(routes), on_links(cluster.memory_link(hosts), DMA_BYTES)]
         latency_s = COPY_START_S + float(routes.latency_s.max(initial=0.0))
         n_links = np.diff(routes.starts)
         uniform = uniform and bool((n_links == n_links[0]).all())

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import Flows
+from clustersim.collectives.flows import Flows, on_links
 from clustersim.collectives.pattern import Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Sum
 
 BATCH: Final = 1 << 15
 """Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
@@ -42,25 +42,23 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float) -> 
     share
         What a flow with coefficient 1 moves, for each byte of the tensor.
     """
-    n_links = len(cluster.bandwidth_bytes_per_s)
-    loads = np.zeros((2, n_links))
+    loads = (Sum(), Sum())
     latencies_s = [0.0, 0.0]
     for batch in batches:
         for between in (0, 1):
             chosen = batch.leaves == bool(between)
             routes = cluster.routes(batch.sources[chosen], batch.destinations[chosen])
-            crossing = footprint(cluster, routes, None if batch.counts is None else batch.counts[chosen])
-            loads[between, crossing.link_ids] += crossing.flows
+            loads[between].add(footprint(routes, None if batch.counts is None else batch.counts[chosen]))
             latencies_s[between] = max(latencies_s[between], float(routes.latency_s.max(initial=0.0)))
             if batch.beside is not None:
-                loads[between] += batch.beside_weight * np.bincount(batch.beside[chosen], minlength=n_links)
+                loads[between].add(on_links(batch.beside[chosen], batch.beside_weight))
     waves: list[Wave] = []
     for between in (0, 1):
-        link_ids = np.flatnonzero(loads[between])
-        if len(link_ids):
+        load = loads[between].footprint()
+        if len(load.link_ids):
             waves.append(
                 Wave(
-                    footprint=Footprint(link_ids=link_ids, flows=loads[between, link_ids]),
+                    footprint=load,
                     share=share,
                     intra_steps=1 - between,
                     inter_steps=between,

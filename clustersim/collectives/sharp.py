@@ -13,7 +13,7 @@ from clustersim.collectives.nvls import in_switches, way_through_switch_s, witho
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, footprint
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Footprint, loaded, summed
 
 
 def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
@@ -80,7 +80,7 @@ def _streams(cluster: Cluster, layout: Layout, flows: float) -> tuple[Footprint,
     counts = np.full(len(heads), flows)
     above, above_s = _above_leaves(cluster, rails)
     longest_s = max(above_s, float(up.latency_s.max()) + float(down.latency_s.max()))
-    own = [footprint(cluster, up, counts), footprint(cluster, down, counts)]
+    own = [footprint(up, counts), footprint(down, counts)]
     return added([*own, Footprint(link_ids=above.link_ids, flows=above.flows * flows)]), longest_s
 
 
@@ -113,9 +113,7 @@ def _above_leaves(cluster: Cluster, rails: IntArray) -> tuple[Footprint, float]:
     streams, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
     weights = np.zeros(len(streams))
     np.maximum.at(weights, places, np.concatenate([weights for _, weights in parts]))
-    load = np.bincount(streams % n_links, weights=weights, minlength=n_links).astype(np.float64)
-    link_ids = np.flatnonzero(load)
-    return Footprint(link_ids=link_ids, flows=load[link_ids]), latency_s
+    return loaded(summed(streams % n_links, weights)), latency_s
 
 
 SHARP: Final = Algorithm(name="sharp", lay=lay_sharp)

@@ -18,7 +18,7 @@ def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -
     n_links = np.diff(routes.starts)
     latency_s = float(routes.latency_s.max())
     wave = Wave(
-        footprint=footprint(cluster, routes),
+        footprint=footprint(routes),
         share=1.0 if len(routes.link_ids) else 0.0,
         intra_steps=0 if leaves else 1,
         inter_steps=1 if leaves else 0,
