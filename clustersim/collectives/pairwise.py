@@ -73,7 +73,8 @@ def _add_rounds(merged: dict[tuple[int, ...], _Rounds], cluster: Cluster, group:
     for key, load, leaves, ways_s in zip(_keys(cluster, link_ids, loads), loads, leave, latencies_s, strict=True):
         crosses = bool(leaves.any())
         rounds = merged.setdefault((int(crosses), *key), _Rounds(leaves=crosses))
-        rounds.load.add(Footprint(link_ids=link_ids, flows=load))
+        used = np.flatnonzero(load)
+        rounds.load.add(Footprint(link_ids=link_ids[used], flows=load[used]))
         rounds.n_rounds += 1
         rounds.latency_s += float(ways_s[leaves].max() if crosses else ways_s.max())
 

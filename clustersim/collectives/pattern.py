@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Footprint, loaded, summed
+from clustersim.topology.load import Footprint, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,4 +135,4 @@ def footprint(routes: Routes, flows: FloatArray | None = None) -> Footprint:
         Coefficient of each pair of the routes; 1 when left out.
     """
     weights = routes.weights if flows is None else routes.weights * np.repeat(flows, np.diff(routes.starts))
-    return loaded(summed(routes.link_ids, weights))
+    return summed(routes.link_ids, weights)

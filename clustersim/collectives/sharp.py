@@ -13,7 +13,7 @@ from clustersim.collectives.nvls import in_switches, way_through_switch_s, witho
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, footprint
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint, loaded, summed
+from clustersim.topology.load import Footprint, summed
 
 
 def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
@@ -113,7 +113,7 @@ def _above_leaves(cluster: Cluster, rails: IntArray) -> tuple[Footprint, float]:
     streams, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
     weights = np.zeros(len(streams))
     np.maximum.at(weights, places, np.concatenate([weights for _, weights in parts]))
-    return loaded(summed(streams % n_links, weights)), latency_s
+    return summed(streams % n_links, weights), latency_s
 
 
 SHARP: Final = Algorithm(name="sharp", lay=lay_sharp)

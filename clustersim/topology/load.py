@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
+
+DENSE: Final = 4
+"""Links are added up in a table of all from the first to the last of a list as long as these are at most so many times as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,7 +28,7 @@ class Footprint:
 
 
 def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
-    """Return what is put on each link in all; a link may be listed any number of times.
+    """Return what is put on each link in all; a link may be listed any number of times, and with nothing to carry it is left out.
 
     The time and the memory that it takes depend on the length of the list, not on how many links there are.
 
@@ -33,8 +37,23 @@ def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
     >>> summed(np.array([7, 3, 7]), np.array([1.0, 2.0, 0.5]))
     Footprint(link_ids=array([3, 7]), flows=array([2. , 1.5]))
     """
+    if not len(link_ids):
+        return Footprint(link_ids=link_ids, flows=np.zeros(0))
+    first = int(link_ids.min())
+    n_between = int(link_ids.max()) + 1 - first
+    if n_between <= DENSE * len(link_ids):
+        total = np.bincount(link_ids - first, weights=flows, minlength=n_between).astype(np.float64, copy=False)
+        used = np.flatnonzero(total)
+        return Footprint(link_ids=used + first, flows=total[used])
     found, places = np.unique(link_ids, return_inverse=True)
-    return Footprint(link_ids=found, flows=np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
+    return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
+
+
+def _loaded(link_ids: IntArray, flows: FloatArray) -> Footprint:
+    used = flows > 0.0
+    if used.all():
+        return Footprint(link_ids=link_ids, flows=flows)
+    return Footprint(link_ids=link_ids[used], flows=flows[used])
 
 
 @dataclass(slots=True, eq=False)
@@ -56,11 +75,5 @@ class Sum:
         self._link_ids, self._flows = total.link_ids, total.flows
 
     def footprint(self) -> Footprint:
-        """Return the sum so far, of links that carry anything."""
-        return loaded(Footprint(link_ids=self._link_ids, flows=self._flows))
-
-
-def loaded(footprint: Footprint) -> Footprint:
-    """Return a footprint without links that nothing crosses."""
-    used = footprint.flows > 0.0
-    return footprint if used.all() else Footprint(link_ids=footprint.link_ids[used], flows=footprint.flows[used])
+        """Return the sum so far."""
+        return Footprint(link_ids=self._link_ids, flows=self._flows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.load import Footprint, Sum, loaded, summed
+from clustersim.topology.load import Footprint, Sum, summed
 
 
 def footprint(flows: dict[int, float]) -> Footprint:
@@ -55,5 +55,15 @@ def test_adding_leaves_what_is_added_as_it_was() -> None:
     assert by_link(first) == {1: 1.0}
 
 
-def test_links_that_nothing_crosses_are_no_part_of_a_footprint() -> None:
-    assert by_link(loaded(footprint({1: 0.0, 3: 2.0}))) == {3: 2.0}
+@pytest.mark.parametrize("last", [4, 10**12])
+def test_links_with_nothing_to_carry_are_left_out(last: int) -> None:
+    assert by_link(summed(np.array([1, 3, last]), np.array([0.0, 2.0, 1.0]))) == {3: 2.0, last: 1.0}
+
+
+@pytest.mark.parametrize("stride", [1, 3, 5, 1000])
+def test_near_links_and_far_ones_are_added_up_alike(stride: int) -> None:
+    links = np.array([4, 0, 2, 4, 1, 3]) * stride + 7
+
+    found = summed(links, np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]))
+
+    assert by_link(found) == {link * stride + 7: flows for link, flows in enumerate((2.0, 16.0, 4.0, 32.0, 9.0))}
