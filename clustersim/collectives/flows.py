@@ -8,9 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.pattern import Grouping, Pattern, Wave, footprint
+from clustersim.collectives.pattern import Grouping, Pattern, Wave, crossings
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.load import Footprint, summed
+
+BATCH: Final = 1 << 15
+"""Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
 """What a group of one does."""
@@ -80,9 +83,9 @@ def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps
     footprints = [] if beside is None else [beside]
     latencies_s: list[float] = []
     for flows in (inside, between):
-        routes = cluster.routes(flows.sources, flows.destinations)
-        latencies_s.append(float(routes.latency_s.max(initial=0.0)))
-        footprints.append(footprint(routes, flows.counts))
+        crossing, latency_s = _routed(cluster, flows)
+        footprints.append(crossing)
+        latencies_s.append(latency_s)
     return Wave(
         footprint=added(footprints),
         share=share,
@@ -91,6 +94,20 @@ def wave(cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps
         intra_latency_s=latencies_s[0],
         inter_latency_s=latencies_s[1],
     )
+
+
+def _routed(cluster: Cluster, flows: Flows) -> tuple[Footprint, float]:
+    """Return what flows put on links, and the longest way among them in seconds."""
+    link_ids, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    latency_s = 0.0
+    for first in range(0, len(flows.counts), BATCH):
+        some = slice(first, first + BATCH)
+        routes = cluster.routes(flows.sources[some], flows.destinations[some])
+        link_ids.append(routes.link_ids)
+        weights.append(crossings(routes, flows.counts[some]))
+        latency_s = max(latency_s, float(routes.latency_s.max()))
+    # Added up in one go, so that sums do not depend on where batches end.
+    return summed(np.concatenate(link_ids), np.concatenate(weights)), latency_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

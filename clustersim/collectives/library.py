@@ -11,6 +11,7 @@ import numpy as np
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
+from clustersim.collectives.flows import BATCH
 from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
@@ -271,8 +272,12 @@ class Library:
     def _medium(self, groups: Grouping) -> Medium:
         """Return whether neighbours inside a domain have anything but PCIe between them."""
         inside = groups.domains[:, 1:] == groups.domains[:, :-1]
-        routes = self.cluster.routes(groups.members[:, :-1][inside], groups.members[:, 1:][inside])
-        return "pcie" if self._has_pcie(routes.link_ids) else "nvlink"
+        sources, destinations = groups.members[:, :-1][inside], groups.members[:, 1:][inside]
+        for first in range(0, len(sources), BATCH):
+            routes = self.cluster.routes(sources[first : first + BATCH], destinations[first : first + BATCH])
+            if self._has_pcie(routes.link_ids):
+                return "pcie"
+        return "nvlink"
 
     def _crosses_pcie(self, pattern: Pattern) -> bool:
         return any(self._has_pcie(wave.footprint.link_ids) for phase in pattern.phases for wave in phase)

@@ -7,9 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING
+from clustersim.collectives.flows import BATCH, NOTHING
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
-from clustersim.collectives.separate import BATCH
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 from clustersim.topology.load import Footprint, Sum
 

@@ -134,5 +134,9 @@ def footprint(routes: Routes, flows: FloatArray | None = None) -> Footprint:
     flows
         Coefficient of each pair of the routes; 1 when left out.
     """
-    weights = routes.weights if flows is None else routes.weights * np.repeat(flows, np.diff(routes.starts))
-    return summed(routes.link_ids, weights)
+    return summed(routes.link_ids, routes.weights if flows is None else crossings(routes, flows))
+
+
+def crossings(routes: Routes, flows: FloatArray) -> FloatArray:
+    """Return how many flows of each pair cross each link of its route, given how many there are of each pair."""
+    return routes.weights * np.repeat(flows, np.diff(routes.starts))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import Flows, on_links
+from clustersim.collectives.flows import BATCH, Flows, on_links
 from clustersim.collectives.pattern import Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.load import Sum
-
-BATCH: Final = 1 << 15
-"""Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
