@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,11 @@ class Kind:
         return self.cap_bytes_per_s / self.weight
 
     @property
-    def key(self) -> tuple[bytes, bytes, float, float]:
-        """What two kinds have in common when they are one."""
-        return self.footprint.link_ids.tobytes(), self.footprint.flows.tobytes(), self.weight, self.cap_bytes_per_s
+    def key(self) -> tuple[int, bytes, float, float]:
+        """What two kinds have in common when they are one; of their links, of which there may be a million, a digest."""
+        digest = blake2b(np.ascontiguousarray(self.footprint.link_ids).data, digest_size=16)
+        digest.update(np.ascontiguousarray(self.footprint.flows).data)
+        return len(self.footprint.link_ids), digest.digest(), self.weight, self.cap_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
