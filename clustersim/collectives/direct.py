@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING
+from clustersim.collectives.flows import BATCH, NOTHING
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
-from clustersim.collectives.separate import BATCH, Batch, between_members, separate_waves
+from clustersim.collectives.separate import Batch, between_members, separate_waves
 from clustersim.topology.cluster import Cluster, IntArray
 
 DirectOp = Literal["all_to_all", "gather", "scatter", "send_recv"]

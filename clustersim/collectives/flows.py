@@ -8,9 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.pattern import Grouping, Pattern, Wave
+from clustersim.collectives.pattern import Grouping, Pattern, Wave, amounts
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Crossings, Footprint
+from clustersim.topology.load import Crossings, Footprint, chained, summed
+
+BATCH: Final = 1 << 15
+"""Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
 """What a group of one does."""
@@ -53,9 +56,10 @@ def joined(parts: Sequence[Flows]) -> Flows:
 
 def added(footprints: Sequence[Footprint]) -> Footprint:
     """Return what all footprints together put on each link."""
-    link_ids, places = np.unique(np.concatenate([each.link_ids for each in footprints]), return_inverse=True)
-    flows = np.bincount(places, weights=np.concatenate([each.flows for each in footprints]), minlength=len(link_ids))
-    return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
+    some = [each for each in footprints if len(each.link_ids)]
+    if len(some) < 2:
+        return (some or footprints)[0]
+    return summed(np.concatenate([each.link_ids for each in some]), np.concatenate([each.flows for each in some]))
 
 
 def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
@@ -64,16 +68,15 @@ def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
         ranks=ranks,
         starts=routes.starts,
         link_ids=routes.link_ids,
-        amounts=routes.weights * np.repeat(counts, np.diff(routes.starts)),
+        amounts=amounts(routes, counts),
         latency_s=routes.latency_s,
     )
 
 
 def gathered(parts: Sequence[Crossings]) -> Footprint:
     """Return what all flows together put on each link."""
-    link_ids, places = np.unique(np.concatenate([part.link_ids for part in parts]), return_inverse=True)
-    flows = np.bincount(places, weights=np.concatenate([part.amounts for part in parts]), minlength=len(link_ids))
-    return Footprint(link_ids=link_ids, flows=flows.astype(np.float64))
+    # Added up in one go, so that sums do not depend on where batches end.
+    return summed(np.concatenate([part.link_ids for part in parts]), np.concatenate([part.amounts for part in parts]))
 
 
 def on_links(link_ids: IntArray, flows: float) -> Footprint:
@@ -96,7 +99,7 @@ def wave(
     beside
         What else the links carry in step with the flows.
     """
-    parts = [crossings(cluster.routes(flows.sources, flows.destinations), flows.sources, flows.counts) for flows in (inside, between)]
+    parts = [_routed(cluster, flows) for flows in (inside, between)]
     latencies_s = [float(part.latency_s.max(initial=0.0)) for part in parts]
     return Wave(
         footprint=gathered([*beside, *parts]),
@@ -107,6 +110,16 @@ def wave(
         inter_latency_s=latencies_s[1],
         crossings=(*beside, *parts),
     )
+
+
+def _routed(cluster: Cluster, flows: Flows) -> Crossings:
+    """Return flows on their routes."""
+    parts: list[Crossings] = []
+    for first in range(0, len(flows.counts), BATCH):
+        some = slice(first, first + BATCH)
+        routes = cluster.routes(flows.sources[some], flows.destinations[some])
+        parts.append(crossings(routes, flows.sources[some], flows.counts[some]))
+    return chained(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

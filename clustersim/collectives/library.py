@@ -11,6 +11,7 @@ import numpy as np
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
+from clustersim.collectives.flows import BATCH
 from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
@@ -18,7 +19,7 @@ from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_b
 from clustersim.collectives.transfers import lay_transfers
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
-from clustersim.hardware.communication import CollectiveOp, Medium, Servers
+from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import oldest_generation, slowest
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 
@@ -93,8 +94,10 @@ class Library:
     """Usable, of each link."""
     _operations: dict[Call, Operation] = field(default_factory=dict[Call, Operation])
     _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
-    _candidates: dict[Call, Candidate] = field(default_factory=dict[Call, Candidate])
-    """By call, of no size."""
+    _firsts: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
+    """Of each orbit its first group by itself."""
+    _candidates: dict[tuple[Call, bool], Candidate] = field(default_factory=dict[tuple[Call, bool], Candidate])
+    """By call, of no size, and whether for one group alone."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
@@ -123,17 +126,15 @@ class Library:
         if groups.size == 1 and call.servers is None:
             return IDLE
         facts = self._facts_of(call, groups)
-        candidates = self._candidates_for(call, groups, facts)
-        chosen, protocol = choose(candidates, facts, call.size_bytes / call.pieces)
-        candidate = next(candidate for candidate in candidates if candidate.algorithm == chosen)
+        candidate, protocol = self._chosen(call, groups, facts)
         way = Way(
-            algorithm=chosen,
+            algorithm=candidate.algorithm,
             protocol=protocol,
-            family=family_of(call.op, chosen),
+            family=family_of(call.op, candidate.algorithm),
             medium=facts.medium,
-            ceiling_bytes_per_s=channel_ceiling_bytes_per_s(chosen, facts),
+            ceiling_bytes_per_s=channel_ceiling_bytes_per_s(candidate.algorithm, facts),
             spreads=groups.size > 2 and call.op in SPREADING,
-            pair=groups.size == 2 and chosen == "ring",
+            pair=groups.size == 2 and candidate.algorithm == "ring",
         )
         calibration = self._calibration_of(groups.members)
         return timed(candidate, way, self.cluster, calibration, size_bytes=call.size_bytes, pieces=call.pieces)
@@ -151,7 +152,8 @@ class Library:
             # The pair that stands for all is one that leaves its domain, where any does.
             first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
             all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[first : first + 1]))
-            candidate = self._transfers[name] = self._weighed("direct", all_pairs, one_pair)
+            candidate = replace(_alone("direct", one_pair, self.bandwidth_bytes_per_s), pattern=all_pairs)
+            self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
         medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
         calibration = self._calibration_of(ends)
@@ -168,46 +170,69 @@ class Library:
         way = Way(algorithm="direct", protocol=protocol, family="exchange", medium=facts.medium)
         return timed(candidate, way, self.cluster, calibration, size_bytes=size_bytes)
 
-    def _weighed(self, algorithm: str, pattern: Pattern, lone: Pattern) -> Candidate:
-        rate = idle_rate_bytes_per_s(lone, self.bandwidth_bytes_per_s)
-        return Candidate(algorithm=algorithm, pattern=pattern, lone=lone, idle_rate_bytes_per_s=rate)
+    def _chosen(self, call: Call, groups: Grouping, facts: Facts) -> tuple[Candidate, Protocol]:
+        """Return the algorithm of a call, laid for all groups, and its protocol.
 
-    def _candidates_for(self, call: Call, groups: Grouping, facts: Facts) -> list[Candidate]:
+        What the library chooses and how a call ramps up is the business of one group: it knows nothing of the others. All are laid for
+        what it takes, or before where they lie differently, so that the choice depends on more than the first of them.
+        """
+        size_bytes = call.size_bytes / call.pieces
         if call.servers is not None or call.algorithm != "auto" or call.op not in OFFERED:
-            return [self._candidate(call, groups, call.algorithm)]
+            candidate = self._candidate(call, groups, call.algorithm)
+            return candidate, choose([candidate], facts, size_bytes)[1]
+        names = [algorithm for algorithm in OFFERED[call.op] if enabled(algorithm, facts)]
+        several = len(groups.members) > 1
+        offered = self._runnable(call, groups, names, lone=several and groups.per_domain > 0)
+        while True:
+            name, protocol = choose(offered, facts, size_bytes)
+            found = self._runnable(call, groups, [name])
+            if found:
+                return found[0], protocol
+            # Others of the groups cannot run what the first can.
+            offered = [candidate for candidate in offered if candidate.algorithm != name]
+
+    def _runnable(self, call: Call, groups: Grouping, names: Sequence[str], *, lone: bool = False) -> list[Candidate]:
+        """Return those of some algorithms that can run here; asked for by name, one that cannot is an error."""
         found: list[Candidate] = []
-        for algorithm in OFFERED[call.op]:
-            if enabled(algorithm, facts):
-                try:
-                    found.append(self._candidate(call, groups, algorithm))
-                except ScenarioError:
-                    # What cannot run here is not offered; asked for by name, it is an error.
-                    continue
+        for name in names:
+            try:
+                found.append(self._candidate(call, groups, name, lone=lone))
+            except ScenarioError:
+                continue
         return found
 
-    def _candidate(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:
-        key = replace(call, algorithm=algorithm, size_bytes=0.0, pieces=1)
+    def _candidate(self, call: Call, groups: Grouping, algorithm: str, *, lone: bool = False) -> Candidate:
+        """Return an algorithm laid for all groups, or as if the first were the only one."""
+        key = replace(call, algorithm=algorithm, size_bytes=0.0, pieces=1), lone
         found = self._candidates.get(key)
         if found is None:
-            if call.servers is not None:
-                if call.op not in SERVED:
-                    hint = f"they serve {', '.join(SERVED)}"
-                    raise ScenarioError(f"parameter servers do not serve {call.op}", field="algorithm", hint=hint)
-                serve = SERVED[call.op]
-                patterns = [serve(self.cluster, some, call.servers) for some in self._all_and_one(groups)]
-                algorithm = "parameter_server"
+            if len(groups.members) == 1:
+                found = self._weighed(call, groups, algorithm)
+            elif lone:
+                found = self._weighed(call, self._first_of(call.group, groups), algorithm)
             else:
-                lay = algorithm_of(call.op, algorithm).lay
-                patterns = [lay(self.cluster, some) for some in self._all_and_one(groups)]
-            found = self._candidates[key] = self._weighed(algorithm, patterns[0], patterns[-1])
+                first = self._candidate(call, groups, algorithm, lone=True)
+                found = replace(first, pattern=self._lay(call, groups, algorithm))
+            self._candidates[key] = found
         return found
 
-    def _all_and_one(self, groups: Grouping) -> tuple[Grouping, ...]:
-        """Return all groups of an orbit, and one of them where they are several.
+    def _weighed(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:
+        pattern = self._lay(call, groups, algorithm)
+        return _alone("parameter_server" if call.servers else algorithm, pattern, self.bandwidth_bytes_per_s)
 
-        What the library chooses and how a call ramps up is the business of one group: it knows nothing of the others.
-        """
-        return (groups, grouping(self.cluster, groups.members[:1])) if len(groups.members) > 1 else (groups,)
+    def _lay(self, call: Call, groups: Grouping, algorithm: str) -> Pattern:
+        if call.servers is None:
+            return algorithm_of(call.op, algorithm).lay(self.cluster, groups)
+        if call.op not in SERVED:
+            hint = f"they serve {', '.join(SERVED)}"
+            raise ScenarioError(f"parameter servers do not serve {call.op}", field="algorithm", hint=hint)
+        return SERVED[call.op](self.cluster, groups, call.servers)
+
+    def _first_of(self, name: str, groups: Grouping) -> Grouping:
+        found = self._firsts.get(name)
+        if found is None:
+            found = self._firsts[name] = grouping(self.cluster, groups.members[:1])
+        return found
 
     def _facts_of(self, call: Call, groups: Grouping) -> Facts:
         key = (call.group, call.op)
@@ -247,14 +272,23 @@ class Library:
     def _medium(self, groups: Grouping) -> Medium:
         """Return whether neighbours inside a domain have anything but PCIe between them."""
         inside = groups.domains[:, 1:] == groups.domains[:, :-1]
-        routes = self.cluster.routes(groups.members[:, :-1][inside], groups.members[:, 1:][inside])
-        return "pcie" if self._has_pcie(routes.link_ids) else "nvlink"
+        sources, destinations = groups.members[:, :-1][inside], groups.members[:, 1:][inside]
+        for first in range(0, len(sources), BATCH):
+            routes = self.cluster.routes(sources[first : first + BATCH], destinations[first : first + BATCH])
+            if self._has_pcie(routes.link_ids):
+                return "pcie"
+        return "nvlink"
 
     def _crosses_pcie(self, pattern: Pattern) -> bool:
         return any(self._has_pcie(wave.footprint.link_ids) for phase in pattern.phases for wave in phase)
 
     def _has_pcie(self, link_ids: IntArray) -> bool:
         return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())
+
+
+def _alone(algorithm: str, pattern: Pattern, bandwidth_bytes_per_s: FloatArray) -> Candidate:
+    rate = idle_rate_bytes_per_s(pattern, bandwidth_bytes_per_s)
+    return Candidate(algorithm=algorithm, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate)
 
 
 def algorithm_of(op: CollectiveOp, name: str) -> Algorithm:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING
+from clustersim.collectives.flows import BATCH, NOTHING
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
-from clustersim.collectives.separate import BATCH
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Footprint, Sum
 
 ROUND_OFF: Final = 1e-9
 """Links whose times differ by less, relative to the longest, are taken to be busy equally long."""
@@ -21,10 +20,10 @@ ROUND_OFF: Final = 1e-9
 class _Rounds:
     """Rounds with the same narrowest links, added up."""
 
-    load: FloatArray
-    n_rounds: int
     leaves: bool
-    latency_s: float
+    load: Sum = field(default_factory=Sum)
+    n_rounds: int = 0
+    latency_s: float = 0.0
 
 
 def partners(n_ranks: int, rounds: IntArray) -> IntArray:
@@ -61,42 +60,45 @@ def lay_pairwise(cluster: Cluster, group: Grouping) -> Pattern:
 
 def _add_rounds(merged: dict[tuple[int, ...], _Rounds], cluster: Cluster, group: Grouping, there: IntArray) -> None:
     """Route some rounds and add each to those that are like it."""
-    n_rounds, n_links = len(there), len(cluster.bandwidth_bytes_per_s)
+    n_rounds = len(there)
     destinations = group.members[:, there].transpose(1, 0, 2).reshape(-1)
     routes = cluster.routes(np.tile(group.members.reshape(-1), n_rounds), destinations)
     rows = np.repeat(np.arange(len(destinations), dtype=np.int64) // group.members.size, np.diff(routes.starts))
-    counted = np.bincount(rows * n_links + routes.link_ids, weights=routes.weights, minlength=n_rounds * n_links)
-    loads = counted.reshape(n_rounds, n_links).astype(np.float64)
+    link_ids, places = np.unique(routes.link_ids, return_inverse=True)
+    counted = np.bincount(rows * len(link_ids) + places, weights=routes.weights, minlength=n_rounds * len(link_ids))
+    loads = counted.reshape(n_rounds, len(link_ids)).astype(np.float64, copy=False)
     leave = (group.domains[:, there].transpose(1, 0, 2) != group.domains).reshape(n_rounds, -1)
     latencies_s = routes.latency_s.reshape(n_rounds, -1)
-    for key, load, leaves, ways_s in zip(_keys(cluster, loads), loads, leave, latencies_s, strict=True):
+    for key, load, leaves, ways_s in zip(_keys(cluster, link_ids, loads), loads, leave, latencies_s, strict=True):
         crosses = bool(leaves.any())
-        rounds = merged.setdefault((int(crosses), *key), _Rounds(load=np.zeros(n_links), n_rounds=0, leaves=crosses, latency_s=0.0))
-        rounds.load += load
+        rounds = merged.setdefault((int(crosses), *key), _Rounds(leaves=crosses))
+        used = np.flatnonzero(load)
+        rounds.load.add(Footprint(link_ids=link_ids[used], flows=load[used]))
         rounds.n_rounds += 1
         rounds.latency_s += float(ways_s[leaves].max() if crosses else ways_s.max())
 
 
-def _keys(cluster: Cluster, loads: FloatArray) -> list[tuple[int, ...]]:
+def _keys(cluster: Cluster, link_ids: IntArray, loads: FloatArray) -> list[tuple[int, ...]]:
     """Return for each round the tier with the most loaded link, and the most loaded link of each tier."""
-    times = loads / cluster.bandwidth_bytes_per_s
+    times, tiers = loads / cluster.bandwidth_bytes_per_s[link_ids], cluster.tier_index[link_ids]
     longest = np.zeros((len(loads), len(TIERS)))
     links = np.full((len(loads), len(TIERS)), -1, dtype=np.int64)
     for tier in range(len(TIERS)):
-        of_tier = np.flatnonzero(cluster.tier_index == tier)
+        of_tier = np.flatnonzero(tiers == tier)
         if len(of_tier):
             longest[:, tier] = times[:, of_tier].max(axis=1)
-            links[:, tier] = of_tier[np.argmax(times[:, of_tier] >= longest[:, tier, None] * (1.0 - ROUND_OFF), axis=1)]
+            busiest = np.argmax(times[:, of_tier] >= longest[:, tier, None] * (1.0 - ROUND_OFF), axis=1)
+            links[:, tier] = link_ids[of_tier[busiest]]
     links[longest == 0.0] = -1
     narrowest = np.argmax(longest >= longest.max(axis=1, keepdims=True) * (1.0 - ROUND_OFF), axis=1)
     return [(int(tier), *(int(link) for link in row)) for tier, row in zip(narrowest, links, strict=True)]
 
 
 def _wave(rounds: _Rounds, n_ranks: int) -> Wave:
-    link_ids = np.flatnonzero(rounds.load)
+    load = rounds.load.footprint()
     latency_s = rounds.latency_s / rounds.n_rounds
     return Wave(
-        footprint=Footprint(link_ids=link_ids, flows=rounds.load[link_ids] / rounds.n_rounds),
+        footprint=Footprint(link_ids=load.link_ids, flows=load.flows / rounds.n_rounds),
         share=rounds.n_rounds / n_ranks,
         intra_steps=0 if rounds.leaves else rounds.n_rounds,
         inter_steps=rounds.n_rounds if rounds.leaves else 0,

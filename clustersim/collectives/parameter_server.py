@@ -17,11 +17,11 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import NO_FLOWS, on_links, wave
+from clustersim.collectives.flows import BATCH, NO_FLOWS, on_links, wave
 from clustersim.collectives.layout import layouts
 from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
 from clustersim.collectives.rings import ring_flows
-from clustersim.collectives.separate import BATCH, Batch, separate_waves
+from clustersim.collectives.separate import Batch, separate_waves
 from clustersim.errors import ScenarioError
 from clustersim.hardware.communication import Servers
 from clustersim.topology.cluster import Cluster, IntArray

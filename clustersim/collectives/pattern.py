@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Crossings, Footprint
+from clustersim.topology.load import Crossings, Footprint, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,7 +128,7 @@ def grouping(cluster: Cluster, members: IntArray, name: str = "group") -> Groupi
     return Grouping(members=ordered, domains=domains, n_domains=n_domains, per_domain=per_domain)
 
 
-def footprint(cluster: Cluster, routes: Routes, flows: FloatArray | None = None) -> Footprint:
+def footprint(routes: Routes, flows: FloatArray | None = None) -> Footprint:
     """Return how many flows cross each link.
 
     Parameters
@@ -136,7 +136,9 @@ def footprint(cluster: Cluster, routes: Routes, flows: FloatArray | None = None)
     flows
         Coefficient of each pair of the routes; 1 when left out.
     """
-    weights = routes.weights if flows is None else routes.weights * np.repeat(flows, np.diff(routes.starts))
-    load = np.bincount(routes.link_ids, weights=weights, minlength=len(cluster.bandwidth_bytes_per_s)).astype(np.float64)
-    link_ids = np.flatnonzero(load)
-    return Footprint(link_ids=link_ids, flows=load[link_ids])
+    return summed(routes.link_ids, routes.weights if flows is None else amounts(routes, flows))
+
+
+def amounts(routes: Routes, flows: FloatArray) -> FloatArray:
+    """Return how many flows of each pair cross each link of its route, given how many there are of each pair."""
+    return routes.weights * np.repeat(flows, np.diff(routes.starts))

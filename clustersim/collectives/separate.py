@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import Flows, crossings
+from clustersim.collectives.flows import BATCH, Flows, crossings, on_links
 from clustersim.collectives.pattern import Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Crossings, Footprint
-
-BATCH: Final = 1 << 15
-"""Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
+from clustersim.topology.load import Crossings, Sum, chained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,35 +40,33 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, 
     itemised
         Whether to keep the flows one by one.
     """
-    n_links = len(cluster.bandwidth_bytes_per_s)
-    loads = np.zeros((2, n_links))
+    loads = (Sum(), Sum())
     latencies_s = [0.0, 0.0]
     items: tuple[list[Crossings], list[Crossings]] = ([], [])
     for batch in batches:
         for between in (0, 1):
             chosen = batch.leaves == bool(between)
             routes = cluster.routes(batch.sources[chosen], batch.destinations[chosen])
-            crossing = footprint(cluster, routes, None if batch.counts is None else batch.counts[chosen])
-            loads[between, crossing.link_ids] += crossing.flows
+            loads[between].add(footprint(routes, None if batch.counts is None else batch.counts[chosen]))
             latencies_s[between] = max(latencies_s[between], float(routes.latency_s.max(initial=0.0)))
             if itemised:
                 counts = np.ones(len(routes.latency_s)) if batch.counts is None else batch.counts[chosen]
                 items[between].append(crossings(routes, batch.sources[chosen], counts))
             if batch.beside is not None:
-                loads[between] += batch.beside_weight * np.bincount(batch.beside[chosen], minlength=n_links)
+                loads[between].add(on_links(batch.beside[chosen], batch.beside_weight))
     waves: list[Wave] = []
     for between in (0, 1):
-        link_ids = np.flatnonzero(loads[between])
-        if len(link_ids):
+        load = loads[between].footprint()
+        if len(load.link_ids):
             waves.append(
                 Wave(
-                    footprint=Footprint(link_ids=link_ids, flows=loads[between, link_ids]),
+                    footprint=load,
                     share=share,
                     intra_steps=1 - between,
                     inter_steps=between,
                     intra_latency_s=latencies_s[0] * (1 - between),
                     inter_latency_s=latencies_s[1] * between,
-                    crossings=tuple(items[between]),
+                    crossings=(chained(items[between]),) if items[between] else (),
                 )
             )
     return tuple(waves)

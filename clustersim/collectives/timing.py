@@ -13,7 +13,7 @@ from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import Family, Latencies, Medium, Protocol
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray
-from clustersim.topology.load import Crossings, Footprint
+from clustersim.topology.load import Crossings, Footprint, summed
 
 MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 """Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""
@@ -149,10 +149,14 @@ def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: FloatArray) -
     """
     time_s = 0.0
     for phase in pattern.phases:
-        load = np.zeros(len(bandwidth_bytes_per_s))
-        for wave in phase:
-            load[wave.footprint.link_ids] += wave.share * wave.footprint.flows
-        time_s += float((load / bandwidth_bytes_per_s).max(initial=0.0))
+        link_ids, loads = phase[0].footprint.link_ids, phase[0].share * phase[0].footprint.flows
+        if len(phase) > 1:
+            beside = summed(
+                np.concatenate([wave.footprint.link_ids for wave in phase]),
+                np.concatenate([wave.share * wave.footprint.flows for wave in phase]),
+            )
+            link_ids, loads = beside.link_ids, beside.flows
+        time_s += float((loads / bandwidth_bytes_per_s[link_ids]).max(initial=0.0))
     return 1.0 / time_s if time_s > 0.0 else inf
 
 

@@ -58,7 +58,7 @@ class SharedNetwork:
         self._compiled = compiled
         self._occupancy = Occupancy() if account else None
         self._kinds: list[Kind] = []
-        self._numbers: dict[tuple[bytes, bytes, float, float], int] = {}
+        self._numbers: dict[tuple[int, bytes, float, float], int] = {}
         self._weights: FloatArray | None = None
         self._flights = Flights()
         self._touched: dict[int, None] = {}

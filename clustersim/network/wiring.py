@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.network.alike import links_alike
 from clustersim.network.filling import Filling, spans
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.load import Footprint
 
 BoolArray = NDArray[np.bool_]
-T = TypeVar("T", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,9 +33,11 @@ class Kind:
         return self.cap_bytes_per_s / self.weight
 
     @property
-    def key(self) -> tuple[bytes, bytes, float, float]:
-        """What two kinds have in common when they are one."""
-        return self.footprint.link_ids.tobytes(), self.footprint.flows.tobytes(), self.weight, self.cap_bytes_per_s
+    def key(self) -> tuple[int, bytes, float, float]:
+        """What two kinds have in common when they are one; of their links, of which there may be a million, a digest."""
+        digest = blake2b(np.ascontiguousarray(self.footprint.link_ids).data, digest_size=16)
+        digest.update(np.ascontiguousarray(self.footprint.flows).data)
+        return len(self.footprint.link_ids), digest.digest(), self.weight, self.cap_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,49 +110,19 @@ def lay_wiring(kinds: Sequence[Kind], capacity_bytes_per_s: FloatArray, labels: 
     labels
         One number for each link of the cluster; links with different labels are kept apart.
     """
-    lengths = np.array([len(kind.footprint.link_ids) for kind in kinds], dtype=np.int64)
-    links = _joined([kind.footprint.link_ids for kind in kinds], np.int64)
-    flows = _joined([kind.footprint.flows for kind in kinds], np.float64)
-    kind_of = np.repeat(np.arange(len(kinds)), lengths)
-    first_link, cell_of_link = _cells(links, kind_of, flows, capacity_bytes_per_s, labels)
-    kept = first_link[cell_of_link[links]] == links
-    cells, kind_of = cell_of_link[links[kept]], kind_of[kept]
+    alike = links_alike([kind.footprint for kind in kinds], capacity_bytes_per_s, labels)
+    cells, kind_of, flows = alike.entries.places, alike.entries.kinds, alike.entries.flows
     return Wiring(
         starts=np.searchsorted(kind_of, np.arange(len(kinds) + 1)),
         cells=cells,
-        flows=flows[kept],
-        loads=flows[kept] * np.array([kind.weight for kind in kinds])[kind_of],
+        flows=flows,
+        loads=flows * np.array([kind.weight for kind in kinds])[kind_of],
         limits=np.array([kind.limit for kind in kinds]),
-        components=_components(cells, kind_of, len(kinds), len(first_link)),
-        capacity_bytes_per_s=capacity_bytes_per_s[first_link].astype(np.float64),
-        first_link=first_link,
-        cell_of_link=cell_of_link,
+        components=_components(cells, kind_of, len(kinds), len(alike.first_link)),
+        capacity_bytes_per_s=capacity_bytes_per_s[alike.first_link].astype(np.float64),
+        first_link=alike.first_link,
+        cell_of_link=alike.cell_of_link,
     )
-
-
-def _joined(parts: Sequence[NDArray[T]], dtype: type[T]) -> NDArray[T]:
-    return np.concatenate([np.zeros(0, dtype=dtype), *parts])
-
-
-def _cells(
-    links: IntArray, kind_of: IntArray, flows: FloatArray, capacity_bytes_per_s: FloatArray, labels: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Return the first link of each cell, and the cell of each link."""
-    order = np.argsort(links, kind="stable")
-    used, begins = np.unique(links[order], return_index=True)
-    kinds_there, flows_there = kind_of[order], flows[order]
-    cell_of: dict[tuple[bytes, bytes, float, int], int] = {}
-    first: list[int] = []
-    cell_of_link = np.full(len(capacity_bytes_per_s), -1)
-    bounds = [*begins.tolist(), len(links)]
-    for place, link in enumerate(used.tolist()):
-        here = slice(bounds[place], bounds[place + 1])
-        key = (kinds_there[here].tobytes(), flows_there[here].tobytes(), float(capacity_bytes_per_s[link]), int(labels[link]))
-        cell = cell_of.setdefault(key, len(first))
-        if cell == len(first):
-            first.append(link)
-        cell_of_link[link] = cell
-    return np.array(first, dtype=np.int64), cell_of_link
 
 
 def _components(cells: IntArray, kind_of: IntArray, n_kinds: int, n_cells: int) -> IntArray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+import numpy as np
+
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node, node_names
 from clustersim.hardware.communication import Place
@@ -88,9 +90,11 @@ def _check_drives(nodes: Sequence[Node]) -> None:
 
 def host_shortfall(plan: Plan, cluster: Cluster) -> str:
     """Return what is wrong where a host has less memory than what is offloaded to it takes, for the first such node; or nothing."""
-    for node, needed_bytes in enumerate(node_host_bytes(plan, place(plan.strategy), cluster).tolist()):
-        memory_bytes = cluster.node_at(node).host.memory_bytes
-        if needed_bytes > memory_bytes:
-            needed, memory = format_quantity(needed_bytes, "B"), format_quantity(memory_bytes, "B")
-            return f"what is offloaded to node {node} takes {needed}, and its host has {memory} of memory"
-    return ""
+    needed_bytes = node_host_bytes(plan, place(plan.strategy), cluster)
+    nodes = np.arange(len(needed_bytes), dtype=np.int64)
+    memory_bytes = np.array([node.host.memory_bytes for node, _ in cluster.kinds], dtype=np.float64)[cluster.kind_of(nodes)]
+    short = np.flatnonzero(needed_bytes > memory_bytes)
+    if not len(short):
+        return ""
+    needed, memory = (format_quantity(float(values[short[0]]), "B") for values in (needed_bytes, memory_bytes))
+    return f"what is offloaded to node {short[0]} takes {needed}, and its host has {memory} of memory"

@@ -82,13 +82,19 @@ class BundledTree:
     def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
         """Return leaf up, pod up, pod down and leaf down of each pair, as far as it climbs."""
         source_pod, pod = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
-        link_ids = np.stack((2 * sources, self.pod_up(source_pod), self.pod_up(pod) + 1, 2 * destinations + 1), axis=1)
-        link_ids[sources == destinations] = -1
-        link_ids[source_pod == pod, 1:3] = -1
-        used = link_ids >= 0
+        same_leaf, same_pod = sources == destinations, source_pod == pod
+        # The core is left out where nobody climbs to it, and the spines too.
+        climb = 0 if same_leaf.all() else 1 if same_pod.all() else 2
+        link_ids = np.empty((len(sources), 2 * climb), dtype=np.int64)
+        if climb > 0:
+            link_ids[:, 0], link_ids[:, -1] = 2 * sources, 2 * destinations + 1
+        if climb > 1:
+            link_ids[:, 1], link_ids[:, 2] = self.pod_up(source_pod), self.pod_up(pod) + 1
+            link_ids[same_pod, 1:3] = -1
+        link_ids[same_leaf] = -1
         reached: BoolArray = np.ones(len(link_ids), dtype=np.bool_)
         if condition.left_fraction is not None:
-            reached = np.all(~used | (condition.left_fraction[link_ids] > 0.0), axis=1)
+            reached = np.all((link_ids < 0) | (condition.left_fraction[link_ids] > 0.0), axis=1)
         return Ways(link_ids=link_ids, weights=None, reached=reached)
 
 

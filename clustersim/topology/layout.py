@@ -54,6 +54,10 @@ class Numbering:
     first_storage: IntArray
     """Links of drives before each place: two for each place with NVMe."""
 
+    def all_have(self, n_adapters: int) -> bool:
+        """Return whether every place has so many adapters."""
+        return len(self.first_place) == 2 and int(self.n_adapters[0]) == n_adapters
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
@@ -109,7 +113,7 @@ class Layout:
     @property
     def host_number(self) -> int:
         """Number of the host among the endpoints of any place: it comes after as many accelerators as any has."""
-        return self.tables.inside.shape[1] - 1
+        return self.tables.n_endpoints - 1
 
     @property
     def first_fabric_link(self) -> int:
@@ -176,6 +180,8 @@ class Layout:
 
     def rails_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the rail of each adapter: those of a place with fewer, or more, than there are rails are spread evenly and in order."""
+        if self.numbering.all_have(self.n_rails):
+            return adapters
         n_adapters = self.numbering.n_adapters[places]
         return adapters * self.n_rails // np.maximum(n_adapters, 1)
 

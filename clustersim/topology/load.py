@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
+
+DENSE: Final = 4
+"""Links are added up in a table of all from the first to the last of a list as long as these are at most so many times as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,6 +28,58 @@ class Footprint:
     """Number of flows on each of these links; fractions where routing spreads them."""
 
 
+def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
+    """Return what is put on each link in all; a link may be listed any number of times, and with nothing to carry it is left out.
+
+    The time and the memory that it takes depend on the length of the list, not on how many links there are.
+
+    Examples
+    --------
+    >>> summed(np.array([7, 3, 7]), np.array([1.0, 2.0, 0.5]))
+    Footprint(link_ids=array([3, 7]), flows=array([2. , 1.5]))
+    """
+    if not len(link_ids):
+        return Footprint(link_ids=link_ids, flows=np.zeros(0))
+    first = int(link_ids.min())
+    n_between = int(link_ids.max()) + 1 - first
+    if n_between <= DENSE * len(link_ids):
+        total = np.bincount(link_ids - first, weights=flows, minlength=n_between).astype(np.float64, copy=False)
+        used = np.flatnonzero(total)
+        return Footprint(link_ids=used + first, flows=total[used])
+    found, places = np.unique(link_ids, return_inverse=True)
+    return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
+
+
+def _loaded(link_ids: IntArray, flows: FloatArray) -> Footprint:
+    used = flows > 0.0
+    if used.all():
+        return Footprint(link_ids=link_ids, flows=flows)
+    return Footprint(link_ids=link_ids[used], flows=flows[used])
+
+
+@dataclass(slots=True, eq=False)
+class Sum:
+    """What many footprints put on each link in all, one after the other."""
+
+    _link_ids: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _flows: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def add(self, footprint: Footprint) -> None:
+        """Add what one more puts on its links."""
+        places = np.searchsorted(self._link_ids, footprint.link_ids)
+        inside = len(places) == 0 or int(places[-1]) < len(self._link_ids)
+        if inside and bool((self._link_ids[places] == footprint.link_ids).all()):
+            self._flows[places] += footprint.flows
+            return
+        both = (np.concatenate((self._link_ids, footprint.link_ids)), np.concatenate((self._flows, footprint.flows)))
+        total = summed(*both)
+        self._link_ids, self._flows = total.link_ids, total.flows
+
+    def footprint(self) -> Footprint:
+        """Return the sum so far."""
+        return Footprint(link_ids=self._link_ids, flows=self._flows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Crossings:
     """The flows of a footprint one by one: flow i is sent by ``ranks[i]`` and crosses ``link_ids[starts[i]:starts[i + 1]]``."""
@@ -32,3 +91,20 @@ class Crossings:
     """What each of these links carries for each byte of the wave's progress."""
     latency_s: FloatArray
     """Of each flow, along the wires."""
+
+
+def chained(parts: Sequence[Crossings]) -> Crossings:
+    """Return the flows of all parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.cumsum([0, *(len(part.link_ids) for part in parts)])
+    nothing = np.zeros(0, dtype=np.int64)
+    return Crossings(
+        ranks=np.concatenate([nothing, *(part.ranks for part in parts)]),
+        starts=np.concatenate(
+            [nothing, *(part.starts[:-1] + first for part, first in zip(parts, lengths[:-1], strict=True)), lengths[-1:]]
+        ),
+        link_ids=np.concatenate([nothing, *(part.link_ids for part in parts)]),
+        amounts=np.concatenate([np.zeros(0), *(part.amounts for part in parts)]),
+        latency_s=np.concatenate([np.zeros(0), *(part.latency_s for part in parts)]),
+    )

@@ -22,8 +22,8 @@ from clustersim.topology.pcie import (
 from clustersim.topology.scale_out import hop_latency_s
 from clustersim.topology.wires import ScaleUpWiring, Wire
 
-NO_WAY = -2
-"""Stands first in the row of a table where the wires do not lead from one to the other."""
+NO_WAY = -1
+"""Length of a way that does not exist: the wires do not lead from one to the other."""
 BY_PEER = -1
 """Adapter of an endpoint that takes another one for each peer: a host uses all of its own."""
 
@@ -54,20 +54,40 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PathTable:
+    """Ways of one sort in places of several kinds."""
+
+    wires: IntArray
+    """Shape (n_kinds, n_endpoints, n_columns, width): wire numbers in order, filled up with -1."""
+    lengths: IntArray
+    """Wires of each way, shape (n_kinds, n_endpoints, n_columns); ``NO_WAY`` where there is none."""
+
+    def places_of(self, kinds: IntArray, endpoints: IntArray, columns: IntArray) -> IntArray:
+        """Return where each way stands when ways are counted through."""
+        n_kinds, n_endpoints, n_columns = self.lengths.shape
+        rows = endpoints if n_kinds == 1 else kinds * n_endpoints + endpoints
+        return rows * n_columns + columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tables:
     """Paths of one or several kinds of places (nodes as built, servers, nodes with broken wires) as arrays.
 
-    Rows hold wire numbers in order and are filled up with -1. The axes before the last are (kind, endpoint, endpoint), or
-    (kind, endpoint, adapter), or (kind, endpoint, accelerator).
+    The columns are endpoints, or adapters, or accelerators.
     """
 
-    inside: IntArray
-    outward: IntArray
-    inward: IntArray
-    to_switch: IntArray
-    from_switch: IntArray
+    inside: PathTable
+    outward: PathTable
+    inward: PathTable
+    to_switch: PathTable
+    from_switch: PathTable
     adapter_of: IntArray
-    """Shape (kind, endpoint)."""
+    """Shape (n_kinds, n_endpoints)."""
+
+    @property
+    def n_endpoints(self) -> int:
+        """Of the kind with most."""
+        return self.adapter_of.shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,17 +186,17 @@ def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Ta
     def number_of(paths: Paths, endpoint: int) -> int:
         return n_endpoints - 1 if endpoint == paths.n_endpoints - 1 else endpoint
 
-    def table(columns: int, pick: Sequence[Mapping[tuple[int, int], Path]], *, square: bool = False) -> IntArray:
+    def table(columns: int, pick: Sequence[Mapping[tuple[int, int], Path]], *, square: bool = False) -> PathTable:
         width = max(1, max((len(path) for paths in pick for path in paths.values()), default=0))
         rows = np.full((len(kinds), n_endpoints, columns, width), -1, dtype=np.int64)
-        rows[..., 0] = NO_WAY
+        lengths = np.full((len(kinds), n_endpoints, columns), NO_WAY, dtype=np.int64)
         for kind, paths in enumerate(pick):
             whole = all_paths[kind]
             for (endpoint, column), path in paths.items():
-                row = rows[kind, number_of(whole, endpoint), number_of(whole, column) if square else column]
-                row[0] = -1
-                row[: len(path)] = [numbers[kind][name] for name in path]
-        return rows
+                at = kind, number_of(whole, endpoint), number_of(whole, column) if square else column
+                rows[at][: len(path)] = [numbers[kind][name] for name in path]
+                lengths[at] = len(path)
+        return PathTable(wires=rows, lengths=lengths)
 
     adapter_of = np.full((len(kinds), n_endpoints), BY_PEER, dtype=np.int64)
     for kind, paths in enumerate(all_paths):

@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.topology.cluster import FloatArray, IntArray, Routes
 from clustersim.topology.hashing import BoolArray, pair_keys
 from clustersim.topology.layout import Layout
-from clustersim.topology.node_wiring import NO_WAY
+from clustersim.topology.node_wiring import BY_PEER, NO_WAY, PathTable
 from clustersim.topology.scale_out import Condition, ScaleOut, Ways
 
 _NEVER: Final = 1 << 20
@@ -51,6 +51,8 @@ class Spots:
 
     def taken(self, chosen: IntArray) -> Spots:
         """Return some of them."""
+        if len(chosen) == len(self.ids):  # all of them, in order
+            return self
         return Spots(
             ids=self.ids[chosen],
             places=self.places[chosen],
@@ -67,7 +69,7 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
     """
     here, there = _spots(layout, sources), _spots(layout, destinations)
     near = here.places == there.places
-    over = ~near & (layout.numbering.domain_of[here.places] == layout.numbering.domain_of[there.places])
+    over = (layout.numbering.domain_of[here.places] == layout.numbering.domain_of[there.places]) & ~near
     far = ~(near | over)
     parts: list[tuple[IntArray, Rows]] = []
     for chosen, route in ((near, _inside), (over, _over_switch)):
@@ -75,7 +77,7 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
         if len(pairs):
             rows = route(layout, here.taken(pairs), there.taken(pairs))
             parts.append((pairs, rows))
-            if layout.scale_out is not None:
+            if layout.scale_out is not None and not rows.reached.all():
                 far[pairs[~rows.reached]] = True
     pairs = np.flatnonzero(far)
     if len(pairs):
@@ -86,50 +88,67 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
 def own_leaf(layout: Layout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
     """Return the leaf that the adapter of each rank hangs at."""
     spots = _spots(layout, ranks)
-    adapters = layout.tables.adapter_of[spots.kinds, spots.endpoints]
+    adapters = _adapters_of(layout, spots)
     return scale_out.leaf_of(spots.places, layout.rails_of(spots.places, adapters))
 
 
 def up_to_leaf(layout: Layout, ranks: IntArray) -> Rows:
     """Return the way of each rank to its leaf."""
     spots = _spots(layout, ranks)
-    return _rows(_looked_up(layout.tables.outward, spots, layout.tables.adapter_of[spots.kinds, spots.endpoints]))
+    return _looked_up(layout.tables.outward, spots, _adapters_of(layout, spots))
 
 
 def down_from_leaf(layout: Layout, ranks: IntArray) -> Rows:
     """Return the way from its leaf to each rank."""
     spots = _spots(layout, ranks)
-    return _rows(_looked_up(layout.tables.inward, spots, layout.tables.adapter_of[spots.kinds, spots.endpoints]))
+    return _looked_up(layout.tables.inward, spots, _adapters_of(layout, spots))
 
 
 def compressed(rows: Rows, link_latency_s: FloatArray) -> Routes:
     """Return routes in compressed rows; the latency of a pair that is spread is the mean over its paths."""
+    n_pairs, width = rows.link_ids.shape
     used = rows.link_ids >= 0
-    counts = used.sum(axis=1)
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    link_ids = rows.link_ids[used]
-    weights = np.ones(len(link_ids)) if rows.weights is None else rows.weights[used]
-    pairs = np.repeat(np.arange(len(counts)), counts)
-    latency_s = np.bincount(pairs, weights=weights * link_latency_s[link_ids], minlength=len(counts)).astype(np.float64)
-    return Routes(starts=starts, link_ids=link_ids, weights=weights, latency_s=latency_s)
+    starts = np.zeros(n_pairs + 1, dtype=np.int64)
+    if used.all():
+        starts += np.arange(0, n_pairs * width + 1, max(1, width), dtype=np.int64) if width else 0
+        link_ids = rows.link_ids.reshape(-1)
+        weights = None if rows.weights is None else rows.weights.reshape(-1)
+    else:
+        for column in used.T:
+            starts[1:] += column
+        np.cumsum(starts, out=starts)
+        link_ids = rows.link_ids[used]
+        weights = None if rows.weights is None else rows.weights[used]
+    latency_s = link_latency_s[link_ids] if weights is None else weights * link_latency_s[link_ids]
+    pairs = np.repeat(np.arange(n_pairs, dtype=np.int64), np.diff(starts))
+    return Routes(
+        starts=starts,
+        link_ids=link_ids,
+        weights=np.broadcast_to(np.ones(1), link_ids.shape) if weights is None else weights,
+        latency_s=np.bincount(pairs, weights=latency_s, minlength=n_pairs).astype(np.float64, copy=False),
+    )
 
 
 def _spots(layout: Layout, endpoints: IntArray) -> Spots:
     hosts = endpoints >= layout.n_ranks
-    ranks = np.minimum(endpoints, layout.n_ranks - 1)
-    places = np.where(hosts, endpoints - layout.n_ranks, layout.numbering.place_of_rank[ranks])
-    return Spots(
-        ids=endpoints,
-        places=places,
-        endpoints=np.where(hosts, layout.host_number, endpoints - layout.numbering.first_rank[places]),
-        kinds=layout.kind_of_place[places],
-        first_wire=layout.first_wire(places),
-    )
+    if hosts.any():
+        ranks = np.minimum(endpoints, layout.n_ranks - 1)
+        places = np.where(hosts, endpoints - layout.n_ranks, layout.numbering.place_of_rank[ranks])
+        numbers = np.where(hosts, layout.host_number, endpoints - layout.numbering.first_rank[places])
+    else:
+        places = layout.numbering.place_of_rank[endpoints]
+        numbers = endpoints - layout.numbering.first_rank[places]
+    return Spots(ids=endpoints, places=places, endpoints=numbers, kinds=layout.kind_of_place[places], first_wire=layout.first_wire(places))
+
+
+def _adapters_of(layout: Layout, spots: Spots) -> IntArray:
+    """Return the adapter of each endpoint; ``BY_PEER`` of hosts."""
+    table = layout.tables.adapter_of
+    return table[0][spots.endpoints] if len(table) == 1 else table[spots.kinds, spots.endpoints]
 
 
 def _inside(layout: Layout, here: Spots, there: Spots) -> Rows:
-    return _rows(_looked_up(layout.tables.inside, here, there.endpoints))
+    return _looked_up(layout.tables.inside, here, there.endpoints)
 
 
 def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
@@ -143,7 +162,8 @@ def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
     peer_ports = np.where(there.endpoints < host, there.endpoints, ports)
     up = _looked_up(layout.tables.to_switch, here, ports)
     down = _looked_up(layout.tables.from_switch, there, peer_ports)
-    return _rows(np.concatenate((up, down), axis=1))
+    link_ids = np.concatenate((up.link_ids, down.link_ids), axis=1)
+    return Rows(link_ids=link_ids, weights=None, reached=up.reached & down.reached)
 
 
 def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
@@ -152,17 +172,18 @@ def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> R
     A rank has its own adapter. A host uses all of its own: for a peer with an adapter the one on the same rail, and among
     hosts one after the other.
     """
-    tables = layout.tables
-    own, peer = (tables.adapter_of[spots.kinds, spots.endpoints] for spots in (here, there))
-    turn = (here.places + there.places) % layout.n_rails
-    own_rails, peer_rails = layout.rails_of(here.places, own), layout.rails_of(there.places, peer)
-    rails = np.where(own >= 0, own_rails, np.where(peer >= 0, peer_rails, turn))
-    adapters = np.where(own >= 0, own, layout.adapters_on(here.places, rails, there.places))
-    peer_adapters = np.where(peer >= 0, peer, layout.adapters_on(there.places, rails, here.places))
+    own, peer = (_adapters_of(layout, spots) for spots in (here, there))
+    adapters, peer_adapters = own, peer
+    if (own == BY_PEER).any() or (peer == BY_PEER).any():
+        turn = (here.places + there.places) % layout.n_rails
+        own_rails, peer_rails = layout.rails_of(here.places, own), layout.rails_of(there.places, peer)
+        rails = np.where(own >= 0, own_rails, np.where(peer >= 0, peer_rails, turn))
+        adapters = np.where(own >= 0, own, layout.adapters_on(here.places, rails, there.places))
+        peer_adapters = np.where(peer >= 0, peer, layout.adapters_on(there.places, rails, here.places))
     rows = _by_adapters(layout, policy, (here, there), (adapters, peer_adapters))
-    lost = np.flatnonzero(~rows.reached)
-    if not len(lost):
+    if rows.reached.all():
         return rows
+    lost = np.flatnonzero(~rows.reached)
     found = _by_other_adapters(layout, policy, here.taken(lost), there.taken(lost))
     return _merged([(np.arange(len(rows.reached)), rows), (lost, found)], len(rows.reached))
 
@@ -179,12 +200,17 @@ def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adap
     )
     keys = None if policy.seed is None else pair_keys(policy.seed, here.ids, there.ids)
     ways = _ways(scale_out, leaves, peer_leaves, Condition(keys=keys, left_fraction=policy.left_fraction))
-    across = np.where(ways.link_ids >= 0, ways.link_ids + layout.first_fabric_link, -1)
-    rows = _rows(np.concatenate((up, across, down), axis=1))
+    n_up, n_across, n_down = (part.link_ids.shape[1] for part in (up, ways, down))
+    link_ids = np.empty((len(leaves), n_up + n_across + n_down), dtype=np.int64)
+    link_ids[:, :n_up], link_ids[:, n_up + n_across :] = up.link_ids, down.link_ids
+    across = link_ids[:, n_up : n_up + n_across]
+    np.add(ways.link_ids, layout.first_fabric_link, out=across)
+    np.copyto(across, -1, where=ways.link_ids < 0)
     weights = None
     if ways.weights is not None:
-        weights = np.concatenate((np.ones(up.shape), ways.weights, np.ones(down.shape)), axis=1)
-    return Rows(link_ids=rows.link_ids, weights=weights, reached=rows.reached & ways.reached)
+        weights = np.ones(link_ids.shape)
+        weights[:, n_up : n_up + n_across] = ways.weights
+    return Rows(link_ids=link_ids, weights=weights, reached=up.reached & ways.reached & down.reached)
 
 
 def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: Condition) -> Ways:
@@ -201,7 +227,9 @@ def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, conditio
 
 def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
     """Return routes by whichever adapters work: those with the fewest links to them first, then those with the lowest numbers."""
-    out_steps, in_steps = (_steps(table) for table in (layout.tables.outward, layout.tables.inward))
+    out_steps, in_steps = (
+        np.where(table.lengths == NO_WAY, _NEVER, table.lengths) for table in (layout.tables.outward, layout.tables.inward)
+    )
     steps = out_steps[here.kinds, here.endpoints][:, :, None] + in_steps[there.kinds, there.endpoints][:, None, :]
     n_pairs, n_out, n_in = len(here.ids), out_steps.shape[2], in_steps.shape[2]
     flat = steps.reshape(n_pairs, n_out * n_in)
@@ -220,20 +248,16 @@ def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots
     return _merged(parts, n_pairs)
 
 
-def _steps(table: IntArray) -> IntArray:
-    """Return how many links each row of a table has."""
-    return np.where(table[..., 0] == NO_WAY, _NEVER, np.asarray((table >= 0).sum(axis=-1), dtype=np.int64))
-
-
-def _looked_up(table: IntArray, spots: Spots, columns: IntArray) -> IntArray:
-    """Return link ids from a table of wire numbers; ``NO_WAY`` stays."""
-    found = table[spots.kinds, spots.endpoints, columns]
-    return np.where(found >= 0, found + spots.first_wire[:, None], found)
-
-
-def _rows(link_ids: IntArray) -> Rows:
-    reached: BoolArray = np.all(link_ids != NO_WAY, axis=1)
-    return Rows(link_ids=np.maximum(link_ids, -1), weights=None, reached=reached)
+def _looked_up(table: PathTable, spots: Spots, columns: IntArray) -> Rows:
+    """Return the ways of places from a table of their wires; the rows are as wide as the longest of them."""
+    places = table.places_of(spots.kinds, spots.endpoints, columns)
+    lengths = table.lengths.reshape(-1)[places]
+    width = int(lengths.max(initial=0))
+    found = table.wires.reshape(-1, table.wires.shape[-1])[:, :width][places]
+    wires = found + spots.first_wire[:, None]
+    if (lengths != width).any():
+        np.copyto(wires, -1, where=found < 0)
+    return Rows(link_ids=wires, weights=None, reached=lengths != NO_WAY)
 
 
 def _merged(parts: list[tuple[IntArray, Rows]], n_pairs: int) -> Rows:

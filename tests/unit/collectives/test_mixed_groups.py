@@ -116,6 +116,19 @@ def test_switches_add_for_groups_that_stay_where_they_can() -> None:
         lay_nvls("all_reduce", cluster, grouping(cluster, np.array(ON_SECOND)))
 
 
+def test_what_only_the_first_group_can_run_is_not_chosen_for_all() -> None:
+    adding, plain = generation(make_node(), "hopper"), replace(generation(make_node(), "hopper"), name="plain")
+    adding = replace(adding, scale_up=replace(adding.scale_up, in_network_reduction=True))
+    machine = Library(cluster=both(adding, plain), calibration=LATENT_NETWORK)
+
+    alone, beside = (
+        machine.operation(Call(op="all_reduce", group=name, size_bytes=1e9), members).algorithm
+        for name, members in (("alone", ON_FIRST), ("beside", [*ON_FIRST, *ON_SECOND]))
+    )
+
+    assert (alone, beside) == ("nvls", "ring")
+
+
 def test_in_the_switches_of_the_fabric_kinds_without_one_that_adds_send_their_shares_round() -> None:
     adding = make_node()
     adding = replace(adding, scale_up=replace(adding.scale_up, in_network_reduction=True))

@@ -17,7 +17,7 @@ def round_by_round_s(cluster: Cluster, group: Grouping) -> float:
     total_s = 0.0
     for there in partners(group.size, np.arange(1, group.size, dtype=np.int64)):
         routes = cluster.routes(group.members.reshape(-1), group.members[:, there].reshape(-1))
-        used = footprint(cluster, routes)
+        used = footprint(routes)
         total_s += float((used.flows / cluster.bandwidth_bytes_per_s[used.link_ids]).max()) / group.size
     return total_s
 

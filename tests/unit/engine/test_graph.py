@@ -71,8 +71,8 @@ def test_a_joint_task_knows_what_each_class_does_before() -> None:
 
     # The last waits for nothing that one class does alone.
     assert graph_of(program(*tasks, n_classes=2)).joints == {
-        2: Joint(own=((0, (0,)), (1, (1,))), n_ranks=(1, 1)),
-        4: Joint(own=((0, (3,)), (1, (1,))), n_ranks=(1, 1)),
+        2: Joint(own=((0, (0,)), (1, (1,))), n_ranks=(4, 4)),
+        4: Joint(own=((0, (3,)), (1, (1,))), n_ranks=(4, 4)),
     }
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.layout import Layout
+from clustersim.topology.node_wiring import NO_WAY
 from tests.unit.topology.factories import make_fabric, make_node, make_servers, ranks
 
 SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
@@ -56,5 +57,5 @@ def test_the_host_of_each_place_is_the_last_endpoint_of_the_tables(layout: Layou
     host = layout.host_number
 
     assert host == 4
-    assert (layout.tables.inside[:, host, host, 0] == -1).all()
-    assert (layout.tables.inside[1, 2:4, :, 0] == -2).all()
+    assert (layout.tables.inside.lengths[:, host, host] == 0).all()
+    assert (layout.tables.inside.lengths[1, 2:4] == NO_WAY).all()

@@ -1,0 +1,158 @@
+"""Links that no kind of flow tells apart, found by hashing what crosses each of them and checked exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.hashing import KeyArray, pair_keys
+from clustersim.topology.load import Footprint
+
+ENTRIES: Final = 1 << 17
+"""Entries of footprints that are looked at together, so that they stay in the processor's cache; a single footprint may have more."""
+TABLE: Final = 1 << 20
+"""Footprints times cells that are looked at together; a single footprint may have more cells."""
+
+_CAPACITY: Final = -1
+_LABEL: Final = -2
+"""Hashed like entries, as if of kinds that there are not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entries:
+    """What some kinds of flow put on links, kind by kind."""
+
+    kinds: IntArray
+    places: IntArray
+    """The links or, once these are known, their cells; ascending within a kind."""
+    flows: FloatArray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Entries:
+        """Return all entries of all parts."""
+        return cls(
+            kinds=np.concatenate([np.zeros(0, dtype=np.int64), *(part.kinds for part in parts)]),
+            places=np.concatenate([np.zeros(0, dtype=np.int64), *(part.places for part in parts)]),
+            flows=np.concatenate([np.zeros(0), *(part.flows for part in parts)]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Alike:
+    """Links in cells, and what one link of each cell carries."""
+
+    first_link: IntArray
+    """The lowest link of each cell, ascending."""
+    cell_of_link: IntArray
+    """For each link of the cluster; -1 for those that nothing crosses."""
+    entries: Entries
+    """Of the first links, by cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Links:
+    """The links that anything crosses."""
+
+    ids: IntArray
+    n_entries: IntArray
+    capacity_bytes_per_s: FloatArray
+    labels: IntArray
+
+    def hashes(self, footprints: Sequence[Footprint], n_links: int, seed: int) -> KeyArray:
+        """Return for each link the sum of the hashes of all that is said of it; a sum, because it has no order."""
+        found = np.zeros(n_links, dtype=np.uint64)
+        for some in _batches(footprints, len(footprints)):
+            np.add.at(found, some.places, pair_keys(seed, some.kinds, some.flows.view(np.int64)))
+        found = found[self.ids]
+        for kind, value in ((_CAPACITY, self.capacity_bytes_per_s.view(np.int64)), (_LABEL, self.labels)):
+            found += pair_keys(seed, np.full(len(value), kind, dtype=np.int64), value)
+        return found
+
+    def differ_from(self, others: IntArray) -> bool:
+        """Return whether any link differs from the one at another place in anything but what crosses it."""
+        return any(bool((values != values[others]).any()) for values in (self.n_entries, self.capacity_bytes_per_s, self.labels))
+
+
+def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray, labels: IntArray) -> Alike:
+    """Return links that are crossed alike, and have equal capacity and label, as one cell each.
+
+    Parameters
+    ----------
+    footprints
+        Of each kind of flow.
+    capacity_bytes_per_s, labels
+        Of every link of the cluster.
+
+    Notes
+    -----
+    Links of one hash are taken for a cell. Then each is compared with the first of the cell: it has to be equal in capacity, label and
+    number of entries, and in each entry. Where a hash stood for links that differ, another seed is tried.
+    """
+    n_links = len(capacity_bytes_per_s)
+    degrees = np.zeros(n_links, dtype=np.int64)
+    for some in _batches(footprints, len(footprints)):
+        np.add.at(degrees, some.places, 1)
+    ids = np.flatnonzero(degrees)
+    links = _Links(ids=ids, n_entries=degrees[ids], capacity_bytes_per_s=capacity_bytes_per_s[ids].astype(np.float64), labels=labels[ids])
+    seed, entries = -1, None
+    first, cell_of_link = np.zeros(0, dtype=np.int64), np.full(n_links, -1, dtype=np.int64)
+    while entries is None:
+        seed += 1
+        first, cells = _numbered(links.hashes(footprints, n_links, seed))
+        if not links.differ_from(first[cells]):
+            cell_of_link[ids] = cells
+            entries = _of_first_links(footprints, ids[first], cell_of_link)
+    return Alike(first_link=ids[first], cell_of_link=cell_of_link, entries=entries)
+
+
+def _numbered(hashes: KeyArray) -> tuple[IntArray, IntArray]:
+    """Return the first place of each distinct hash, ascending, and for each place the number of its hash in that order."""
+    distinct = np.unique(hashes)
+    cells = np.searchsorted(distinct, hashes)
+    first = np.empty(len(distinct), dtype=np.int64)
+    # Of several values for one place the last is kept.
+    first[cells[::-1]] = np.arange(len(hashes) - 1, -1, -1, dtype=np.int64)
+    order = np.argsort(first)
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.arange(len(order), dtype=np.int64)
+    return first[order], numbers[cells]
+
+
+def _of_first_links(footprints: Sequence[Footprint], first_link: IntArray, cell_of_link: IntArray) -> Entries | None:
+    """Return the entries on the first link of each cell; None where those of another link of a cell differ from them."""
+    n_cells = len(first_link)
+    found: list[Entries] = []
+    for some in _batches(footprints, max(1, TABLE // max(1, n_cells))):
+        cells = cell_of_link[some.places]
+        firsts = first_link[cells] == some.places
+        kept = Entries(kinds=some.kinds[firsts], places=cells[firsts], flows=some.flows[firsts])
+        begin = int(some.kinds[0])
+        table = np.full((int(some.kinds[-1]) + 1 - begin, n_cells), np.nan)
+        table[kept.kinds - begin, kept.places] = kept.flows
+        # With as many entries as the first link and each of them among its own, a link has the same.
+        if (table[some.kinds - begin, cells] != some.flows).any():
+            return None
+        found.append(kept)
+    return Entries.joined(found)
+
+
+def _batches(footprints: Sequence[Footprint], most_kinds: int) -> Iterator[Entries]:
+    """Give the entries of all footprints, those of several together as long as they are few."""
+    begin = 0
+    while begin < len(footprints):
+        end, n_entries = begin + 1, len(footprints[begin].link_ids)
+        while end < min(len(footprints), begin + most_kinds) and n_entries + len(footprints[end].link_ids) <= ENTRIES:
+            n_entries += len(footprints[end].link_ids)
+            end += 1
+        some = footprints[begin:end]
+        if n_entries:
+            yield Entries(
+                kinds=np.repeat(np.arange(begin, end, dtype=np.int64), [len(each.link_ids) for each in some]),
+                places=np.concatenate([each.link_ids for each in some]),
+                flows=np.concatenate([each.flows for each in some]),
+            )
+        begin = end

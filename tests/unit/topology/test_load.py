@@ -1,0 +1,69 @@
+"""Sums of what footprints put on links."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clustersim.topology.load import Footprint, Sum, summed
+
+
+def footprint(flows: dict[int, float]) -> Footprint:
+    return Footprint(link_ids=np.array(list(flows), dtype=np.int64), flows=np.array(list(flows.values())))
+
+
+def by_link(of: Footprint) -> dict[int, float]:
+    return dict(zip(of.link_ids.tolist(), of.flows.tolist(), strict=True))
+
+
+def test_links_that_are_listed_several_times_are_added_up() -> None:
+    assert by_link(summed(np.array([5, 2, 5, 9]), np.array([1.0, 2.0, 0.5, 4.0]))) == {2: 2.0, 5: 1.5, 9: 4.0}
+
+
+def test_numbers_of_links_may_be_larger_than_any_table() -> None:
+    assert by_link(summed(np.array([10**17, 3, 10**17]), np.ones(3))) == {3: 1.0, 10**17: 2.0}
+
+
+def test_nothing_adds_up_to_nothing() -> None:
+    assert by_link(summed(np.zeros(0, dtype=np.int64), np.zeros(0))) == {}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{1: 1.0, 4: 2.0}, {1: 3.0}],
+        [{1: 1.0, 4: 2.0}, {2: 3.0}],
+        [{1: 1.0, 4: 2.0}, {4: 0.5, 7: 3.0}],
+        [{4: 1.0}, {}, {1: 1.0}],
+    ],
+    ids=["known links", "a new one between", "a new one behind", "one before"],
+)
+def test_a_sum_holds_what_all_put_on_each_link(parts: list[dict[int, float]]) -> None:
+    total = Sum()
+    for part in parts:
+        total.add(footprint(part))
+
+    links = sorted({link for part in parts for link in part})
+    assert by_link(total.footprint()) == {link: sum(part.get(link, 0.0) for part in parts) for link in links}
+
+
+def test_adding_leaves_what_is_added_as_it_was() -> None:
+    first, total = footprint({1: 1.0}), Sum()
+    total.add(first)
+    total.add(footprint({1: 2.0}))
+
+    assert by_link(first) == {1: 1.0}
+
+
+@pytest.mark.parametrize("last", [4, 10**12])
+def test_links_with_nothing_to_carry_are_left_out(last: int) -> None:
+    assert by_link(summed(np.array([1, 3, last]), np.array([0.0, 2.0, 1.0]))) == {3: 2.0, last: 1.0}
+
+
+@pytest.mark.parametrize("stride", [1, 3, 5, 1000])
+def test_near_links_and_far_ones_are_added_up_alike(stride: int) -> None:
+    links = np.array([4, 0, 2, 4, 1, 3]) * stride + 7
+
+    found = summed(links, np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]))
+
+    assert by_link(found) == {link * stride + 7: flows for link, flows in enumerate((2.0, 16.0, 4.0, 32.0, 9.0))}
