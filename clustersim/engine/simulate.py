@@ -109,7 +109,7 @@ class Laid:
         )
         return Timeline(
             rank_classes=program.rank_classes,
-            spans=tuple(sorted(self.first.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))),
+            spans=self.first.spans(),
             step_time_s=duration_s / n_steps,
             links=links,
             collectives=self.first.traffic.choices(),
@@ -203,8 +203,8 @@ def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
     """
     states = dict(runs[0].clock.network.occupancy())
     for run in runs:
-        for price, times in run.priced(until_s):
-            for state, seconds in price.carried.items():
+        for carried, times in run.priced(until_s):
+            for state, seconds in carried.items():
                 states[state] = states.get(state, 0.0) + times * seconds
     return states
 

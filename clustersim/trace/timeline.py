@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -170,8 +171,8 @@ class Timeline:
     """One training step replayed, or several."""
 
     rank_classes: tuple[RankClass, ...]
-    spans: tuple[Span, ...]
-    """Sorted by (rank class, stream, start)."""
+    spans: Sequence[Span]
+    """Sorted by (rank class, stream, start). Those of a replay are :class:`~clustersim.trace.columns.Spans`, made when they are looked at."""
     step_time_s: float
     """Of several steps, the mean: ``duration_s`` divided by their number."""
     links: tuple[LinkUse, ...] = ()

@@ -87,7 +87,7 @@ def crowded(draw: st.DrawFn) -> Program:
     for number in range(draw(st.integers(2, 6))):
         after = [(earlier,) for earlier in range(number) if draw(st.sampled_from([True, True, False]))]
         if number and draw(st.integers(0, 3)) == 0:
-            both = [replace(lane, stream="beside") for lane in lanes]
+            both = [lane._replace(stream="beside") for lane in lanes]
             builder.add((number,), communicate(INLINE[1], 1e6), both, after=after)
         else:
             action = compute(work(draw(st.sampled_from([1e-5, 3e-4]))), moved, repeat=draw(st.integers(1, 2)))
