@@ -30,6 +30,17 @@ class Order:
     """Place of the first compute task that must wait; the number of tasks without any."""
     place: Places
     """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
+    own: Positions
+    """Like ``before``: places of a compute task on its own lanes, -1 elsewhere and for others."""
+
+    def until(self, tasks: Places) -> Positions:
+        """Return for each class the place of the first pass that may start only when these tasks have, or is one of them."""
+        return np.maximum(self.before[tasks], self.own[tasks])
+
+    def since(self, tasks: Places) -> Positions:
+        """Return for each class the place of the last pass that ends before others behind these tasks start, or is one of them."""
+        own = self.own[tasks]
+        return np.where(own >= 0, own, self.behind[tasks])
 
 
 def order_of(program: Program) -> Order:
@@ -59,7 +70,7 @@ def order_of(program: Program) -> Order:
     place = np.full(n_tasks, -1, dtype=np.int64)
     for index, _, each in reversed(places):
         place[index] = each
-    return Order(before=before, behind=behind, place=place)
+    return Order(before=before, behind=behind, place=place, own=own_before)
 
 
 def _places(program: Program) -> list[tuple[int, int, int]]:
@@ -87,7 +98,9 @@ def _reduce(function: np.ufunc, into: Positions, tos: Places, values: Positions)
     into[tos[starts]] = function.reduceat(values, starts, axis=0)
 
 
-def contended_passes(program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]]) -> frozenset[int]:
+def contended_passes(
+    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, order: Order | None = None
+) -> frozenset[int]:
     """Return the passes that can run at the same time as traffic on their own links.
 
     Parameters
@@ -96,11 +109,13 @@ def contended_passes(program: Program, rivals: Iterable[tuple[int, Sequence[int]
         Transfers, collectives beside passes, and passes themselves: index of the task, and the inline kinds that it shares a link with.
     inline
         For each compute task with inline collectives, their kinds.
+    order
+        Of the program, where it is known.
     """
     meeting = [(task, kinds) for task, kinds in rivals if kinds]
     if not meeting or not inline:
         return frozenset()
-    order = order_of(program)
+    order = order or order_of(program)
     indices = sorted(inline)
     classes = np.array([program.tasks[index].lanes[0].rank_class for index in indices], dtype=np.int64)
     places = order.place[indices]

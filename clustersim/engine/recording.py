@@ -43,6 +43,21 @@ class Record:
         is_whole
             False where the task had not ended when the replay stopped; bytes of communication do not count then.
         """
+        self.task.append(index)
+        self.start_s.append(start_s)
+        self.end_s.append(end_s)
+        self.step.append(step)
+        self.shown.append(self._shown(index, use, price, is_whole=is_whole))
+
+    def note_all(self, uses: Sequence[int], prices: Sequence[Price | None], start_s: Sequence[float], end_s: Sequence[float]) -> None:
+        """Write down all tasks of a step, in their order."""
+        self.task.extend(range(len(uses)))
+        self.start_s.extend(start_s)
+        self.end_s.extend(end_s)
+        self.step.extend([0] * len(uses))
+        self.shown.extend(self._shown(index, use, price) for index, (use, price) in enumerate(zip(uses, prices, strict=True)))
+
+    def _shown(self, index: int, use: int, price: Price | None, *, is_whole: bool = True) -> int:
         key = id(price), use, is_whole
         shown = self._known.get(key)
         if shown is None:
@@ -50,11 +65,7 @@ class Record:
             self._patterns.append(patterns_of(self.tasks[index], price, is_whole=is_whole))
             if price is not None:
                 self._kept.append(price)
-        self.task.append(index)
-        self.start_s.append(start_s)
-        self.end_s.append(end_s)
-        self.step.append(step)
-        self.shown.append(shown)
+        return shown
 
     def spans(self) -> Spans:
         """Return the rows, one for each lane of a task, in the order of the tasks."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from clustersim.collectives.library import Library
 from clustersim.engine.background import Load, lay_loads, play
 from clustersim.engine.clock import Clock
+from clustersim.engine.crowding import Crowding
 from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
+from clustersim.engine.lean import LeanReplay, Tracks, settled
 from clustersim.engine.links import LinkCells, link_cells, link_use
 from clustersim.engine.pace import Jitter, Pace
 from clustersim.engine.pricing import Pricing
@@ -61,10 +63,13 @@ def replay(
         When the program, or another job, waits for itself.
     """
     laid = lay(program, machine, background, others=others)
-    laid.first.start(laid.over)
-    laid.go()
-    step_time_s = laid.first.end_s()
-    return laid.timeline(step_time_s), laid.first.traffic.uneven()
+    assert isinstance(laid.first, LeanReplay)
+    if laid.loads or laid.repeated:
+        laid.first.start(laid.over)
+        laid.go()
+    else:
+        laid = replace(laid, first=settled(laid.first))
+    return laid.timeline(laid.first.end_s()), laid.first.traffic.uneven()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,7 @@ class Laid:
     """All that is to be replayed, on one clock and one network."""
 
     cluster: Cluster
-    first: Replay
+    first: Replay | LeanReplay
     repeated: tuple[Repeated, ...]
     loads: tuple[Load, ...]
     cells: LinkCells
@@ -142,33 +147,33 @@ def lay(
     programs = (program, *(other.program for other in others))
     for traffic, each in zip(traffics, programs, strict=True):
         traffic.register(each)
-    rolling = rolling or Rolling(overlaps=False)
     # Updates come between the passes of any class, as the traffic of strangers does.
-    own = [kind for operation in rolling.operations for kind in traffics[0].kinds(operation)]
+    own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network)
 
-    def run(place: int, prices: Sequence[Pricing]) -> Replay:
-        traffic, of = traffics[place], programs[place]
-        strangers = [kind for other in traffics if other is not traffic for kind in other.all_kinds()]
-        order = unrolled(of) if place == 0 and rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
-        contended = traffic.contended(order.program, common, [*strangers, *own, *(load.kind for load in loads)])
-        return Replay(
-            program=of,
-            traffic=traffic,
-            prices=prices,
-            clock=clock,
-            contended=frozenset(order.originals[index] for index in contended),
-            records=place == 0,
-            jitter=rolling.jitter if place == 0 else None,
-        )
+    def crowding(place: int, of: Program) -> Crowding:
+        strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
+        return traffics[place].crowding(of, common, [*strangers, *own, *(load.kind for load in loads)])
 
-    repeated = tuple(
-        Repeated(name=other.name, replay=run(1 + place, _even(other.program, traffics[1 + place], other.kernels, machine)))
-        for place, other in enumerate(others)
-    )
-    first = run(0, _prices(program, traffics[0], machine))
-    return Laid(cluster=machine.cluster, first=first, repeated=repeated, loads=loads, cells=link_cells(network), began_s=began_s)
+    def run(place: int, prices: Sequence[Pricing], rolling: Rolling) -> Replay:
+        of = programs[place]
+        order = unrolled(of) if rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
+        contended = frozenset(order.originals[index] for index in crowding(place, order.program).passes())
+        traffic, records = traffics[place], place == 0
+        return Replay(program=of, traffic=traffic, prices=prices, clock=clock, contended=contended, records=records, jitter=rolling.jitter)
+
+    repeated: list[Repeated] = []
+    for place, other in enumerate(others, start=1):
+        prices = _even(other.program, traffics[place], other.kernels, machine)
+        repeated.append(Repeated(name=other.name, replay=run(place, prices, Rolling(overlaps=False))))
+    prices = _prices(program, traffics[0], machine)
+    if rolling is None:
+        met, tracks = crowding(0, program), Tracks(program=program, traffic=traffics[0], prices=prices)
+        first = LeanReplay(tracks=tracks, clock=clock, crowding=met, crowded=met.all() if others or loads else frozenset())
+    else:
+        first = run(0, prices, rolling)
+    return Laid(cluster=machine.cluster, first=first, repeated=tuple(repeated), loads=loads, cells=link_cells(network), began_s=began_s)
 
 
 def _even(program: Program, traffic: Traffic, kernels: KernelModel, machine: Machine) -> Sequence[Pricing]:
@@ -195,7 +200,7 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     return prices
 
 
-def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
+def _states(runs: Sequence[Replay | LeanReplay], until_s: float) -> Mapping[State, float]:
     """Return for how many seconds each combination of kinds was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
@@ -209,7 +214,7 @@ def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
     return states
 
 
-def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
+def _labels(runs: Sequence[Replay | LeanReplay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
     """Return, for each kind of flow, the names of what puts it on the links."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:

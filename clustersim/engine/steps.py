@@ -60,6 +60,7 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
     rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
     laid = lay(program, machine, background, others=others, rolling=rolling)
+    assert isinstance(laid.first, Replay)  # what rolls is replayed event by event
     run = _Run(replay=laid.first, n_steps=n_steps)
     run.go(policy, laid)
     log = run.log()

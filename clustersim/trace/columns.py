@@ -42,7 +42,7 @@ class Repetition:
 
     def weights(self, start_s: FloatArray) -> FloatArray:
         """Return how often each of what starts at some moments happens."""
-        return 1.0 + self.times * ((start_s >= self.start_s) & (start_s < self.end_s))
+        return np.where((start_s >= self.start_s) & (start_s < self.end_s), 1.0 + self.times, 1.0)
 
     def later_s(self, moments_s: FloatArray) -> FloatArray:
         """Return the moments as they are with all repetitions; those inside are of the first."""
@@ -74,7 +74,7 @@ class Columns:
 
     def counts(self) -> FloatArray:
         """Return for each pattern how many spans show it."""
-        return np.bincount(self.pattern, weights=self.weights(), minlength=len(self.patterns))
+        return np.bincount(self.pattern, weights=self.weights(), minlength=len(self.patterns)).astype(np.float64)
 
     def whole(self) -> Columns:
         """Return all rows, with those that are only repetitions of others."""
@@ -114,10 +114,13 @@ class Columns:
 
     def spans(self) -> tuple[Span, ...]:
         """Return the rows that are written down as spans."""
-        columns = (self.pattern, self.start_s, self.end_s, self.micro_batch, self.step)
+        places: list[int] = self.pattern.tolist()
+        shown = [self.patterns[place] for place in places]
+        times = zip(self.start_s.tolist(), self.end_s.tolist(), strict=True)
+        numbers = zip(self.micro_batch.tolist(), self.step.tolist(), strict=True)
         return tuple(
-            replace(self.patterns[pattern], start_s=start_s, end_s=end_s, micro_batch=micro_batch, step=step)
-            for pattern, start_s, end_s, micro_batch, step in zip(*(column.tolist() for column in columns), strict=True)
+            replace(span, start_s=start_s, end_s=end_s, micro_batch=micro_batch, step=step)
+            for span, (start_s, end_s), (micro_batch, step) in zip(shown, times, numbers, strict=True)
         )
 
 
@@ -154,7 +157,7 @@ class Spans(Sequence["Span"]):
 
     def __eq__(self, other: object) -> bool:
         """Compare with other spans, one by one."""
-        return isinstance(other, Sequence) and self._all() == tuple(other)
+        return self._all() == (other._all() if isinstance(other, Spans) else other)
 
     def __hash__(self) -> int:
         """Return the hash of all."""

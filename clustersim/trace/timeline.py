@@ -172,7 +172,7 @@ class Timeline:
 
     rank_classes: tuple[RankClass, ...]
     spans: Sequence[Span]
-    """Sorted by (rank class, stream, start). Those of a replay are :class:`~clustersim.trace.columns.Spans`, made when they are looked at."""
+    """Sorted by (rank class, stream, start); those of a replay are made when they are looked at."""
     step_time_s: float
     """Of several steps, the mean: ``duration_s`` divided by their number."""
     links: tuple[LinkUse, ...] = ()

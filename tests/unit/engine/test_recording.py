@@ -18,9 +18,7 @@ def spans_of(task: Task, price: Price | None, *, is_whole: bool = True) -> tuple
 
 
 def test_a_pass_is_written_down_with_what_it_cost() -> None:
-    (span,) = spans_of(
-        Task(action=compute(work(2.0), name="F"), lanes=LANES[:1], after=(), micro_batch=5, chunk=1), PRICE
-    )
+    (span,) = spans_of(Task(action=compute(work(2.0), name="F"), lanes=LANES[:1], after=(), micro_batch=5, chunk=1), PRICE)
 
     assert (span.rank_class, span.stream, span.kind, span.name) == (0, "one", "forward", "F")
     assert (span.step, span.start_s, span.end_s, span.micro_batch, span.chunk) == (3, 1.0, 4.0, 5, 1)
