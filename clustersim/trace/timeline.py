@@ -182,7 +182,7 @@ class Timeline:
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
     steps: StepLog | None = None
     """What happened step by step; None where one step was asked for."""
-    memory: tuple[MemoryCurve, ...] = ()
+    memory: Sequence[MemoryCurve] = ()
     """Of a rank of each class, in their order."""
 
     @property
