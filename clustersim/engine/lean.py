@@ -145,7 +145,7 @@ class LeanReplay:
             network = SharedNetwork(library.bandwidth_bytes_per_s, labels=library.cluster.tier_index)
             for kind in clock.network.kinds:
                 network.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap_bytes_per_s)
-            clock = Clock(network=network, n_events=clock.n_events)
+            clock = Clock(network=network, n_events=clock.n_events, log=[])
         return LeanReplay(tracks=self.tracks, clock=clock, crowding=self.crowding, crowded=crowded)
 
     def run(self) -> LeanReplay:

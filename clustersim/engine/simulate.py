@@ -97,13 +97,19 @@ class Laid:
             play(load, self.first.clock)
         self.first.clock.environment.run()
 
-    def timeline(self, duration_s: float, steps: StepLog | None = None) -> Timeline:
-        """Return what happened; what links carried is that of a step on average."""
+    def timeline(self, duration_s: float, steps: StepLog | None = None, *, added_s: Mapping[State, float] | None = None) -> Timeline:
+        """Return what happened; what links carried is that of a step on average.
+
+        Parameters
+        ----------
+        added_s
+            Seconds for which combinations of kinds were in flight besides those that were replayed.
+        """
         program, clock = self.first.program, self.first.clock
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
         n_steps = 1 if steps is None else steps.n_steps
         runs = [self.first, *(job.replay for job in self.repeated)]
-        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s).items()}
+        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s, added_s or {}).items()}
         links = link_use(self.cluster, self.cells, clock.network, states, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
@@ -150,7 +156,7 @@ def lay(
     # Updates come between the passes of any class, as the traffic of strangers does.
     own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, libraries[0].bandwidth_bytes_per_s)
-    common, clock = network.wiring.meets(), Clock(network=network)
+    common, clock = network.wiring.meets(), Clock(network=network, log=[] if rolling is None else None)
 
     def crowding(place: int, of: Program) -> Crowding:
         strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
@@ -200,7 +206,7 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     return prices
 
 
-def _states(runs: Sequence[Replay | LeanReplay], until_s: float) -> Mapping[State, float]:
+def _states(runs: Sequence[Replay | LeanReplay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
     """Return for how many seconds each combination of kinds was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
@@ -211,6 +217,8 @@ def _states(runs: Sequence[Replay | LeanReplay], until_s: float) -> Mapping[Stat
         for carried, times in run.priced(until_s):
             for state, seconds in carried.items():
                 states[state] = states.get(state, 0.0) + times * seconds
+    for state, seconds in added_s.items():
+        states[state] = states.get(state, 0.0) + seconds
     return states
 
 

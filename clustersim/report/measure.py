@@ -201,6 +201,7 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
 def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
     """Return the groups of equal links that carried most for their bandwidth, busiest first."""
     step_s = timeline.step_time_s
+    # Links that carry as much are in the order of their names, whatever sums in another order are rounded to.
     used = [
         BusyLink(
             name=link.name,
@@ -215,4 +216,4 @@ def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
         for link in timeline.links
         if link.bytes > 0.0
     ]
-    return tuple(sorted(used, key=lambda link: (-link.mean_utilisation, link.tier, link.name))[:N_BUSIEST])
+    return tuple(sorted(used, key=lambda link: (-float(f"{link.mean_utilisation:.9g}"), link.tier, link.name))[:N_BUSIEST])

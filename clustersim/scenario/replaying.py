@@ -24,6 +24,7 @@ from clustersim.report.metrics import JobReport
 from clustersim.report.steps import in_own_time
 from clustersim.scenario.constraints import MAX_PASSES
 from clustersim.scenario.jobs import Job
+from clustersim.scenario.repeating import replay_in_part
 from clustersim.scenario.unevenness import Uneven, division_of, jitter_of, paces_of, policy_of
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
@@ -177,7 +178,13 @@ def replay_plan(
     ScenarioError
         When so much goes on beside one step that it would take too long to simulate.
     """
-    prepared = _prepared(plan, cluster, calibration, conditions or Conditions())
+    conditions = conditions or Conditions()
+    is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
+    if is_alone and conditions.uneven is None and conditions.n_steps == 1:
+        found = replay_in_part(plan, machine_of(plan, cluster, calibration))
+        if found is not None:
+            return Replayed(timeline=found[0], uneven=found[1])
+    prepared = _prepared(plan, cluster, calibration, conditions)
     if neighbours is None or not (neighbours.jobs or neighbours.background):
         timeline, uneven = prepared.replay()
         return Replayed(timeline=timeline, uneven=uneven)
