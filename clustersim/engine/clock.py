@@ -18,7 +18,9 @@ class Clock:
     network: SharedNetwork
     environment: simpy.Environment = field(default_factory=simpy.Environment)
     n_events: int = 0
-    _landed: dict[int, Callable[[], None]] = field(default_factory=dict[int, Callable[[], None]])
+    log: list[tuple[float, int, int]] | None = None
+    """When a flow of which kind started (1) or ended (-1), where that is kept."""
+    _landed: dict[int, tuple[int, Callable[[], None]]] = field(default_factory=dict[int, tuple[int, Callable[[], None]]])
     _n_flows: int = 0
     _dirty: bool = False
     _version: int = 0
@@ -75,6 +77,7 @@ class Clock:
             self.network.advance(self.now_s)
             self.network.stop(flow)
             del self._landed[flow]
+            self._note(kind, -1)
             self._touch()
 
         return stop
@@ -97,10 +100,15 @@ class Clock:
         self.network.advance(self.now_s)
         flow = self._n_flows
         self._n_flows += 1
-        self._landed[flow] = landed
+        self._landed[flow] = kind, landed
         self.network.start(flow, kind, size_bytes)
+        self._note(kind, 1)
         self._touch()
         return flow
+
+    def _note(self, kind: int, change: int) -> None:
+        if self.log is not None:
+            self.log.append((self.now_s, kind, change))
 
     def _touch(self) -> None:
         # All changes of one instant are solved once, behind the events of that instant.
@@ -121,5 +129,7 @@ class Clock:
             return
         self.network.advance(self.now_s)
         for flow in self.network.finished():
-            self._landed.pop(flow)()
+            kind, landed = self._landed.pop(flow)
+            self._note(kind, -1)
+            landed()
         self._touch()

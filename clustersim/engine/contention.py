@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,8 @@ from clustersim.errors import DeadlockError
 from clustersim.program.program import Program
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
 
-Positions = NDArray[np.int64]
+Positions = NDArray[np.int32]
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,38 +28,79 @@ class Order:
     """Shape (n_tasks, n_classes): place of the last compute task that must have ended; -1 without any."""
     behind: Positions
     """Place of the first compute task that must wait; the number of tasks without any."""
-    place: Positions
+    place: Places
     """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
+    own: Positions
+    """Like ``before``: places of a compute task on its own lanes, -1 elsewhere and for others."""
+
+    def until(self, tasks: Places) -> Positions:
+        """Return for each class the place of the first pass that may start only when these tasks have, or is one of them."""
+        return np.maximum(self.before[tasks], self.own[tasks])
+
+    def since(self, tasks: Places) -> Positions:
+        """Return for each class the place of the last pass that ends before others behind these tasks start, or is one of them."""
+        own = self.own[tasks]
+        return np.where(own >= 0, own, self.behind[tasks])
 
 
 def order_of(program: Program) -> Order:
-    """Return who must precede whom, from the dependencies alone."""
+    """Return who must precede whom, from the dependencies alone.
+
+    A pass with several lanes stands on each of them, and is found by its place on the first.
+
+    Raises
+    ------
+    DeadlockError
+        When tasks wait for each other.
+    """
     tasks, n_classes = program.tasks, len(program.rank_classes)
-    place = np.full(len(tasks), -1, dtype=np.int64)
-    counts = [0] * n_classes
-    for index, task in enumerate(tasks):
-        if task.lanes[0].stream == COMPUTE_STREAM:
-            place[index] = counts[task.lanes[0].rank_class]
-            counts[task.lanes[0].rank_class] += 1
-    sequence = _topological(program)
-    before = np.full((len(tasks), n_classes), -1, dtype=np.int64)
-    behind = np.full((len(tasks), n_classes), len(tasks), dtype=np.int64)
-    for index in sequence:
-        for earlier in tasks[index].after:
-            np.maximum(before[index], before[earlier], out=before[index])
-            if place[earlier] >= 0:
-                rank_class = tasks[earlier].lanes[0].rank_class
-                before[index, rank_class] = max(before[index, rank_class], place[earlier])
-    for index in reversed(sequence):
-        for earlier in tasks[index].after:
-            np.minimum(behind[earlier], behind[index], out=behind[earlier])
-            if place[index] >= 0:
-                rank_class = tasks[index].lanes[0].rank_class
-                behind[earlier, rank_class] = min(behind[earlier, rank_class], place[index])
-    return Order(before=before, behind=behind, place=place)
+    n_tasks = len(tasks)
+    places = _places(program)
+    own_before, own_behind = np.full((n_tasks, n_classes), -1, dtype=np.int32), np.full((n_tasks, n_classes), n_tasks, dtype=np.int32)
+    for index, rank_class, place in places:
+        own_before[index, rank_class] = own_behind[index, rank_class] = place
+    waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=n_tasks)
+    earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
+    later, level = np.repeat(np.arange(n_tasks), waits), _levels(program)
+    before, behind = np.full_like(own_before, -1), np.full_like(own_behind, n_tasks)
+    for froms, tos in _by_level(earlier, later, level[later]):
+        _reduce(np.maximum, before, tos, np.maximum(before[froms], own_before[froms]))
+    for froms, tos in _by_level(later, earlier, -level[earlier]):
+        _reduce(np.minimum, behind, tos, np.minimum(behind[froms], own_behind[froms]))
+    place = np.full(n_tasks, -1, dtype=np.int64)
+    for index, _, each in reversed(places):
+        place[index] = each
+    return Order(before=before, behind=behind, place=place, own=own_before)
 
 
-def contended_passes(program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]]) -> frozenset[int]:
+def _places(program: Program) -> list[tuple[int, int, int]]:
+    """Return task, class and place on the compute lane of the class, for every lane of every pass."""
+    counts, found = [0] * len(program.rank_classes), list[tuple[int, int, int]]()
+    for index, task in enumerate(program.tasks):
+        for rank_class, stream in task.lanes:
+            if stream == COMPUTE_STREAM:
+                found.append((index, rank_class, counts[rank_class]))
+                counts[rank_class] += 1
+    return found
+
+
+def _by_level(froms: Places, tos: Places, key: Places) -> Iterator[tuple[Places, Places]]:
+    """Yield the dependencies, together those that lead to tasks of one level, sorted by where they lead to."""
+    order = np.lexsort((tos, key))
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    for rows in np.split(order, cuts) if len(order) else ():
+        yield froms[rows], tos[rows]
+
+
+def _reduce(function: np.ufunc, into: Positions, tos: Places, values: Positions) -> None:
+    """Reduce the rows of values that lead to the same task, which stand together."""
+    starts = np.flatnonzero(np.concatenate(([True], tos[1:] != tos[:-1])))
+    into[tos[starts]] = function.reduceat(values, starts, axis=0)
+
+
+def contended_passes(
+    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, order: Order | None = None
+) -> frozenset[int]:
     """Return the passes that can run at the same time as traffic on their own links.
 
     Parameters
@@ -68,11 +109,13 @@ def contended_passes(program: Program, rivals: Iterable[tuple[int, Sequence[int]
         Transfers, collectives beside passes, and passes themselves: index of the task, and the inline kinds that it shares a link with.
     inline
         For each compute task with inline collectives, their kinds.
+    order
+        Of the program, where it is known.
     """
     meeting = [(task, kinds) for task, kinds in rivals if kinds]
     if not meeting or not inline:
         return frozenset()
-    order = order_of(program)
+    order = order or order_of(program)
     indices = sorted(inline)
     classes = np.array([program.tasks[index].lanes[0].rank_class for index in indices], dtype=np.int64)
     places = order.place[indices]
@@ -89,7 +132,7 @@ def contended_passes(program: Program, rivals: Iterable[tuple[int, Sequence[int]
     return frozenset(index for index, is_met in zip(indices, met.tolist(), strict=True) if is_met)
 
 
-def _rivals_at(order: Order, tasks: Sequence[int]) -> Positions:
+def _rivals_at(order: Order, tasks: Sequence[int]) -> Places:
     """Return how many of the tasks can run beside the pass at each place of each class's compute lane.
 
     Every task is beside one stretch of each lane, so that the ends of the stretches are counted and summed up.
@@ -104,24 +147,28 @@ def _rivals_at(order: Order, tasks: Sequence[int]) -> Positions:
     return np.cumsum(change, axis=1)
 
 
-def _topological(program: Program) -> list[int]:
+def _levels(program: Program) -> Places:
+    """Return for each task the length of the longest chain of tasks that precede it."""
     waiting = [len(task.after) for task in program.tasks]
     followers: list[list[int]] = [[] for _ in program.tasks]
     for index, task in enumerate(program.tasks):
         for earlier in task.after:
             followers[earlier].append(index)
-    ready = deque(index for index, count in enumerate(waiting) if count == 0)
-    sequence: list[int] = []
+    level, ready, n_seen = [0] * len(waiting), [index for index, count in enumerate(waiting) if count == 0], 0
     while ready:
-        index = ready.popleft()
-        sequence.append(index)
-        for follower in followers[index]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                ready.append(follower)
-    if len(sequence) < len(program.tasks):
+        n_seen += len(ready)
+        reached: list[int] = []
+        for index in ready:
+            above = level[index] + 1
+            for follower in followers[index]:
+                level[follower] = max(level[follower], above)
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    reached.append(follower)
+        ready = reached
+    if n_seen < len(waiting):
         raise DeadlockError(deadlock_message(program, [count == 0 for count in waiting]))
-    return sequence
+    return np.array(level, dtype=np.int64)
 
 
 N_NAMED = 6

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Protocol
 
-from clustersim.engine.pricing import Pricing
+from clustersim.engine.pricing import Price, Pricing
 from clustersim.engine.traffic import Flights, Traffic
 from clustersim.program.tasks import Collective, Compute, Item, Uneven, collectives_in, works_in
 
@@ -60,6 +60,18 @@ class Stepper:
             self._one(item, step)
 
         step()
+
+    def met(self, price: Price) -> Price:
+        """Return what a pass that has ended was spent on, given its price on idle links at the same pace."""
+        return Price(
+            compute_s=price.compute_s,
+            recompute_s=price.recompute_s,
+            flops=price.flops,
+            bytes=price.bytes,
+            exposed_s=self.exposed_s,
+            hidden_s=self.hidden_s,
+            host_s=self.host_s,
+        )
 
     def _items(self) -> Iterator[Item]:
         for block in self.action.blocks:

@@ -11,7 +11,7 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Uneven, Work, collectives_in, works_in
+from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Uneven, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 from clustersim.workload.operators import Kernel
 
@@ -232,6 +232,12 @@ class Pricing:
             price.overlaps += (Overlap(dimension=dimension, repeat=repeat, compute_s=share * beside_s, communication_s=own_s),)
         name = collective.op.replace("_", "-")
         return SpanDetail(name=name, kind="communication", dimension=dimension, duration_s=exposed_s, bytes=collective.bytes)
+
+
+def price_of(prices: Sequence[Pricing], task: Task) -> Price:
+    """Return what a task that is a pass costs on idle links, given the prices of each rank class."""
+    assert isinstance(task.action, Compute)  # only passes have prices
+    return prices[task.lanes[0].rank_class].price(task.action)
 
 
 def _mean(work: Work | Uneven) -> Work:

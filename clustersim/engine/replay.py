@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -12,14 +12,16 @@ from clustersim.engine.contention import deadlock_message
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.graph import Graph, graph_of
 from clustersim.engine.pace import Jitter
-from clustersim.engine.pricing import Price, Pricing
-from clustersim.engine.recording import spans_of
+from clustersim.engine.pricing import Price, Pricing, price_of
+from clustersim.engine.recording import Record
 from clustersim.engine.traffic import Moved, Traffic
+from clustersim.engine.uses import Uses, uses_of
 from clustersim.engine.waiting import Waiting
 from clustersim.errors import DeadlockError
+from clustersim.network.levels import State
 from clustersim.program.program import Program
-from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Transfer
-from clustersim.trace.timeline import Span
+from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Task, Transfer
+from clustersim.trace.columns import Spans
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,9 +78,10 @@ class Replay:
     """Whether spans are kept."""
     jitter: Jitter | None = None
     watch: Watch | None = None
-    spans: list[Span] = field(default_factory=list[Span])
     _over: Callable[[], None] = lambda: None
     _graph: Graph = field(init=False)
+    _uses: Uses = field(init=False)
+    _record: Record = field(init=False)
     _steps: dict[int, _Step] = field(default_factory=dict[int, _Step])
     _n_started: int = 0
     _n_running: int = 0
@@ -90,7 +93,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         """Turn the dependencies round, once for all steps."""
-        self._graph = graph_of(self.program)
+        self._graph, self._uses, self._record = graph_of(self.program), uses_of(self.program), Record(tasks=self.program.tasks)
         self.waiting = Waiting(program=self.program, graph=self._graph)
 
     @property
@@ -171,8 +174,8 @@ class Replay:
             if price is not None and price.duration_s > 0.0:
                 price = price.part(min(1.0, passed_s / price.duration_s))
             if passed_s > 0.0 and self.records:
-                task = self.program.tasks[index]
-                self.spans += spans_of(task, price, step=step.number, start_s=running.start_s, end_s=now_s, is_whole=False)
+                use = self._uses.of_task[index]
+                self._record.note(index, use, price, start_s=running.start_s, end_s=now_s, step=step.number, is_whole=False)
 
     def end_s(self) -> float:
         """Return when the last task ended.
@@ -183,19 +186,21 @@ class Replay:
             When tasks are left.
         """
         self.check()
-        return max((span.end_s for span in self.spans), default=0.0)
+        return max(self._record.end_s, default=0.0)
 
-    def priced(self, until_s: float) -> Iterator[tuple[Price, float]]:
-        """Yield what each pass costs that was not on the network, and how often it was made; a fraction where one goes on."""
+    def spans(self) -> Spans:
+        """Return what happened."""
+        return self._record.spans()
+
+    def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
+        """Yield what passes put on links that were not on the network, and how often each was made; a fraction where one goes on."""
         times: dict[int, float] = {index: float(count) for index, count in self._priced.items()}
         for _, index, running in self._in_progress():
             if running.price is not None and index not in self.contended:
                 share = (until_s - running.start_s) / running.price.duration_s if running.price.duration_s > 0.0 else 0.0
                 times[index] = times.get(index, 0.0) + share
         for index in sorted(times):
-            task = self.program.tasks[index]
-            assert isinstance(task.action, Compute)  # only passes have prices
-            yield self.prices[task.lanes[0].rank_class].price(task.action), times[index]
+            yield price_of(self.prices, self.program.tasks[index]).carried, times[index]
 
     def _in_progress(self) -> Iterator[tuple[_Step, int, _Running]]:
         for step in self._steps.values():
@@ -234,31 +239,23 @@ class Replay:
             self.waiting.started(step.number, index, running.start_s, step.ended_s)
         match task.action:
             case Compute():
-                self._compute(step, index, task.action, running)
+                self._compute(step, index, task, running)
             case Communicate():
                 self._fly(step, index, task.action.collective, running)
             case Transfer() | HostCopy() | HostUpdate():
                 self._fly(step, index, task.action, running)
 
-    def _compute(self, step: _Step, index: int, action: Compute, running: _Running) -> None:
-        rank_class = self.program.tasks[index].lanes[0].rank_class
+    def _compute(self, step: _Step, index: int, task: Task, running: _Running) -> None:
+        action, rank_class = task.action, task.lanes[0].rank_class
+        assert isinstance(action, Compute)
         # The loader is the host's, and keeps its pace.
         pricing, factor = self.prices[rank_class], 1.0 if action.phase == "load" else step.factors[rank_class]
-        price = running.price = pricing.price(action).at(factor)
+        price = running.price = price_of(self.prices, task).at(factor)
         if index in self.contended:
             stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
 
             def stepped() -> None:
-                met = Price(
-                    compute_s=price.compute_s,
-                    recompute_s=price.recompute_s,
-                    flops=price.flops,
-                    bytes=price.bytes,
-                    exposed_s=stepper.exposed_s,
-                    hidden_s=stepper.hidden_s,
-                    host_s=stepper.host_s,
-                )
-                self._end(step, index, running, met)
+                self._end(step, index, running, stepper.met(price))
 
             stepper.run(stepped)
             return
@@ -276,7 +273,7 @@ class Replay:
         graph, now_s = self._graph, self.clock.now_s
         del step.running[index]
         if self.records:
-            self.spans += spans_of(self.program.tasks[index], price, step=step.number, start_s=running.start_s, end_s=now_s)
+            self._record.note(index, self._uses.of_task[index], price, start_s=running.start_s, end_s=now_s, step=step.number)
         step.ended_s[index] = now_s
         step.n_left -= 1
         if step.n_left == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from clustersim.collectives.library import Library
 from clustersim.engine.background import Load, lay_loads, link_labels, play
 from clustersim.engine.clock import Clock
+from clustersim.engine.crowding import Crowding
 from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
+from clustersim.engine.lean import LeanReplay, Tracks, settled
 from clustersim.engine.links import LinkCells, link_cells, link_use
 from clustersim.engine.pace import Assigned, Jitter, Pace
 from clustersim.engine.pricing import Pricing
@@ -67,10 +69,13 @@ def replay(
         When the program, or another job, waits for itself.
     """
     laid = lay(program, machine, background, others=others)
-    laid.first.start(laid.over)
-    laid.go()
-    step_time_s = laid.first.end_s()
-    return laid.timeline(step_time_s), laid.first.traffic.uneven()
+    assert isinstance(laid.first, LeanReplay)
+    if laid.loads or laid.repeated:
+        laid.first.start(laid.over)
+        laid.go()
+    else:
+        laid = replace(laid, first=settled(laid.first))
+    return laid.timeline(laid.first.end_s()), laid.first.traffic.uneven()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,7 @@ class Laid:
     """All that is to be replayed, on one clock and one network."""
 
     cluster: Cluster
-    first: Replay
+    first: Replay | LeanReplay
     repeated: tuple[Repeated, ...]
     loads: tuple[Load, ...]
     cells: LinkCells
@@ -100,13 +105,19 @@ class Laid:
         with phase("replay"):
             self.first.clock.environment.run()
 
-    def timeline(self, duration_s: float, steps: StepLog | None = None) -> Timeline:
-        """Return what happened; what links carried is that of a step on average."""
+    def timeline(self, duration_s: float, steps: StepLog | None = None, *, added_s: Mapping[State, float] | None = None) -> Timeline:
+        """Return what happened; what links carried is that of a step on average.
+
+        Parameters
+        ----------
+        added_s
+            Seconds for which combinations of kinds were in flight besides those that were replayed.
+        """
         program, clock = self.first.program, self.first.clock
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
         n_steps = 1 if steps is None else steps.n_steps
         runs = [self.first, *(job.replay for job in self.repeated)]
-        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s).items()}
+        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s, added_s or {}).items()}
         links = link_use(self.cluster, self.cells, clock.network, states, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
@@ -118,7 +129,7 @@ class Laid:
         )
         return Timeline(
             rank_classes=program.rank_classes,
-            spans=tuple(sorted(self.first.spans, key=lambda span: (span.rank_class, span.stream, span.start_s, span.end_s))),
+            spans=self.first.spans(),
             step_time_s=duration_s / n_steps,
             links=links,
             collectives=self.first.traffic.choices(),
@@ -154,44 +165,49 @@ def lay(
     with phase("fold"):
         wired = fold(given, wires, (machine.pace_of, *(None for _ in others)), machine.folding)
     programs, traffics, network = wired.programs, wired.traffics, wired.network
-    rolling = rolling or Rolling(overlaps=False)
-    jitter = rolling.jitter
-    if jitter is not None and machine.pace_of is not None:
-        jitter = Assigned(jitter, tuple(int(machine.pace_of[rank_class.representative_rank]) for rank_class in programs[0].rank_classes))
     # Updates come between the passes of any class, as the traffic of strangers does.
-    own = [kind for operation in rolling.operations for kind in traffics[0].kinds(operation)]
+    own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
-    common, clock = network.wiring.meets(), Clock(network=network)
+    common, clock = network.wiring.meets(), Clock(network=network, log=[] if rolling is None else None)
 
-    def run(place: int, prices: Sequence[Pricing]) -> Replay:
-        traffic, of = traffics[place], programs[place]
-        strangers = [kind for other in traffics if other is not traffic for kind in other.all_kinds()]
-        order = unrolled(of) if place == 0 and rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
-        contended = traffic.contended(order.program, common, [*strangers, *own, *(load.kind for load in loads)])
-        return Replay(
-            program=of,
-            traffic=traffic,
-            prices=prices,
-            clock=clock,
-            contended=frozenset(order.originals[index] for index in contended),
-            records=place == 0,
-            jitter=jitter if place == 0 else None,
-        )
+    def crowding(place: int, of: Program) -> Crowding:
+        strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
+        return traffics[place].crowding(of, common, [*strangers, *own, *(load.kind for load in loads)])
 
-    repeated = tuple(
-        Repeated(name=other.name, replay=run(1 + place, _even(programs[1 + place], traffics[1 + place], other.kernels, machine)))
-        for place, other in enumerate(others)
-    )
-    first = run(0, _prices(programs[0], traffics[0], machine))
+    def run(place: int, prices: Sequence[Pricing], rolling: Rolling) -> Replay:
+        of = programs[place]
+        order = unrolled(of) if rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
+        contended = frozenset(order.originals[index] for index in crowding(place, order.program).passes())
+        traffic, records = traffics[place], place == 0
+        jitter = _assigned(rolling.jitter, machine, of)
+        return Replay(program=of, traffic=traffic, prices=prices, clock=clock, contended=contended, records=records, jitter=jitter)
+
+    repeated: list[Repeated] = []
+    for place, other in enumerate(others, start=1):
+        prices = _even(programs[place], traffics[place], other.kernels, machine)
+        repeated.append(Repeated(name=other.name, replay=run(place, prices, Rolling(overlaps=False))))
+    prices = _prices(programs[0], traffics[0], machine)
+    if rolling is None:
+        met, tracks = crowding(0, programs[0]), Tracks(program=programs[0], traffic=traffics[0], prices=prices)
+        first = LeanReplay(tracks=tracks, clock=clock, crowding=met, crowded=met.all() if others or loads else frozenset())
+    else:
+        first = run(0, prices, rolling)
     return Laid(
         cluster=machine.cluster,
         first=first,
-        repeated=repeated,
+        repeated=tuple(repeated),
         loads=loads,
         cells=link_cells(network),
         began_s=began_s,
         regard=wired.regard,
     )
+
+
+def _assigned(jitter: Jitter | None, machine: Machine, program: Program) -> Jitter | None:
+    """Return a jitter by the classes of a program, of which those that it knows may have been split."""
+    if jitter is None or machine.pace_of is None:
+        return jitter
+    return Assigned(jitter, tuple(int(machine.pace_of[rank_class.representative_rank]) for rank_class in program.rank_classes))
 
 
 def _even(program: Program, traffic: Traffic, kernels: KernelModel, machine: Machine) -> Sequence[Pricing]:
@@ -221,7 +237,7 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     return prices
 
 
-def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
+def _states(runs: Sequence[Replay | LeanReplay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
     """Return for how many seconds each combination of kinds was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
@@ -229,13 +245,15 @@ def _states(runs: Sequence[Replay], until_s: float) -> Mapping[State, float]:
     """
     states = dict(runs[0].clock.network.occupancy())
     for run in runs:
-        for price, times in run.priced(until_s):
-            for state, seconds in price.carried.items():
+        for carried, times in run.priced(until_s):
+            for state, seconds in carried.items():
                 states[state] = states.get(state, 0.0) + times * seconds
+    for state, seconds in added_s.items():
+        states[state] = states.get(state, 0.0) + seconds
     return states
 
 
-def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
+def _labels(runs: Sequence[Replay | LeanReplay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
     """Return, for each kind of flow, the names of what puts it on the links."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:

@@ -16,8 +16,9 @@ from clustersim.engine.simulate import Laid, Machine, Rolling, lay
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
+from clustersim.trace.columns import Columns
 from clustersim.trace.steps import ClassSteps, StepLog
-from clustersim.trace.timeline import Span, Timeline
+from clustersim.trace.timeline import Timeline
 
 
 def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and what else goes on
@@ -59,6 +60,7 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
     rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
     laid = lay(program, machine, background, others=others, rolling=rolling)
+    assert isinstance(laid.first, Replay)  # what rolls is replayed event by event
     run = _Run(replay=laid.first, n_steps=n_steps)
     run.go(policy, laid)
     log = run.log()
@@ -128,7 +130,7 @@ class _Run:
         waited_steps = [0] * len(self.completed)
         for waited in self._waited_in.values():
             waited_steps[min(waited, key=lambda rank_class: (-waited[rank_class], rank_class))] += 1
-        idle_s = _idle(self.replay.spans, len(self.completed), duration_s)
+        idle_s = _idle(self.replay.spans().columns, len(self.completed), duration_s)
         return StepLog(
             n_steps=self.n_steps,
             step_times_s=tuple(end_s - before_s for before_s, end_s in pairwise(ends_s)),
@@ -233,18 +235,16 @@ class _Run:
         self.replay.enter([(each, self.completed[each]) for each in begun])
 
 
-def _idle(spans: Sequence[Span], n_classes: int, duration_s: float) -> list[float]:
+def _idle(columns: Columns, n_classes: int, duration_s: float) -> list[float]:
     """Return for how long no span of each class was in progress."""
-    starts: list[list[float]] = [[] for _ in range(n_classes)]
-    ends: list[list[float]] = [[] for _ in range(n_classes)]
-    for span in spans:
-        starts[span.rank_class].append(span.start_s)
-        ends[span.rank_class].append(span.end_s)
+    classes = np.array([span.rank_class for span in columns.patterns], dtype=np.int64)[columns.pattern]
+    order = np.lexsort((columns.start_s, classes))
+    bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
     idle_s: list[float] = []
-    for start_s, end_s in zip(map(np.array, starts), map(np.array, ends), strict=True):
-        order = np.argsort(start_s, kind="stable")
+    for first, stop in pairwise(bounds.tolist()):
+        rows = order[first:stop]
         # Up to when all that began before has ended.
-        reached_s = np.maximum.accumulate(np.concatenate(([0.0], end_s[order])))
-        gaps_s = np.append(start_s[order], duration_s) - reached_s
+        reached_s = np.maximum.accumulate(np.concatenate(([0.0], columns.end_s[rows])))
+        gaps_s = np.append(columns.start_s[rows], duration_s) - reached_s
         idle_s.append(float(np.sum(gaps_s[gaps_s > 0.0])))
     return idle_s

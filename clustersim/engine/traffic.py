@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import Call, Library
 from clustersim.collectives.timing import Leg, Operation
-from clustersim.engine.contention import contended_passes
+from clustersim.engine.crowding import Crowding, crowding_of
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Transfer, collectives_in
@@ -45,8 +45,6 @@ class Traffic:
     """By identity of what moves, which therefore must live."""
     _flights: dict[int, Flights] = field(default_factory=dict[int, Flights])
     """By identity of the operation, which is kept beside what moves, or by the library."""
-    _inside: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
-    """Kinds of the collectives inside each pass, by the identity of the pass."""
 
     def register(self, program: Program) -> None:
         """Take in everything that moves in a program, in the order of its tasks."""
@@ -84,8 +82,8 @@ class Traffic:
         """Return the kinds of flow of all collectives and transfers, each once."""
         return tuple(dict.fromkeys(kind for moved, _ in self._operations.values() for kind in self.kinds(moved)))
 
-    def contended(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> frozenset[int]:
-        """Return the passes that other traffic can meet on the links of their own collectives.
+    def crowding(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Crowding:
+        """Return which tasks other traffic can meet on the links that they use.
 
         Parameters
         ----------
@@ -94,28 +92,15 @@ class Traffic:
         strangers
             Kinds that do not belong to the program, and can be in flight at any time.
         """
-        rivals: list[tuple[int, list[int]]] = []
-        inline: dict[int, tuple[int, ...]] = {}
-        users: dict[int, set[int]] = {}
-        for index, task in enumerate(program.tasks):
-            kinds = self._inline(task.action)
-            if kinds:
-                inline[index] = kinds
-                for kind in kinds:
-                    users.setdefault(kind, set()).add(task.lanes[0].rank_class)
-        met = [[kind for kind in sorted(users) if common[mine, kind]] for mine in range(len(common))]
-        for index, task in enumerate(program.tasks):
-            if isinstance(task.action, Compute):
-                # Passes of one class run one after the other and never meet.
-                own = {task.lanes[0].rank_class}
-                shared = dict.fromkeys(kind for mine in inline.get(index, ()) for kind in met[mine] if users[kind] != own)
-            else:
-                moved = task.action.collective if isinstance(task.action, Communicate) else task.action
-                shared = dict.fromkeys(kind for mine in self.kinds(moved) for kind in met[mine])
-            rivals.append((index, list(shared)))
-        disturbed: list[bool] = np.logical_or.reduce(common[:, list(strangers)], axis=1).tolist()
-        reached = frozenset(index for index, kinds in inline.items() if any(disturbed[kind] for kind in kinds))
-        return contended_passes(program, rivals, inline) | reached
+        return crowding_of(program, self._of_actions(program), common, strangers)
+
+    def _of_actions(self, program: Program) -> Mapping[int, tuple[int, ...]]:
+        """Return the kinds of flow of each action, by its identity."""
+        found: dict[int, tuple[int, ...]] = {}
+        for task in program.tasks:
+            if id(task.action) not in found:
+                found[id(task.action)] = tuple(dict.fromkeys(kind for moved in moved_by(task.action) for kind in self.kinds(moved)))
+        return found
 
     def labels(self) -> Mapping[int, tuple[str, ...]]:
         """Return, for each kind of flow, the names of the groups and transfers that put it on the links."""
@@ -141,15 +126,6 @@ class Traffic:
         transfers = dict.fromkeys(f"transfer {moved.name}" for moved in uneven if isinstance(moved, Transfer))
         inside = dict.fromkeys(label(moved) for moved in uneven if isinstance(moved, HostCopy | HostUpdate))
         return (*groups, *transfers, *inside)
-
-    def _inline(self, action: Action) -> tuple[int, ...]:
-        if not isinstance(action, Compute):
-            return ()
-        found = self._inside.get(id(action))
-        if found is None:
-            kinds = dict.fromkeys(kind for moved in moved_by(action) for kind in self.kinds(moved))
-            found = self._inside[id(action)] = tuple(kinds)
-        return found
 
     def _flight(self, leg: Leg) -> Flight:
         kind = self.network.add_kind(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)

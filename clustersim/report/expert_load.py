@@ -37,7 +37,13 @@ class ExpertsReport:
 def waited_for_experts_s(timeline: Timeline) -> float:
     """Return how long ranks waited inside their passes for one with more tokens: of one step, mean over the ranks."""
     n_ranks = sum(each.n_ranks for each in timeline.rank_classes)
-    total_s = fsum(span.waiting_s * timeline.rank_classes[span.rank_class].n_ranks for span in timeline.spans if span.waiting_s)
+    from clustersim.trace.columns import columns_of
+
+    columns = columns_of(timeline.spans)
+    total_s = fsum(
+        count * span.waiting_s * timeline.rank_classes[span.rank_class].n_ranks
+        for span, count in zip(columns.patterns, columns.counts().tolist(), strict=True)
+    )
     n_steps = 1 if timeline.steps is None else timeline.steps.n_steps
     return total_s / n_ranks / n_steps
 

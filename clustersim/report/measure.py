@@ -2,57 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import fsum
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, TierUse
+from clustersim.trace.columns import Columns, columns_of
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
 
-Interval = tuple[float, float]
+Mask = NDArray[np.bool_]
 
 N_BUSIEST: Final = 20
 """Groups of links that a result lists."""
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the union of intervals as disjoint intervals in order.
-
-    Examples
-    --------
-    >>> merged([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
-    [(0.0, 2.0), (3.0, 4.0)]
-    """
-    union: list[Interval] = []
-    for start, end in sorted(intervals):
-        if union and start <= union[-1][1]:
-            union[-1] = (union[-1][0], max(union[-1][1], end))
-        else:
-            union.append((start, end))
-    return union
-
-
-def _covered(gap: Interval, union: Sequence[Interval]) -> tuple[float, list[Interval]]:
-    """Return how much of a gap a union covers, and what it leaves."""
-    first = max(0, bisect_left(union, (gap[0], gap[0])) - 1)
-    left: list[Interval] = []
-    covered_s, at = 0.0, gap[0]
-    for start, end in union[first:]:
-        if start >= gap[1]:
-            break
-        if end <= at:
-            continue
-        begin = max(start, at)
-        if begin > at:
-            left.append((at, begin))
-        at = min(end, gap[1])
-        covered_s += at - begin
-    if at < gap[1]:
-        left.append((at, gap[1]))
-    return covered_s, left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,8 +34,8 @@ class ClassTimes:
     hidden: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def class_times(spans: Sequence[Span], step_time_s: float, *, sends_block: bool) -> ClassTimes:
-    """Return where one rank class's step went.
+def times_by_class(columns: Columns, n_classes: int, duration_s: float, *, sends_block: bool) -> list[ClassTimes]:
+    """Return where the time of each rank class went.
 
     What happens on the compute stream is computation, optimizer or host work; collectives inside a pass are exposed as far as
     nothing runs beside them. While that stream is empty, communication of the class that is in flight counts as exposed, each moment
@@ -76,53 +43,59 @@ def class_times(spans: Sequence[Span], step_time_s: float, *, sends_block: bool)
 
     Parameters
     ----------
-    spans
-        All spans of the class.
+    duration_s
+        Of all that happened, repetitions included.
     sends_block
         True where a pass waits for the sends before it; otherwise only receives can hold it up.
     """
-    times = ClassTimes()
-    gaps: list[Interval] = []
-    at = 0.0
-    compute = sorted((span for span in spans if span.stream == COMPUTE_STREAM), key=lambda span: span.start_s)
-    for span in compute:
-        if span.start_s > at:
-            gaps.append((at, span.start_s))
-        at = span.end_s
-        _add_span(times, span)
-    if step_time_s > at:
-        gaps.append((at, step_time_s))
-    beside = [span for span in spans if span.stream != COMPUTE_STREAM]
-    for dimension in DIMENSIONS:
-        of_dimension = [span for span in beside if span.dimension == dimension]
-        in_flight = merged((span.start_s, span.end_s) for span in of_dimension)
-        stopping = in_flight if sends_block else merged((s.start_s, s.end_s) for s in of_dimension if not s.stream.startswith("send"))
-        rest: list[Interval] = []
-        exposed_s = 0.0
-        for gap in gaps:
-            covered_s, left = _covered(gap, stopping)
-            exposed_s += covered_s
-            rest += left
-        gaps = rest
-        _add(times.exposed, dimension, exposed_s)
-        _add(times.hidden, dimension, fsum(end - start for start, end in in_flight) - exposed_s)
-    times.idle = fsum(end - start for start, end in gaps)
+    times = _inside_passes(columns, n_classes)
+    streams, pattern = [each.stream for each in columns.patterns], columns.pattern
+    beside = np.array([stream != COMPUTE_STREAM for stream in streams], dtype=np.bool_)[pattern]
+    stops = np.array([sends_block or not stream.startswith("send") for stream in streams], dtype=np.bool_)[pattern]
+    moved = np.array([DIMENSIONS.index(each.dimension) if each.dimension else -1 for each in columns.patterns], dtype=np.int64)[pattern]
+    classes = np.array([each.rank_class for each in columns.patterns], dtype=np.int64)[pattern]
+    end_s = duration_s - (columns.repetition.added_s if columns.repetition else 0.0)
+    rows = np.argsort(classes, kind="stable")
+    for each, (first, stop) in enumerate(pairwise(np.searchsorted(classes[rows], np.arange(n_classes + 1)).tolist())):
+        own = rows[first:stop]
+        beside_own = _Beside(moved=np.where(beside, moved, _COMPUTING)[own], stops=stops[own])
+        _add_gaps(times[each], columns.taken(own), beside_own, end_s=end_s)
     return times
 
 
-def _add(account: dict[str, float], dimension: str, seconds: float) -> None:
-    account[dimension] = account.get(dimension, 0.0) + max(seconds, 0.0)
+_COMPUTING: Final = -2
 
 
-def _add_span(times: ClassTimes, span: Span) -> None:
-    exposed_s = 0.0
-    for dimension, seconds in span.exposed_s:
-        _add(times.exposed, dimension, seconds)
-        exposed_s += seconds
-    for dimension, seconds in span.hidden_s:
-        _add(times.hidden, dimension, seconds)
-    times.host += span.host_s
-    working_s = span.end_s - span.start_s - exposed_s - span.host_s
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Beside:
+    """For each row what it moves."""
+
+    moved: NDArray[np.int64]
+    """Place of its dimension in ``DIMENSIONS``."""
+    stops: Mask
+    """Whether a pass can wait for it."""
+
+
+def _inside_passes(columns: Columns, n_classes: int) -> list[ClassTimes]:
+    """Return what happened on the compute streams; nothing of it overlaps."""
+    times = [ClassTimes() for _ in range(n_classes)]
+    lasted_s = columns.weights() * (columns.end_s - columns.start_s)
+    busy_s = np.bincount(columns.pattern, weights=lasted_s, minlength=len(columns.patterns))
+    for span, count, seconds in zip(columns.patterns, columns.counts().tolist(), busy_s.tolist(), strict=True):
+        if span.stream == COMPUTE_STREAM:
+            _add_passes(times[span.rank_class], span, count, seconds)
+    return times
+
+
+def _add_passes(times: ClassTimes, span: Span, count: float, seconds: float) -> None:
+    """Add so many spans of one kind that last so long together."""
+    exposed_s = count * fsum(each for _, each in span.exposed_s)
+    for account, pairs in ((times.exposed, span.exposed_s), (times.hidden, span.hidden_s)):
+        for dimension, each in pairs:
+            _add(account, dimension, count * each)
+    host_s = count * span.host_s
+    times.host += host_s
+    working_s = seconds - exposed_s - host_s
     match span.kind:
         case "optimizer":
             times.optimizer += working_s
@@ -130,6 +103,37 @@ def _add_span(times: ClassTimes, span: Span) -> None:
             times.host += working_s
         case _:
             times.compute += working_s
+
+
+def _add_gaps(times: ClassTimes, columns: Columns, beside: _Beside, *, end_s: float) -> None:
+    """Add what one class did while its compute stream was empty, up to a moment."""
+    again = columns.repetition
+    cuts_s = [0.0, end_s] if again is None else [0.0, end_s, again.start_s, again.end_s]
+    edges_s = np.unique(np.concatenate((columns.start_s, columns.end_s, cuts_s)))
+    lengths_s = np.diff(edges_s)
+    if again is not None:
+        lengths_s *= again.weights(edges_s[:-1])
+    starts, ends = np.searchsorted(edges_s, columns.start_s), np.searchsorted(edges_s, columns.end_s)
+
+    def covered(rows: Mask) -> Mask:
+        change = np.bincount(starts[rows], minlength=len(edges_s)) - np.bincount(ends[rows], minlength=len(edges_s))
+        return np.cumsum(change[:-1]) > 0
+
+    gaps = ~covered(beside.moved == _COMPUTING) & (edges_s[:-1] >= 0.0) & (edges_s[1:] <= end_s)
+    for number, dimension in enumerate(DIMENSIONS):
+        of_dimension = beside.moved == number
+        exposed_s = in_flight_s = 0.0
+        if of_dimension.any():
+            in_flight, stopping = covered(of_dimension), gaps & covered(of_dimension & beside.stops)
+            exposed_s, in_flight_s = float(lengths_s[stopping].sum()), float(lengths_s[in_flight].sum())
+            gaps &= ~stopping
+        _add(times.exposed, dimension, exposed_s)
+        _add(times.hidden, dimension, in_flight_s - exposed_s)
+    times.idle = float(lengths_s[gaps].sum())
+
+
+def _add(account: dict[str, float], dimension: str, seconds: float) -> None:
+    account[dimension] = account.get(dimension, 0.0) + max(seconds, 0.0)
 
 
 def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tuple[Breakdown, ByDimension]:
@@ -140,10 +144,8 @@ def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tupl
     pipelined
         True where idle time is pipeline bubble; otherwise it is a stall.
     """
-    by_class: dict[int, list[Span]] = {index: [] for index in range(len(timeline.rank_classes))}
-    for span in timeline.spans:
-        by_class[span.rank_class].append(span)
-    times = [class_times(spans, timeline.duration_s, sends_block=sends_block) for spans in by_class.values()]
+    columns = columns_of(timeline.spans)
+    times = times_by_class(columns, len(timeline.rank_classes), timeline.duration_s, sends_block=sends_block)
     mean = _Mean.over(timeline.rank_classes, share=timeline.step_time_s / timeline.duration_s if timeline.duration_s > 0.0 else 1.0)
     idle = mean.of([each.idle for each in times])
     parts = Breakdown(
@@ -199,6 +201,7 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
 def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
     """Return the groups of equal links that carried most for their bandwidth, busiest first."""
     step_s = timeline.step_time_s
+    # Links that carry as much are in the order of their names, whatever sums in another order are rounded to.
     used = [
         BusyLink(
             name=link.name,
@@ -213,4 +216,4 @@ def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
         for link in timeline.links
         if link.bytes > 0.0
     ]
-    return tuple(sorted(used, key=lambda link: (-link.mean_utilisation, link.tier, link.name))[:N_BUSIEST])
+    return tuple(sorted(used, key=lambda link: (-float(f"{link.mean_utilisation:.9g}"), link.tier, link.name))[:N_BUSIEST])

@@ -8,7 +8,7 @@ from math import fsum, inf
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.steps import StepLog
-from clustersim.trace.timeline import PASS_KINDS, RankClass, Span, Timeline
+from clustersim.trace.timeline import PASS_KINDS, RankClass, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +94,22 @@ def in_own_time(timeline: Timeline) -> Timeline:
     Time is counted for each class by itself: the wait for its first pass is left out, because its last step lasts until then. A step
     takes as long as that of the longest class. Repeated at that pace, no class works on two steps at once, and none waits longer.
     """
-    first_s, before_s = [inf] * len(timeline.rank_classes), [0.0] * len(timeline.rank_classes)
-    computing = [span for span in timeline.spans if span.stream == COMPUTE_STREAM]
-    for span in computing:
-        if span.kind in PASS_KINDS:
-            first_s[span.rank_class] = min(first_s[span.rank_class], span.start_s)
-    for span in computing:
-        if span.end_s <= first_s[span.rank_class]:
-            before_s[span.rank_class] = max(before_s[span.rank_class], span.end_s)
-    late_s = [first - before if first < inf else 0.0 for first, before in zip(first_s, before_s, strict=True)]
+    import numpy as np
 
-    def own(span: Span) -> Span:
-        late = late_s[span.rank_class]
-        if span.stream == COMPUTE_STREAM and span.end_s <= first_s[span.rank_class]:
-            return span
-        return replace(span, start_s=max(0.0, span.start_s - late), end_s=max(0.0, span.end_s - late))
+    from clustersim.trace.columns import Spans, columns_of
 
-    spans = tuple(map(own, timeline.spans))
-    return replace(timeline, spans=spans, step_time_s=max((span.end_s for span in spans), default=0.0))
+    columns = columns_of(timeline.spans).whole()
+    classes = np.array([span.rank_class for span in columns.patterns], dtype=np.int64)[columns.pattern]
+    computes = np.array([span.stream == COMPUTE_STREAM for span in columns.patterns], dtype=np.bool_)[columns.pattern]
+    passes = computes & np.array([span.kind in PASS_KINDS for span in columns.patterns], dtype=np.bool_)[columns.pattern]
+    first_s, before_s = np.full(len(timeline.rank_classes), inf), np.zeros(len(timeline.rank_classes))
+    np.minimum.at(first_s, classes[passes], columns.start_s[passes])
+    stays = computes & (columns.end_s <= first_s[classes])
+    np.maximum.at(before_s, classes[stays], columns.end_s[stays])
+    late_s = np.where(stays, 0.0, np.where(np.isfinite(first_s), first_s - before_s, 0.0)[classes])
+    start_s, end_s = np.maximum(0.0, columns.start_s - late_s), np.maximum(0.0, columns.end_s - late_s)
+    spans = Spans(replace(columns, start_s=start_s, end_s=end_s))
+    return replace(timeline, spans=spans, step_time_s=float(end_s.max(initial=0.0)))
 
 
 def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float], *, slow: Sequence[str] = ()) -> StepsReport:
@@ -153,10 +151,16 @@ def steps_report(log: StepLog, timeline: Timeline, samples: Sequence[float], *, 
 
 def _computing_s(timeline: Timeline) -> tuple[float, ...]:
     """Return for each class how long its accelerators computed, the host's share of a step included."""
+    import numpy as np
+
+    from clustersim.trace.columns import columns_of
+
+    columns = columns_of(timeline.spans)
+    lasted_s = np.bincount(columns.pattern, weights=columns.weights() * (columns.end_s - columns.start_s), minlength=len(columns.patterns))
     busy: list[list[float]] = [[] for _ in timeline.rank_classes]
-    for span in timeline.spans:
+    for span, count, seconds in zip(columns.patterns, columns.counts().tolist(), lasted_s.tolist(), strict=True):
         if span.stream == COMPUTE_STREAM:
-            busy[span.rank_class].append(span.end_s - span.start_s - fsum(seconds for _, seconds in span.exposed_s))
+            busy[span.rank_class].append(seconds - count * fsum(exposed_s for _, exposed_s in span.exposed_s))
     return tuple(fsum(spans) for spans in busy)
 
 

@@ -28,6 +28,7 @@ from clustersim.report.metrics import JobReport
 from clustersim.report.steps import in_own_time
 from clustersim.scenario.constraints import MAX_PASSES
 from clustersim.scenario.jobs import Job
+from clustersim.scenario.repeating import replay_in_part
 from clustersim.scenario.unevenness import Uneven, class_of_ranks, division_of, is_divided, jitter_of, own_parts, paces_of, policy_of
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
@@ -200,7 +201,14 @@ def replay_plan(
     ScenarioError
         When so much goes on beside one step that it would take too long to simulate.
     """
-    prepared = _prepared(plan, cluster, calibration, conditions or Conditions())
+    conditions = conditions or Conditions()
+    is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
+    if is_alone and conditions.uneven is None and conditions.n_steps == 1:
+        folding: Folding = "cells" if conditions.folds else "ranks"
+        found = replay_in_part(plan, replace(machine_of(plan, cluster, calibration), folding=folding))
+        if found is not None:
+            return Replayed(timeline=found[0], uneven=found[1])
+    prepared = _prepared(plan, cluster, calibration, conditions)
     if neighbours is None or not (neighbours.jobs or neighbours.background):
         timeline, uneven = prepared.replay()
         return Replayed(timeline=timeline, uneven=uneven)

@@ -25,7 +25,7 @@ from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import TIERS, Cluster
-from clustersim.trace.memory import MemoryCurve
+from clustersim.trace.memory import Curves, MemoryCurve
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 from clustersim.workload.transformer import Transformer
@@ -196,7 +196,9 @@ def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None
         With memory over time, for the moment of each peak; of a plan that was not replayed it is not known.
     """
     classes = timeline.rank_classes if timeline else ()
-    curves = {classes[curve.rank_class].stage: curve for curve in reversed(timeline.memory if timeline else ())}
+    memory = timeline.memory if timeline else ()
+    written = memory.written if isinstance(memory, Curves) else memory
+    curves = {classes[curve.rank_class].stage: curve for curve in reversed(written)}
     stages = tuple(_stage(plan, stage, curves.get(stage)) for stage in range(plan.strategy.pp))
     capacity_bytes = min(node.accelerator.memory_bytes for node, _ in cluster.kinds)
     peak_bytes = max(stage.peak_bytes for stage in stages)

@@ -38,7 +38,14 @@ LOADER_STREAM: Final = "loader"
 NORM_BYTES: Final = 4.0
 
 
-def lower(plan: Plan, parts: Sequence[Part] | None = None) -> Program:
+def with_micro_batches(plan: Plan, n_micro_batches: int) -> Plan:
+    """Return a plan with another batch, of so many micro-batches for each replica."""
+    training = plan.training
+    size = n_micro_batches * plan.strategy.dp * training.micro_batch_size
+    return replace(plan, training=replace(training, global_batch_size=size))
+
+
+def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:
     """Return what every rank class does in one optimizer step.
 
     The order of passes comes from the schedule. A pass waits for what it receives and, unless the plan overlaps
@@ -52,9 +59,12 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None) -> Program:
     ----------
     parts
         Replicas that are alike, by their data-parallel index, where some are slower than others; all are alike when left out.
+    n_micro_batches
+        How many there are passes of, where those of others are left out: what a step does once is that of the plan.
     """
     division = divided(place(plan.strategy), parts)
-    lowering = _Lowering(plan=plan, division=division)
+    passes = plan if n_micro_batches is None else with_micro_batches(plan, n_micro_batches)
+    lowering = _Lowering(plan=plan, passes=passes, division=division)
     lowering.add_host()
     lowering.add_loading()
     gradients = plan.strategy.data_parallel
@@ -114,6 +124,8 @@ def _last_gradients(order: StageOrder) -> dict[int, int]:
 @dataclass(slots=True)
 class _Lowering:
     plan: Plan
+    passes: Plan
+    """The same, with as many micro-batches as there are passes of."""
     division: Division
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     chunks: tuple[tuple[ModelChunk, ...], ...] = field(init=False)
@@ -142,7 +154,7 @@ class _Lowering:
 
     def add_step(self) -> None:
         if self.plan.strategy.zero_stage >= SHARDS_GRADIENTS and self.plan.strategy.pp == 1 and not offloads_activations(self.plan):
-            lower_sharded_passes(self.builder, self.plan, self.division, self._host(0))
+            lower_sharded_passes(self.builder, self.passes, self.division, self._host(0))
         else:
             self.add_pipeline()
         self.add_copies_sync()
@@ -154,7 +166,7 @@ class _Lowering:
             self.add_update(stage)
 
     def add_pipeline(self) -> None:
-        plan, strategy = self.plan, self.plan.strategy
+        plan, strategy = self.passes, self.plan.strategy
         pipelines = [
             Pipeline(
                 builder=self.builder,
@@ -172,7 +184,7 @@ class _Lowering:
     def _host(self, stage: int) -> HostSide:
         side = self._sides.get(stage)
         if side is None:
-            side = self._sides[stage] = HostSide(builder=self.builder, plan=self.plan, division=self.division, stage=stage)
+            side = self._sides[stage] = HostSide(builder=self.builder, plan=self.passes, division=self.division, stage=stage)
         return side
 
     def add_embedding_sync(self) -> None:
@@ -251,7 +263,7 @@ class _Lowering:
 
     def _add_stage(self, pipelines: Sequence[Pipeline], stage: int, order: StageOrder) -> None:
         """Add the passes of all parts of a stage, what is gathered for them, and the reduction of the gradients that they complete."""
-        plan, host = self.plan, self._host(stage)
+        plan, host = self.passes, self._host(stage)
         beside = _Beside(
             gathers=StageGathers(
                 builder=self.builder,
@@ -275,7 +287,8 @@ class _Lowering:
             number = plan.n_micro_batches - 1 if last.get(step.chunk) == position else reduced[step.chunk]
             for piece, keys in zip(pieces, zip(*own, strict=True), strict=True):
                 if piece.completes is not None:
-                    done = reduction.add(("after", *keys[0]), piece.completes, after=keys)
+                    label = (-1, -1) if last.get(step.chunk) == position else (step.micro_batch, step.chunk)
+                    done = reduction.add(("after", *keys[0]), piece.completes, after=keys, label=label)
                     host.add_gradient_copy(piece.completes.weights, after=done, micro_batch=number)
             reduced[step.chunk] += any(piece.completes is not None for piece in pieces)
 

@@ -33,6 +33,6 @@ def _places(schedule: str, n_stages: int, n_chunks: int) -> Places:
     return SCHEDULES[schedule].layout(n_stages, n_chunks)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _orders(schedule: str, n_stages: int, n_micro_batches: int, n_chunks: int, costs: PassCosts) -> tuple[StageOrder, ...]:
     return SCHEDULES[schedule].orders(n_stages, n_micro_batches, n_chunks, costs)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from clustersim.trace.columns import Repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +38,60 @@ class MemoryCurve:
     def peak_bytes(self) -> float:
         """The most that is held at any moment."""
         return max(self.total_bytes)
+
+
+class Curves(Sequence[MemoryCurve]):
+    """The curves of all classes; those of a timeline with repetitions are drawn out when they are looked at."""
+
+    def __init__(self, written: tuple[MemoryCurve, ...], repetition: Repetition | None = None) -> None:
+        """Take curves over what is written down of a timeline."""
+        self.written = written
+        """With what repeats once; the moments of their peaks are those of the whole timeline."""
+        self.repetition = repetition
+        self._drawn: tuple[MemoryCurve, ...] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of classes."""
+        return len(self.written)
+
+    @overload
+    def __getitem__(self, index: int) -> MemoryCurve: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[MemoryCurve, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> MemoryCurve | tuple[MemoryCurve, ...]:
+        """Return one, or some."""
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[MemoryCurve]:
+        """Go through them in the order of the classes."""
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with other curves, one by one."""
+        return self._all() == (other._all() if isinstance(other, Curves) else other)
+
+    def __hash__(self) -> int:
+        """Return the hash of all."""
+        return hash(self._all())
+
+    def _all(self) -> tuple[MemoryCurve, ...]:
+        if self._drawn is None:
+            again = self.repetition
+            self._drawn = self.written if again is None else tuple(_drawn_out(curve, again) for curve in self.written)
+        return self._drawn
+
+
+def _drawn_out(curve: MemoryCurve, again: Repetition) -> MemoryCurve:
+    """Return a curve with all repetitions; it is as high at the end of one as at its start."""
+    first = [place for place, at_s in enumerate(curve.time_s) if at_s < again.end_s]
+    inside = [place for place in first if curve.time_s[place] >= again.start_s]
+    rest = range(len(first), len(curve.time_s))
+    rows = [(0, first), *((number, inside) for number in range(1, again.times + 1)), (again.times, rest)]
+    time_s = tuple(curve.time_s[place] + number * again.period_s for number, places in rows for place in places)
+    sizes = [each.name for each in fields(curve) if each.name.endswith("_bytes")]
+    columns = {name: getattr(curve, name) for name in sizes}
+    return replace(
+        curve, time_s=time_s, **{name: tuple(column[place] for _, places in rows for place in places) for name, column in columns.items()}
+    )

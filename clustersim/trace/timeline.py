@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -187,8 +188,8 @@ class Timeline:
     """One training step replayed, or several."""
 
     rank_classes: tuple[RankClass, ...]
-    spans: tuple[Span, ...]
-    """Sorted by (rank class, stream, start)."""
+    spans: Sequence[Span]
+    """Sorted by (rank class, stream, start); those of a replay are made when they are looked at."""
     step_time_s: float
     """Of several steps, the mean: ``duration_s`` divided by their number."""
     links: tuple[LinkUse, ...] = ()
@@ -198,7 +199,7 @@ class Timeline:
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
     steps: StepLog | None = None
     """What happened step by step; None where one step was asked for."""
-    memory: tuple[MemoryCurve, ...] = ()
+    memory: Sequence[MemoryCurve] = ()
     """Of a rank of each class, in their order."""
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from clustersim.collectives.library import Library
 from clustersim.engine.clock import Clock
@@ -207,6 +208,20 @@ def timeline_of(machine: Machine, *tasks: Task, n_classes: int = 1) -> Timeline:
 
 def without_wall_time(timeline: Timeline) -> Timeline:
     return replace(timeline, engine=replace(timeline.engine, wall_s=0.0))
+
+
+def same_times(one: Timeline, other: Timeline) -> bool:
+    """Return whether the same happened at the same times, as far as sums in another order can tell, and links carried as much."""
+    pairs = list(zip(one.spans, other.spans, strict=True))
+    links = list(zip(one.links, other.links, strict=True))
+    return (
+        all((a.name, a.rank_class, a.stream) == (b.name, b.rank_class, b.stream) for a, b in pairs)
+        and [a.end_s for a, _ in pairs] == pytest.approx([b.end_s for _, b in pairs], rel=1e-12)
+        and [a.start_s for a, _ in pairs] == pytest.approx([b.start_s for _, b in pairs], rel=1e-12)
+        and [sum(s for _, s in a.exposed_s) for a, _ in pairs]
+        == pytest.approx([sum(s for _, s in b.exposed_s) for _, b in pairs], rel=1e-9)
+        and [(a.bytes, a.busy_s) for a, _ in links] == [pytest.approx((b.bytes, b.busy_s), rel=1e-9) for _, b in links]
+    )
 
 
 def traffic_of(machine: Machine) -> Traffic:

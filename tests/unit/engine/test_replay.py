@@ -173,7 +173,7 @@ def test_tasks_that_wait_for_each_other_are_named() -> None:
     assert str(caught.value) == (
         "2 of 3 tasks wait for each other for ever:\n  A on stage 0 waits for C on stage 0 (dp)\n  C on stage 0 (dp) waits for A on stage 0"
     )
-    assert [span.name for span in run.spans] == ["fine"]
+    assert [span.name for span in run.spans()] == ["fine"]
 
 
 def test_a_task_that_ends_at_once_starts_those_behind_it_only_once() -> None:

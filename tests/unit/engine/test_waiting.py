@@ -63,7 +63,7 @@ def test_pipelines_that_nothing_connects_do_not_wait_for_each_other() -> None:
     moved = [
         replace(
             each,
-            lanes=tuple(replace(lane, rank_class=2 + lane.rank_class) for lane in each.lanes),
+            lanes=tuple(lane._replace(rank_class=2 + lane.rank_class) for lane in each.lanes),
             after=tuple(len(one.tasks) + earlier for earlier in each.after),
         )
         for each in one.tasks

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import astuple, replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.catalog import load_node
-from clustersim.report.measure import N_BUSIEST, ClassTimes, breakdown, busiest_links, class_times, merged, tier_use
+from clustersim.report.measure import N_BUSIEST, ClassTimes, breakdown, busiest_links, tier_use, times_by_class
 from clustersim.report.metrics import Breakdown, ByDimension
 from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 from clustersim.topology.build import build_cluster
+from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, LinkUse, Meeting, RankClass, Span, Timeline
 from tests.unit.strategy.factories import LLAMA, make_plan
 
@@ -42,7 +43,17 @@ def moving(start_s: float, end_s: float, stream: str = "dp", *, rank_class: int 
 
 
 def times_of(*spans: Span, step_s: float = STEP_S, sends_block: bool = True) -> ClassTimes:
-    return class_times(spans, step_s, sends_block=sends_block)
+    return times_by_class(columns_of(spans), 1, step_s, sends_block=sends_block)[0]
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    found: list[Interval] = []
+    for start_s, end_s in sorted(intervals):
+        if found and start_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end_s))
+        else:
+            found.append((start_s, end_s))
+    return found
 
 
 def exposed(times: ClassTimes) -> dict[str, float]:
@@ -70,35 +81,6 @@ def covered(intervals: list[Interval], at: float) -> bool:
 
 def sum_of(parts: Breakdown) -> float:
     return parts.compute + parts.bubble + parts.stall + parts.optimizer + parts.host + sum(astuple(parts.exposed_communication))
-
-
-# Unions of intervals
-
-
-def test_touching_intervals_are_one() -> None:
-    assert merged([(0.0, 1.0), (1.0, 2.0)]) == [(0.0, 2.0)]
-
-
-def test_an_interval_inside_another_adds_nothing() -> None:
-    assert merged([(0.0, 5.0), (1.0, 2.0), (3.0, 6.0)]) == [(0.0, 6.0)]
-
-
-def test_nothing_is_the_union_of_nothing() -> None:
-    assert merged([]) == []
-
-
-whole_intervals = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda ends: (float(min(ends)), float(max(ends)))), max_size=12
-)
-
-
-@given(whole_intervals)
-def test_a_union_covers_what_its_intervals_cover_in_order_and_apart(intervals: list[Interval]) -> None:
-    union = merged(intervals)
-
-    assert all(end < start for (_, end), (start, _) in pairwise(union))
-    for half_second in range(42):
-        assert covered(union, half_second / 2) == covered(intervals, half_second / 2)
 
 
 # One rank class
@@ -212,7 +194,7 @@ def test_exposed_and_hidden_make_all_communication_of_a_dimension(spans: list[Sp
     times = times_of(*spans, sends_block=sends_block)
 
     for dimension in DIMENSIONS:
-        beside = merged((span.start_s, span.end_s) for span in spans if span.dimension == dimension)
+        beside = union((span.start_s, span.end_s) for span in spans if span.dimension == dimension)
         inline_s = sum(seconds for span in spans for name, seconds in span.exposed_s + span.hidden_s if name == dimension)
         in_flight_s = sum(end - start for start, end in beside) + inline_s
         assert times.exposed.get(dimension, 0.0) + times.hidden.get(dimension, 0.0) == pytest.approx(in_flight_s, rel=1e-9, abs=1e-9)

@@ -1,0 +1,159 @@
+"""Which tasks can meet other traffic on the links that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersim.engine.contention import Order, Positions, contended_passes, order_of
+from clustersim.engine.uses import Uses, uses_of
+from clustersim.program.program import Program
+from clustersim.program.tasks import Compute, Lane
+
+Kinds = tuple[int, ...]
+
+MOST_ALONE: Final = 0.1
+"""Of the tasks that do the same, the share up to which those that meet others are told apart from those that do not."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowding:
+    """A program whose tasks put kinds of flow on links.
+
+    What two tasks of one lane put there never meets. Two kinds that share a link can therefore only meet where no lane has all tasks with
+    either of them; where none of those that are left share a link, nothing needs to be known about the order of tasks.
+    """
+
+    program: Program
+    uses: Uses
+    kinds: Sequence[Kinds]
+    """Of each use."""
+    common: NDArray[np.bool_]
+    """Shape (n_kinds, n_kinds): which kinds of flow share a link with which."""
+    strangers: Sequence[int]
+    """Kinds that do not belong to the program, and can be in flight at any time."""
+    _order: Order | None = None
+    _members: list[list[int]] = field(default_factory=list[list[int]])
+    _stretches: dict[int, tuple[Positions, Positions]] = field(default_factory=dict[int, "tuple[Positions, Positions]"])
+    _met: list[Kinds] = field(init=False)
+    """For each use, the kinds of other uses that share a link with it, and no lane."""
+
+    def __post_init__(self) -> None:
+        """Find out what could meet whatever the order is."""
+        users: dict[int, list[int]] = {}
+        for use, kinds in enumerate(self.kinds):
+            for kind in kinds:
+                users.setdefault(kind, []).append(use)
+        lanes = [frozenset(task.lanes) for task in self.uses.tasks]
+        chains = {kind: reduce(frozenset[Lane].intersection, (lanes[use] for use in found)) for kind, found in users.items()}
+        used = np.zeros(len(self.common), dtype=np.bool_)
+        used[list(users)] = True
+        known: dict[tuple[Kinds, frozenset[Lane]], Kinds] = {}
+        self._met = []
+        for kinds, own in zip(self.kinds, lanes, strict=True):
+            if kinds and (kinds, own) not in known:
+                near: list[int] = np.flatnonzero(self.common[list(kinds)].any(axis=0) & used).tolist()
+                known[kinds, own] = tuple(kind for kind in near if not own & chains[kind])
+            self._met.append(known[kinds, own] if kinds else ())
+
+    def passes(self) -> frozenset[int]:
+        """Return the passes that other traffic can meet on the links of their own collectives."""
+        are_passes = [isinstance(task.action, Compute) for task in self.uses.tasks]
+        used = {kind for kinds, is_pass in zip(self.kinds, are_passes, strict=True) if is_pass for kind in kinds}
+        met = [[kind for kind in kinds if kind in used] for kinds in self._met]
+        reached = [
+            index for use, kinds in enumerate(self.kinds) if are_passes[use] and self._is_disturbed(kinds) for index in self._of(use)
+        ]
+        if not any(met):
+            return frozenset(reached)
+        rivals = ((index, met[use]) for index, use in enumerate(self.uses.of_task) if met[use])
+        inline = {index: self.kinds[use] for index, use in enumerate(self.uses.of_task) if are_passes[use] and self.kinds[use]}
+        return contended_passes(self.program, rivals, inline, order=self.order()).union(reached)
+
+    def flights(self) -> frozenset[int]:
+        """Return the transfers and the collectives beside passes that other traffic can meet."""
+        found: set[int] = set()
+        for use, task in enumerate(self.uses.tasks):
+            if isinstance(task.action, Compute):
+                continue
+            if self._is_disturbed(self.kinds[use]):
+                found.update(self._of(use))
+            elif self._met[use]:
+                found.update(self._not_clear(self._of(use), self._met[use]))
+        return frozenset(found)
+
+    def all(self) -> frozenset[int]:
+        """Return all tasks that other traffic can meet."""
+        return self.passes() | self.flights()
+
+    def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
+        """Return the tasks that are in progress at the same time as others that they can meet.
+
+        Parameters
+        ----------
+        start_s, end_s
+            Of every task.
+        """
+        starts, ends = np.array(start_s), np.array(end_s)
+        lanes = [frozenset(task.lanes) for task in self.uses.tasks]
+        users: dict[int, list[int]] = {}
+        for use, kinds in enumerate(self.kinds):
+            for kind in kinds:
+                users.setdefault(kind, []).append(use)
+        found: set[int] = set()
+        for use, met in enumerate(self._met):
+            own = np.array(self._of(use)) if met else np.zeros(0, dtype=np.int64)
+            hit = np.zeros(len(own), dtype=np.bool_)
+            for other in dict.fromkeys(each for kind in met for each in users[kind] if not lanes[use] & lanes[each]):
+                # Tasks of one use are on the same lanes, one behind the other.
+                theirs = np.array(self._of(other))
+                last = np.searchsorted(starts[theirs], ends[own]) - 1
+                hit |= (last >= 0) & (ends[theirs[last]] > starts[own])
+            # Where much of a use meets others, times will shift, and more of it will.
+            found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
+        return frozenset(found)
+
+    def order(self) -> Order:
+        """Return who must precede whom."""
+        if self._order is None:
+            self._order = order_of(self.program)
+        return self._order
+
+    def _of(self, use: int) -> Sequence[int]:
+        """Return the tasks of a use."""
+        if not self._members:
+            self._members = [[] for _ in self.uses.tasks]
+            for index, each in enumerate(self.uses.of_task):
+                self._members[each].append(index)
+        return self._members[use]
+
+    def _is_disturbed(self, kinds: Kinds) -> bool:
+        return bool(self.strangers and kinds) and bool(self.common[np.ix_(list(kinds), list(self.strangers))].any())
+
+    def _not_clear(self, tasks: Sequence[int], met: Kinds) -> Sequence[int]:
+        """Return the tasks that do not all end before, or all start after, everything of some kinds, as far as passes say so."""
+        order, own = self.order(), np.array(tasks)
+        until, since = (np.stack(each) for each in zip(*(self._stretch(kind) for kind in met), strict=True))
+        clear = (order.behind[own] <= until.min(axis=0)).any(axis=1) | (order.before[own] >= since.max(axis=0)).any(axis=1)
+        return own[~clear].tolist()
+
+    def _stretch(self, kind: int) -> tuple[Positions, Positions]:
+        """Return for each class the pass until which nothing of a kind is in flight, and the one since which nothing is any more."""
+        found = self._stretches.get(kind)
+        if found is None:
+            order = self.order()
+            users = np.array([index for use, kinds in enumerate(self.kinds) if kind in kinds for index in self._of(use)])
+            found = self._stretches[kind] = order.until(users).min(axis=0), order.since(users).max(axis=0)
+        return found
+
+
+def crowding_of(program: Program, kinds: Mapping[int, Kinds], common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Crowding:
+    """Return the tasks of a program and what they put on links, given for the identity of each action."""
+    uses = uses_of(program)
+    of_use = [kinds[id(task.action)] for task in uses.tasks]
+    return Crowding(program=program, uses=uses, kinds=of_use, common=common, strangers=tuple(strangers))

@@ -1,0 +1,228 @@
+"""Find a stretch of a step that comes again with the next micro-batches, so that it need not be replayed for each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from clustersim.engine.lean import LeanReplay
+from clustersim.network.levels import State
+from clustersim.program.tasks import COMPUTE_STREAM, Compute
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.trace.timeline import PASS_KINDS
+
+SAME: Final = 1e-12
+"""Moments that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
+
+_CLEAR: Final = 20.0
+"""How many times as far as that the ends of the stretch are from anything that happens."""
+
+_N_PERIODS: Final = 8
+"""Lengths that are tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How micro-batches go through the model."""
+
+    first: tuple[int, ...]
+    """The first micro-batch of each way."""
+    n_micro_batches: int
+    """By how many each way goes on from one repetition to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of time like the one before it, which is one of so many micro-batches earlier."""
+
+    start_s: float
+    end_s: float
+    n_passes: tuple[tuple[int, int], ...]
+    """For each rank class, how many of its passes have started when the stretch starts, and when it ends."""
+    stages: tuple[int, ...]
+    """Of each rank class."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """All tasks of a replay that has ended."""
+
+    start_s: FloatArray
+    end_s: FloatArray
+    next: IntArray
+    """For each task the one that does the same for the micro-batch so many later; -1 without any."""
+    tolerance_s: float
+
+    def shifts(self, rows: IntArray) -> FloatArray:
+        """Return by how much later those start that follow some tasks."""
+        rows = rows[self.next[rows] >= 0]
+        return self.start_s[self.next[rows]] - self.start_s[rows]
+
+    def window(self, period_s: float) -> tuple[float, float] | None:
+        """Return a stretch of this length that is like the one before it; the one whose ends are farthest from all that happens."""
+        follows = self.next >= 0
+        later = self.next[follows]
+        same = np.abs(self.start_s[later] - self.start_s[follows] - period_s) <= self.tolerance_s
+        same &= np.abs(self.end_s[later] - self.end_s[follows] - period_s) <= self.tolerance_s
+        goes_on, came = np.zeros_like(follows), np.zeros_like(follows)
+        goes_on[np.flatnonzero(follows)[same]] = True
+        came[later[same]] = True
+        moments_s = np.unique(np.concatenate((self.start_s, self.end_s)))
+        gaps_s = np.diff(moments_s)
+        ends_s = (moments_s[:-1] + 0.5 * gaps_s)[gaps_s > _CLEAR * self.tolerance_s]
+        starts_s, before_s = ends_s - period_s, ends_s - 2.0 * period_s
+        valid = before_s > 0.0
+        valid &= _n_between(self.start_s[~goes_on], before_s, starts_s) == 0
+        valid &= _n_between(self.start_s[~came], starts_s, ends_s) == 0
+        room_s = np.minimum.reduce([_distance(moments_s, each) for each in (ends_s, starts_s, before_s)])
+        valid &= room_s > _CLEAR * self.tolerance_s
+        for place in np.flatnonzero(valid)[np.argsort(-room_s[valid], kind="stable")].tolist():
+            start_s, end_s = float(starts_s[place]), float(ends_s[place])
+            # What is in progress at the end began in it, and so did what was in progress at its start in the one before.
+            if not ((self.start_s < start_s) & (self.end_s > end_s)).any():
+                return start_s, end_s
+        return None
+
+
+def _n_between(moments_s: FloatArray, from_s: FloatArray, to_s: FloatArray) -> IntArray:
+    ordered = np.sort(moments_s)
+    return np.searchsorted(ordered, to_s) - np.searchsorted(ordered, from_s)
+
+
+def _distance(moments_s: FloatArray, to_s: FloatArray) -> FloatArray:
+    """Return how far each is from the nearest of some moments in order."""
+    after = np.searchsorted(moments_s, to_s)
+    behind_s = np.abs(moments_s[np.minimum(after, len(moments_s) - 1)] - to_s)
+    return np.minimum(behind_s, np.abs(to_s - moments_s[np.maximum(after - 1, 0)]))
+
+
+def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
+    """Return a stretch of a replay that has ended that is like the one before it, or None where there is none.
+
+    All tasks that start in the one before are followed by the same for micro-batches so many later, that start and end as much later as
+    the stretch is long, and nothing else starts in it; on the network the same kinds of flow start and land.
+    """
+    rows = _rows(replay, ways)
+    for period_s in _periods(replay, rows):
+        found = rows.window(period_s)
+        if found is None or not _is_repeated_on_links(replay, *found, rows.tolerance_s):
+            continue
+        counts = _passes_before(replay, found[0]), _passes_before(replay, found[1])
+        if _is_balanced(*counts, ways):
+            n_passes = [tuple(sum(each[rank_class].values()) for each in counts) for rank_class in range(len(counts[0]))]
+            stages = tuple(rank_class.stage for rank_class in replay.program.rank_classes)
+            return Window(start_s=found[0], end_s=found[1], n_passes=tuple((before, after) for before, after in n_passes), stages=stages)
+    return None
+
+
+def _rows(replay: LeanReplay, ways: Ways) -> _Rows:
+    """Return tasks with those that follow them: of the same use, the so manieth of their micro-batch."""
+    start_s, end_s = np.array(replay.start_s), np.array(replay.ended_s)
+    label = np.array([task.micro_batch for task in replay.program.tasks], dtype=np.int64)
+    use = np.array(replay.tracks.uses.of_task, dtype=np.int64)
+    n_labels = int(label.max(initial=0)) + 1 + ways.n_micro_batches
+    group = use * n_labels + label
+    order = np.argsort(group, kind="stable")
+    first = np.concatenate(([True], np.diff(group[order]) != 0))
+    number = np.zeros(len(use), dtype=np.int64)
+    places = np.arange(len(use))
+    number[order] = places - places[first][np.cumsum(first) - 1]
+    key: IntArray = (use * (1 + int(number.max(initial=0))) + number) * n_labels + label
+    sorted_by, wanted = np.argsort(key), key + ways.n_micro_batches
+    place = np.minimum(np.searchsorted(key[sorted_by], wanted), len(key) - 1)
+    later = sorted_by[place]
+    way = np.searchsorted(np.array(ways.first), label, side="right")
+    there = (key[later] == wanted) & (label >= 0) & (way[later] == way)
+    tolerance_s = SAME * float(end_s.max(initial=0.0))
+    return _Rows(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
+
+
+def _periods(replay: LeanReplay, rows: _Rows) -> list[float]:
+    """Return lengths to be tried: how far the passes of the first class follow each other, those that start last first."""
+    first = min((task.lanes[0].rank_class for task in replay.tracks.uses.tasks if isinstance(task.action, Compute)), default=0)
+    own = [
+        isinstance(task.action, Compute) and task.action.phase == "forward" and task.lanes[0].rank_class == first
+        for task in replay.tracks.uses.tasks
+    ]
+    passes = np.flatnonzero(np.array(own)[np.array(replay.tracks.uses.of_task)])
+    shifts_s = rows.shifts(passes[np.argsort(-rows.start_s[passes], kind="stable")])
+    found: list[float] = []
+    for shift_s in shifts_s.tolist():
+        if shift_s > 0.0 and all(abs(shift_s - other_s) > rows.tolerance_s for other_s in found):
+            found.append(shift_s)
+        if len(found) == _N_PERIODS:
+            break
+    return found
+
+
+def _is_repeated_on_links(replay: LeanReplay, start_s: float, end_s: float, tolerance_s: float) -> bool:
+    """Return whether the same kinds of flow start and land in a stretch as in the one before, each as much later."""
+    if not replay.clock.log:
+        return True
+    moment_s, kind, change = (np.array(column) for column in zip(*replay.clock.log, strict=True))
+    period_s = end_s - start_s
+    order = np.lexsort((moment_s, change, kind))
+    moment_s, kind, change = moment_s[order], kind[order], change[order]
+    now, before = (moment_s >= start_s) & (moment_s < end_s), (moment_s >= start_s - period_s) & (moment_s < start_s)
+    if now.sum() != before.sum() or (kind[now] != kind[before]).any() or (change[now] != change[before]).any():
+        return False
+    return bool((np.abs(moment_s[now] - moment_s[before] - period_s) <= tolerance_s).all())
+
+
+Passes = Sequence[Counter[tuple[str, int]]]
+"""For each rank class, how many passes of each kind and chunk."""
+
+
+def _passes_before(replay: LeanReplay, moment_s: float) -> Passes:
+    """Return how many passes have started, pieces of one counted once."""
+    seen: set[tuple[int, str, int, int]] = set()
+    tasks = replay.program.tasks
+    for index in np.flatnonzero(np.array(replay.start_s) < moment_s).tolist():
+        task = tasks[index]
+        if task.micro_batch >= 0 and isinstance(task.action, Compute) and task.action.phase in PASS_KINDS:
+            for rank_class, stream in task.lanes:
+                if stream == COMPUTE_STREAM:
+                    seen.add((rank_class, task.action.phase, task.chunk, task.micro_batch))
+    counts: Passes = [Counter() for _ in replay.program.rank_classes]
+    for rank_class, phase, chunk, _ in seen:
+        counts[rank_class][phase, chunk] += 1
+    return counts
+
+
+def _is_balanced(before: Passes, after: Passes, ways: Ways) -> bool:
+    """Return whether as many micro-batches go forward as back, through every chunk of every class."""
+    for earlier, later in zip(before, after, strict=True):
+        grown = later - earlier
+        for chunk in {chunk for _, chunk in later}:
+            forward, back, inputs, weights = (grown[kind, chunk] for kind in PASS_KINDS)
+            if {forward, back + inputs, back + weights} != {ways.n_micro_batches}:
+                return False
+    return any(after)
+
+
+def states_within(replay: LeanReplay, start_s: float, end_s: float) -> Mapping[State, float]:
+    """Return for how many seconds of a stretch each combination of kinds was in flight."""
+    seconds: dict[State, float] = {}
+    tracks, starts_s = replay.tracks, np.array(replay.start_s)
+    inside = np.flatnonzero((starts_s >= start_s) & (starts_s < end_s)).tolist()
+    for use, count in Counter(tracks.uses.of_task[index] for index in inside if index not in replay.crowded).items():
+        for state, lasted_s in tracks.carried[use].items():
+            seconds[state] = seconds.get(state, 0.0) + count * lasted_s
+    components = replay.clock.network.wiring.components
+    counts: dict[int, Counter[int]] = {}
+    since_s: dict[int, float] = {}
+    for moment_s, kind, change in (*(replay.clock.log or ()), *((end_s, kind, 0) for kind in range(len(components)))):
+        component = int(components[kind])
+        state, lasted_s = counts.setdefault(component, Counter()), min(moment_s, end_s) - max(since_s.get(component, 0.0), start_s)
+        if state and lasted_s > 0.0:
+            key = tuple(sorted(state.items()))
+            seconds[key] = seconds.get(key, 0.0) + lasted_s
+        since_s[component] = moment_s
+        state[kind] += change
+        if not state[kind]:
+            del state[kind]
+    return seconds

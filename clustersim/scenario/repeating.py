@@ -1,0 +1,94 @@
+"""A plan of many micro-batches, replayed with few of them where the rest would only repeat what these do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.engine.repeated import replay_repeated
+from clustersim.engine.repetition import Ways, Window
+from clustersim.engine.simulate import Machine
+from clustersim.strategy.lower import lower, with_micro_batches
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.schedules.order import Pass, StageOrder
+from clustersim.strategy.stages import orders_of, places_of
+from clustersim.trace.timeline import Timeline
+
+_TRIED: Final = ((1, 8, 2), (3, 12, 3), (9, 36, 3))
+"""Micro-batches that are tried: so many times the stages, and so many more; if the plan has so many times as many at least."""
+
+
+def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, ...]] | None:
+    """Return the timeline of a plan, and the groups that lie unevenly, from fewer micro-batches; None where all must be replayed.
+
+    The replay of few micro-batches is that of many where it comes to a stretch of time that is like the one before it, and all that the
+    schedule does more in the step of many is to repeat the passes of this stretch: see ``docs/theory/engine.md``.
+    """
+    gradients, strategy = plan.strategy.data_parallel, plan.strategy
+    if gradients.service is not None or gradients.single_process or strategy.written is not None:
+        return None
+    n_ways = places_of(strategy).n_copies
+    schedule = SCHEDULES[strategy.schedule]
+    each = strategy.pp if schedule.whole_rounds else 1
+    if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders_of(plan)):
+        return None
+    for times, more, worth in _TRIED:
+        n_least = max(times * strategy.pp + more, schedule.least_rounds * strategy.pp + more)
+        n_left = plan.n_micro_batches - n_least
+        repetitions = n_left // (each * n_ways)
+        n_few = plan.n_micro_batches - repetitions * each * n_ways
+        if worth * n_few > plan.n_micro_batches:
+            return None
+        found = _replayed(plan, machine, n_few, Ways(first=_firsts(plan, n_few), n_micro_batches=each), repetitions)
+        if found is not None:
+            return found
+    return None
+
+
+def _replayed(plan: Plan, machine: Machine, n_few: int, ways: Ways, times: int) -> tuple[Timeline, tuple[str, ...]] | None:
+    few = with_micro_batches(plan, n_few)
+    short, whole = orders_of(few), orders_of(plan)
+
+    def holds(window: Window) -> bool:
+        of_classes = dict.fromkeys(zip(window.stages, window.n_passes, strict=True))
+        return all(_repeats(short[stage], whole[stage], passes, ways=ways, times=times) for stage, passes in of_classes)
+
+    return replay_repeated(lower(plan, n_micro_batches=n_few), machine, ways, times=times, holds=holds)
+
+
+def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> bool:
+    """Return whether an order repeats itself around its middle, for so many micro-batches more each time."""
+    n_passes, middle = len(order) * n_together // n_micro_batches, len(order) // 2
+    earlier, later = order[middle - n_passes : middle], order[middle : middle + n_passes]
+    return all(
+        (one.kind, one.chunk) == (other.kind, other.chunk) and other.micro_batch > one.micro_batch
+        for one, other in zip(earlier, later, strict=False)
+    )
+
+
+def _firsts(plan: Plan, n_micro_batches: int) -> tuple[int, ...]:
+    places = places_of(plan.strategy)
+    return tuple(places.micro_batches(way, n_micro_batches).start for way in range(places.n_copies))
+
+
+def _repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: Ways, times: int) -> bool:
+    """Return whether an order is another one with some of its passes so many times more, each time for the next micro-batches."""
+    first, last = passes
+    parts = [
+        _named(few[:last], 0, ways, times),
+        *(_named(few[first:last], number, ways, times) for number in range(1, times + 1)),
+        _named(few[last:], times, ways, times),
+    ]
+    wanted = [(step.kind, step.chunk, step.micro_batch, step.beside_next) for step in all_of_them]
+    return [each for part in parts for each in part] == wanted
+
+
+def _named(order: Sequence[Pass], number: int, ways: Ways, times: int) -> list[tuple[str, int, int, bool]]:
+    """Return passes with the micro-batches that they have in the so manieth repetition."""
+    later = [(first, (way * times + number) * ways.n_micro_batches) for way, first in enumerate(ways.first)]
+
+    def micro_batch(of: Pass) -> int:
+        return of.micro_batch + next(shift for first, shift in reversed(later) if of.micro_batch >= first)
+
+    return [(step.kind, step.chunk, micro_batch(step), step.beside_next) for step in order]

@@ -1,0 +1,183 @@
+"""Spans as columns: what repeats is written down once, and spans are made when somebody looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from clustersim.trace.timeline import Span
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """A stretch of time that comes again and again, each time with the next micro-batches."""
+
+    start_s: float
+    end_s: float
+    """Nothing starts or ends at either."""
+    times: int
+    """How often it comes again, behind the one that is written down."""
+    n_micro_batches: int
+    """By how many micro-batches each way through the model goes on meanwhile."""
+    ways: tuple[int, ...] = (0,)
+    """The first micro-batch that is written down of each way through the model; of those that are not there is room between ways."""
+
+    @property
+    def period_s(self) -> float:
+        """How long it lasts."""
+        return self.end_s - self.start_s
+
+    @property
+    def added_s(self) -> float:
+        """How long all that is not written down lasts."""
+        return self.times * self.period_s
+
+    def weights(self, start_s: FloatArray) -> FloatArray:
+        """Return how often each of what starts at some moments happens."""
+        return np.where((start_s >= self.start_s) & (start_s < self.end_s), 1.0 + self.times, 1.0)
+
+    def later_s(self, moments_s: FloatArray) -> FloatArray:
+        """Return the moments as they are with all repetitions; those inside are of the first."""
+        return np.where(moments_s >= self.end_s, moments_s + self.added_s, moments_s)
+
+    def renumbered(self, micro_batches: IntArray, number: IntArray | int) -> IntArray:
+        """Return what micro-batches are called in the so manieth repetition, or behind so many; -1 stays as it is."""
+        way = np.searchsorted(np.array(self.ways), micro_batches, side="right") - 1
+        shifted = micro_batches + (np.maximum(way, 0) * self.times + number) * self.n_micro_batches
+        return np.where(micro_batches < 0, micro_batches, shifted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """One row for each span, in no order that means anything."""
+
+    patterns: Sequence[Span]
+    """What spans show, without time, micro-batch and step."""
+    pattern: IntArray
+    start_s: FloatArray
+    end_s: FloatArray
+    micro_batch: IntArray
+    step: IntArray
+    repetition: Repetition | None = None
+
+    def weights(self) -> FloatArray:
+        """Return for each row how often it happened."""
+        return np.ones_like(self.start_s) if self.repetition is None else self.repetition.weights(self.start_s)
+
+    def counts(self) -> FloatArray:
+        """Return for each pattern how many spans show it."""
+        return np.bincount(self.pattern, weights=self.weights(), minlength=len(self.patterns)).astype(np.float64)
+
+    def whole(self) -> Columns:
+        """Return all rows, with those that are only repetitions of others."""
+        again = self.repetition
+        if again is None:
+            return self
+        inside = np.flatnonzero((self.start_s >= again.start_s) & (self.start_s < again.end_s))
+        rows = np.concatenate((np.arange(len(self.start_s)), np.tile(inside, again.times)))
+        number = np.concatenate((again.times * (self.start_s >= again.end_s), np.repeat(np.arange(1, again.times + 1), len(inside))))
+        shift_s = number * again.period_s
+        return Columns(
+            patterns=self.patterns,
+            pattern=self.pattern[rows],
+            start_s=self.start_s[rows] + shift_s,
+            end_s=self.end_s[rows] + shift_s,
+            micro_batch=again.renumbered(self.micro_batch[rows], number),
+            step=self.step[rows],
+        )
+
+    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Columns:
+        """Return some of the rows."""
+        return replace(
+            self,
+            pattern=self.pattern[rows],
+            start_s=self.start_s[rows],
+            end_s=self.end_s[rows],
+            micro_batch=self.micro_batch[rows],
+            step=self.step[rows],
+        )
+
+    def sorted(self) -> Columns:
+        """Return the rows by rank class, stream, start and end; equal ones stay as they were."""
+        lanes = sorted({(each.rank_class, each.stream) for each in self.patterns})
+        places = {lane: place for place, lane in enumerate(lanes)}
+        lane = np.array([places[each.rank_class, each.stream] for each in self.patterns], dtype=np.int64)
+        return self.taken(np.lexsort((self.end_s, self.start_s, lane[self.pattern])))
+
+    def spans(self) -> tuple[Span, ...]:
+        """Return the rows that are written down as spans."""
+        places: list[int] = self.pattern.tolist()
+        shown = [self.patterns[place] for place in places]
+        times = zip(self.start_s.tolist(), self.end_s.tolist(), strict=True)
+        numbers = zip(self.micro_batch.tolist(), self.step.tolist(), strict=True)
+        return tuple(
+            replace(span, start_s=start_s, end_s=end_s, micro_batch=micro_batch, step=step)
+            for span, (start_s, end_s), (micro_batch, step) in zip(shown, times, numbers, strict=True)
+        )
+
+
+class Spans(Sequence["Span"]):
+    """All spans of a timeline, by rank class, stream, start and end; they are made when they are first looked at."""
+
+    def __init__(self, columns: Columns) -> None:
+        """Take the columns as they are."""
+        self.columns = columns
+        self._made: tuple[Span, ...] | None = None
+
+    def within(self, start_s: float, end_s: float) -> tuple[Span, ...]:
+        """Return the spans that are in progress at some time between two moments, without making the others."""
+        whole = self.columns.whole()
+        return whole.taken((whole.start_s < end_s) & (whole.end_s > start_s)).sorted().spans()
+
+    def __len__(self) -> int:
+        """Return how many there are, repetitions included."""
+        return int(self.columns.weights().sum())
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
+        """Return one, or some."""
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Span]:
+        """Go through them in order."""
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with other spans, one by one."""
+        return self._all() == (other._all() if isinstance(other, Spans) else other)
+
+    def __hash__(self) -> int:
+        """Return the hash of all."""
+        return hash(self._all())
+
+    def _all(self) -> tuple[Span, ...]:
+        if self._made is None:
+            self._made = self.columns.whole().sorted().spans()
+        return self._made
+
+
+def columns_of(spans: Sequence[Span]) -> Columns:
+    """Return spans as columns; those of a replay as they were written down, repetitions once."""
+    if isinstance(spans, Spans):
+        return spans.columns
+    return Columns(
+        patterns=spans,
+        pattern=np.arange(len(spans)),
+        start_s=np.array([span.start_s for span in spans], dtype=np.float64),
+        end_s=np.array([span.end_s for span in spans], dtype=np.float64),
+        micro_batch=np.array([span.micro_batch for span in spans], dtype=np.int64),
+        step=np.array([span.step for span in spans], dtype=np.int64),
+    )
