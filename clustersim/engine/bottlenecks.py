@@ -81,7 +81,8 @@ def _implied(pairs: IntArray, wanted: BoolArray, capacity_bytes_per_s: FloatArra
     if gone is not None:
         hopeless |= gone[others]
     room_bytes_per_s = np.bincount(links, weights=np.where(hopeless, np.inf, capacity_bytes_per_s[others]), minlength=n_links)
-    narrow = wanted & (room_bytes_per_s <= capacity_bytes_per_s * (1.0 + ROUND_OFF))
+    crossed = np.bincount(links, minlength=n_links) > 0
+    narrow = wanted & crossed & (room_bytes_per_s <= capacity_bytes_per_s * (1.0 + ROUND_OFF))
     decided, implied = ~narrow, np.zeros(n_links, dtype=np.bool_)
     while True:
         waits = np.bincount(links, weights=~decided[others] & ~hopeless, minlength=n_links) > 0

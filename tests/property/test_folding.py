@@ -1,0 +1,99 @@
+"""A folded replay and one of every rank are the same, whatever is slow, degraded, or placed unevenly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import clustersim
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+NOT_COMPARED = ("engine", "flags", "links", "busiest_links", "collectives", "scenario_hash")
+"""What says how the result was found, or lists by class or by kind of link."""
+
+
+def numbers(of: Data, name: str = "") -> Iterator[tuple[str, float]]:
+    """Give all figures of a document by name."""
+    if isinstance(of, dict):
+        for key, value in of.items():
+            yield from numbers(value, f"{name}.{key}")
+    elif isinstance(of, list):
+        for place, value in enumerate(of):
+            yield from numbers(value, f"{name}[{place}]")
+    elif isinstance(of, int | float):
+        yield name, float(of)
+
+
+def figures(scenario: dict[str, object], *, fold: bool) -> dict[str, float]:
+    """Return every figure of a run that does not depend on how ranks are sorted into classes, and the bytes of every tier."""
+    result = clustersim.run(scenario, fold=fold)
+    document = result.to_dict()
+    of_tiers = {f"bytes on {use.tier}": use.bytes for use in result.metrics.links}
+    waited = 0.0 if result.metrics.steps is None else sum(each.waited_s for each in result.metrics.steps.waited_for)
+    steps = document.pop("steps")
+    if isinstance(steps, dict):
+        steps = {key: value for key, value in steps.items() if key not in ("workers", "waited_for")}
+    kept = {key: value for key, value in document.items() if key not in NOT_COMPARED}
+    return {**dict(numbers(kept)), **dict(numbers(steps, "steps")), **of_tiers, "waited_s": waited}
+
+
+@st.composite
+def stragglers(draw: st.DrawFn, n_ranks: int) -> list[dict[str, object]]:
+    slow = draw(st.lists(st.integers(0, n_ranks - 1), max_size=2, unique=True))
+    return [{"ranks": rank, "slowdown": draw(st.sampled_from([1.1, 1.5]))} for rank in slow]
+
+
+@st.composite
+def links(draw: st.DrawFn, n_nodes: int) -> list[dict[str, object]]:
+    things = draw(st.lists(st.sampled_from(["nic0", "nic1", "gpu2"]), max_size=2, unique=True))
+    return [{"between": [f"node{draw(st.integers(0, n_nodes - 1))}/{thing}", "*"], "fraction": 0.5} for thing in things]
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, object]:
+    n_nodes = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
+    model, tp, ep = draw(st.sampled_from([("gpt2-xl", 1, 1), ("llama3-8b", 2, 1), ("llama3-8b", 8, 1), ("qwen3-30b-a3b", 1, 4)]))
+    pp = draw(st.sampled_from([1, 2, 4]))
+    dp, rest = divmod(8 * n_nodes, tp * pp)
+    assume(rest == 0 and dp % ep == 0)
+    cluster = {
+        "node": draw(st.sampled_from(["dgx-h100", "dgx-a100-80g", "aws-p4d"])),
+        "nodes": n_nodes,
+        "fabric": {
+            "topology": draw(st.sampled_from(["leaf_spine", "rail_optimized"])),
+            "nodes_per_leaf": draw(st.sampled_from([2, 3, 8])),
+            "oversubscription": draw(st.sampled_from([1, 2])),
+            "routing": draw(st.sampled_from(["adaptive", "ecmp"])),
+        },
+        "stragglers": draw(stragglers(8 * n_nodes)),
+        "links": draw(links(n_nodes)),
+    }
+    strategy = {
+        "tp": tp,
+        "pp": pp,
+        "ep": ep,
+        "schedule": draw(st.sampled_from(["1f1b", "gpipe"])) if pp > 1 else "1f1b",
+        "zero_stage": draw(st.sampled_from([0, 1, 3])),
+        "data_parallel": {"overlap": draw(st.booleans())},
+        "placement": draw(st.permutations(["tp", "cp", "ep", "dp", "pp"])),
+    }
+    training = {"global_batch_size": 4 * dp, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"}
+    return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(scenario=scenarios())
+def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario: dict[str, object]) -> None:
+    try:
+        folded = figures(scenario, fold=True)
+    except ScenarioError:
+        assume(False)
+        return
+
+    apart = figures(scenario, fold=False)
+
+    assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clustersim.engine import folding
+from clustersim.engine.folding import Folding
+from clustersim.engine.pace import Pace
+from clustersim.engine.simulate import Machine, replay
+from clustersim.hardware.models import Fabric
+from clustersim.program.background import Background
+from clustersim.program.program import Program
+from clustersim.strategy.lower import lower
+from clustersim.topology.build import build_cluster
+from clustersim.topology.changes import LinkChange
+from clustersim.trace.timeline import Timeline
+from tests.unit.engine.factories import RAMPED_NETWORK, communicate, compute, group_of, make_machine, program, task, work
+from tests.unit.strategy.factories import make_plan
+from tests.unit.topology.factories import make_fabric, make_node
+
+
+def machine_of(n_nodes: int, *, fabric: Fabric | None = None, changes: tuple[LinkChange, ...] = (), how: Folding = "cells") -> Machine:
+    node = make_node(n_accelerators=4, n_nics=4)
+    machine = make_machine(node, n_nodes, network=RAMPED_NETWORK)
+    cluster = build_cluster(node, n_nodes, fabric or make_fabric(nodes_per_leaf=2), changes=changes)
+    return replace(machine, cluster=cluster, folding=how)
+
+
+def played(of: Program, machine: Machine) -> Timeline:
+    timeline, _ = replay(of, machine)
+    return timeline
+
+
+def same(one: Timeline, other: Timeline) -> bool:
+    """Return whether a step takes as long, to round-off, and links of every tier carry as much."""
+    return one.step_time_s == pytest.approx(other.step_time_s, rel=1e-9) and carried(one) == pytest.approx(carried(other), rel=1e-9)
+
+
+def carried(timeline: Timeline) -> dict[str, float]:
+    """Return the bytes on all links of each tier."""
+    sums: dict[str, float] = {}
+    for use in timeline.links:
+        sums[use.tier] = sums.get(use.tier, 0.0) + use.bytes * use.n_links
+    return sums
+
+
+PLAN = make_plan(dp=4, tp=2, pp=2, global_batch_size=16)
+"""Sixteen ranks on four nodes: replicas fill half a node on each stage."""
+
+
+def test_where_all_are_alike_there_is_a_class_for_each_stage() -> None:
+    timeline = played(lower(PLAN), machine_of(4))
+
+    assert [(each.name, each.n_ranks) for each in timeline.rank_classes] == [("stage 0", 8), ("stage 1", 8)]
+    assert timeline.engine.told_apart == "all"
+
+
+def test_no_fold_replays_every_rank_and_comes_to_the_same() -> None:
+    apart = played(lower(PLAN), machine_of(4, how="ranks"))
+
+    assert [each.n_ranks for each in apart.rank_classes] == [1] * 16
+    assert not apart.engine.folded
+    assert same(apart, played(lower(PLAN), machine_of(4)))
+
+
+def test_a_degraded_adapter_splits_the_groups_and_the_replica_that_cross_it() -> None:
+    change = LinkChange(between=("node0/nic0", "*"), fraction=0.25)
+    of = program(task(compute(work(1.0))), task(communicate(group_of((0, 4), (1, 5), (2, 6), (3, 7)), 1e9), 0))
+
+    timeline = played(of, machine_of(2, changes=(change,)))
+
+    assert [each.ranks.tolist() for each in timeline.rank_classes] == [[0, 4], [1, 2, 3, 5, 6, 7]]
+    slow, others = (max(span.end_s for span in timeline.spans if span.rank_class == number) for number in (0, 1))
+    assert slow > others
+
+
+def test_a_group_on_whole_links_is_not_held_up_by_one_on_a_degraded_link() -> None:
+    change = LinkChange(between=("node0/nic0", "*"), fraction=0.25)
+    of = program(task(communicate(group_of((0, 4), (1, 5), (2, 6), (3, 7)), 1e9)))
+    whole = played(of, machine_of(2))
+
+    timeline = played(of, machine_of(2, changes=(change,)))
+
+    ends_s = [span.end_s for span in timeline.spans]
+    assert min(ends_s) == pytest.approx(whole.step_time_s, rel=1e-9)
+    assert max(ends_s) > 2 * whole.step_time_s
+
+
+@pytest.mark.parametrize("slow", [0, 3])
+def test_a_slow_rank_splits_what_waits_for_it(slow: int) -> None:
+    machine = machine_of(4)
+    pace_of = np.zeros(16, dtype=np.int64)
+    pace_of[slow] = 1
+    paces = (Pace(kernels=machine.kernels), Pace(kernels=machine.kernels, slowdown=2.0))
+    machine = replace(machine, paces=paces, pace_of=pace_of)
+    of = program(
+        task(compute(work(1.0))),
+        task(communicate(group_of(*((rank, rank + 4) for rank in (*range(4), *range(8, 12)))), 1e6), 0),
+        n_ranks=16,
+    )
+
+    timeline = played(of, machine)
+
+    assert {tuple(each.ranks.tolist()) for each in timeline.rank_classes} == {
+        (slow,),
+        (slow + 4,),
+        tuple(rank for rank in range(16) if rank not in (slow, slow + 4)),
+    }
+
+
+def test_paths_that_collide_tell_apart_what_they_touch() -> None:
+    fabric = make_fabric("leaf_spine", nodes_per_leaf=1, oversubscription=2.0, routing="ecmp", n_ports=8)
+
+    folded, apart = (played(lower(PLAN), machine_of(4, fabric=fabric, how=how)) for how in ("cells", "ranks"))
+
+    assert len(folded.rank_classes) > 2
+    assert same(folded, apart)
+
+
+def test_what_is_too_much_to_be_told_apart_is_replayed_together_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = make_fabric("leaf_spine", nodes_per_leaf=1, oversubscription=2.0, routing="ecmp", n_ports=8)
+    of = lower(PLAN)
+    monkeypatch.setattr(folding, "MOST_TASKS", len(of.tasks))
+
+    coarse = played(of, machine_of(4, fabric=fabric))
+
+    assert coarse.engine.told_apart in ("nodes", "none")
+    # Together, all go at the pace of the slowest; to round-off.
+    assert coarse.step_time_s >= (1 - 1e-12) * played(of, machine_of(4, fabric=fabric, how="ranks")).step_time_s
+
+
+def test_a_load_on_one_link_tells_its_group_apart() -> None:
+    machine = machine_of(2)
+    of = program(task(communicate(group_of((0, 4), (1, 5), (2, 6), (3, 7)), 1e9)))
+    (link,) = [number for number, each in enumerate(machine.cluster.links) if each.name == "node0/nic2/tx"]
+    load = Background(name="backup", link_ids=(link,), rate_bytes_per_s=1e12)
+
+    timeline, _ = replay(of, machine, [load])
+
+    assert [each.ranks.tolist() for each in timeline.rank_classes] == [[0, 1, 3, 4, 5, 7], [2, 6]]
