@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -88,7 +88,7 @@ class Division:
     def _rank_class(self, stage: int, part: int) -> RankClass:
         ranks = self.ranks(stage, part)
         where = [f"stage {stage}"] if self.n_stages > 1 else []
-        where += [ranks_text(ranks.tolist())] if self.n_parts > 1 else []
+        where += [ranks_text(ranks)] if self.n_parts > 1 else []
         name = ", ".join(where) or "all ranks"
         return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=np.sort(ranks))
 
@@ -99,7 +99,7 @@ def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Divisio
     return Division(mesh=mesh, parts=tuple(tuple(part) for part in given))
 
 
-def ranks_text(ranks: Iterable[int]) -> str:
+def ranks_text(ranks: Sequence[int] | IntArray) -> str:
     """Return ranks as people write them, at most three stretches of them.
 
     Examples
@@ -107,8 +107,9 @@ def ranks_text(ranks: Iterable[int]) -> str:
     >>> ranks_text([3]), ranks_text([0, 1, 2, 4]), ranks_text(range(0, 12, 2))
     ('rank 3', 'ranks 0-2, 4', 'ranks 0, 2, 4 and 3 more')
     """
-    ordered = sorted(ranks)
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
-    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_RUNS_SHOWN])
-    left = sum(len(run) for run in runs[_RUNS_SHOWN:])
+    ordered = np.sort(np.asarray(ranks, dtype=np.int64))
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered) != 1) + 1, [len(ordered)])).tolist()
+    runs = [(ordered.item(first), ordered.item(end - 1)) for first, end in pairwise(begins[: _RUNS_SHOWN + 1])]
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    left = len(ordered) - begins[len(runs)]
     return f"{'rank' if len(ordered) == 1 else 'ranks'} {shown}" + (f" and {left} more" if left else "")
