@@ -211,8 +211,8 @@ class Library:
             elif lone:
                 found = self._weighed(call, self._first_of(call.group, groups), algorithm)
             else:
-                first = self._candidate(call, groups, algorithm, lone=True)
-                found = replace(first, pattern=self._lay(call, groups, algorithm))
+                pattern = self._lay(call, groups, algorithm)
+                found = replace(self._candidate(call, groups, algorithm, lone=True), pattern=pattern)
             self._candidates[key] = found
         return found
 

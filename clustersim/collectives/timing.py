@@ -48,7 +48,7 @@ class Candidate:
 
     algorithm: str
     pattern: Pattern
-    """Of all groups of an orbit."""
+    """Of all groups of an orbit; of one, as long as the library has not chosen."""
     lone: Pattern
     """Of one group: what the library knows of."""
     idle_rate_bytes_per_s: float

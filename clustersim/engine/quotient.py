@@ -213,7 +213,7 @@ class Quotient:
 
 def _part(rank_class: RankClass, ranks: IntArray) -> RankClass:
     where = "" if rank_class.name == "all ranks" else f"{rank_class.name}, "
-    return replace(rank_class, name=where + ranks_text(ranks.tolist()), representative_rank=int(ranks[0]), ranks=ranks)
+    return replace(rank_class, name=where + ranks_text(ranks), representative_rank=int(ranks[0]), ranks=ranks)
 
 
 K = TypeVar("K")

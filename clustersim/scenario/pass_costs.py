@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import accumulate
 from math import fsum
+
+import numpy as np
 
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
@@ -19,6 +20,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
+from clustersim.topology.cluster import FloatArray
 from clustersim.workload.operators import Kernel, Operator
 
 
@@ -72,29 +74,36 @@ def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> t
     >>> evenly([1.0] * 7, (0.0, 1.0), 4)
     (2, 2, 2, 1)
     """
-    sums, n = (0.0, *accumulate(times)), len(times)
-
-    @cache
-    def best(part: int, stop: int) -> tuple[float, float, int]:
-        """Return longest time, squares and start of the last part, of so many parts up to a place."""
-        extra = (ends[0] if part == 0 else 0.0) + (ends[1] if part == n_parts - 1 else 0.0)
-        if part == 0:
-            return sums[stop] + extra, (sums[stop] + extra) ** 2, 0
-        options: list[tuple[float, float, int]] = []
-        for start in range(part, stop):
-            longest, squares, _ = best(part - 1, start)
-            own = sums[stop] - sums[start] + extra
-            options.append((max(longest, own), squares + own**2, start))
-        # Where all are alike the later parts are the smaller ones: the last has the logits.
-        return min(options, key=lambda option: (round(option[0], 12), round(option[1], 12), -option[2]))
-
+    sums = np.array([0.0, *accumulate(times)])
+    # Of the parts so far, by where they stop: the longest time, and the squares.
+    longest = sums + ends[0]
+    squares = longest**2
+    starts: list[list[int]] = []
+    for part in range(1, n_parts):
+        extra = ends[1] if part == n_parts - 1 else 0.0
+        chosen: list[int] = [0] * len(sums)
+        before, squares_before = longest, squares
+        longest, squares = np.full(len(sums), np.inf), np.full(len(sums), np.inf)
+        for stop in range(part + 1, len(sums)):
+            own = sums[stop] - sums[part:stop] + extra
+            options = np.maximum(before[part:stop], own), squares_before[part:stop] + own**2
+            start = _best(*options)
+            longest[stop], squares[stop], chosen[stop] = options[0][start], options[1][start], part + start
+        starts.append(chosen)
     sizes: list[int] = []
-    stop = n
-    for part in range(n_parts - 1, -1, -1):
-        start = best(part, stop)[2]
-        sizes.append(stop - start)
-        stop = start
-    return tuple(reversed(sizes))
+    stop = len(times)
+    for chosen in reversed(starts):
+        sizes.append(stop - chosen[stop])
+        stop = chosen[stop]
+    return (stop, *reversed(sizes))
+
+
+def _best(longest: FloatArray, squares: FloatArray) -> int:
+    """Return the last of the options that are shortest and, among those, have the least squares; all to twelve digits after the point."""
+    # Only what lies within a rounding of the least can be equal to it.
+    near = np.flatnonzero(longest <= longest.min() + 2e-12).tolist()
+    # Where all are alike the later parts are the smaller ones: the last has the logits.
+    return min(near, key=lambda option: (round(longest.item(option), 12), round(squares.item(option), 12), -option))
 
 
 def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:

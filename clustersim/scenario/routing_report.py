@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from statistics import fmean
 
+import numpy as np
+
 from clustersim.report.expert_load import ExpertsReport, waited_for_experts_s
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
@@ -47,4 +49,4 @@ def _expert_skew(spread: Dispatch) -> float:
 def _ranks_at(plan: Plan, place_of_experts: int) -> str:
     mesh = place(plan.strategy)
     grids = (expert_grid(plan.strategy, mesh, stage) for stage in range(plan.strategy.pp))
-    return ranks_text(int(rank) for grid in grids for rank in grid[:, place_of_experts].reshape(-1))
+    return ranks_text(np.concatenate([grid[:, place_of_experts].reshape(-1) for grid in grids]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.sharding_groups import replicas_together
 from clustersim.strategy.single_process import root_and_others
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.ranks import ranks_text
 from clustersim.workload.transformer import Transformer
 
@@ -61,7 +61,7 @@ def division_of(plan: Plan, uneven: Uneven) -> Division:
         return divided(mesh)
     alike: dict[tuple[object, ...], list[int]] = {}
     for unit in units:
-        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1).tolist()) for stage in range(plan.strategy.pp))
+        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1)) for stage in range(plan.strategy.pp))
         alike.setdefault(signature, []).extend(unit)
     return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
 
@@ -103,7 +103,7 @@ def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple
 
     Between accelerators of several kinds that is, for each piece of work, the one that takes longest over it.
     """
-    classes = [division.ranks(stage, part).tolist() for stage in division.stages for part in range(division.n_parts)]
+    classes = [division.ranks(stage, part) for stage in division.stages for part in range(division.n_parts)]
     # Classes of the same kinds share a timing, and with it their prices.
     timings: dict[tuple[str, ...], Timing] = {}
     return tuple(_pace(uneven, ranks, kernels_of, timings) for ranks in classes)
@@ -111,12 +111,12 @@ def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple
 
 def slow_ranks(division: Division, uneven: Uneven) -> tuple[str, ...]:
     """Return for each class which of its ranks the others go at the pace of; nothing where all are alike."""
-    return tuple(_slow(uneven, division.ranks(stage, part).tolist()) for stage in division.stages for part in range(division.n_parts))
+    return tuple(_slow(uneven, division.ranks(stage, part)) for stage in division.stages for part in range(division.n_parts))
 
 
-def _slow(uneven: Uneven, ranks: Sequence[int]) -> str:
-    factors = [uneven.slowdowns.get(rank, 1.0) for rank in ranks]
-    slow = [rank for rank, factor in zip(ranks, factors, strict=True) if factor == max(factors)]
+def _slow(uneven: Uneven, ranks: IntArray) -> str:
+    factors = _factors(uneven, ranks)
+    slow = ranks[factors == factors.max()]
     return "" if len(slow) == len(ranks) else ranks_text(slow)
 
 
@@ -166,24 +166,32 @@ def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
     return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))
 
 
-def _signature(uneven: Uneven, ranks: Sequence[int]) -> tuple[tuple[str, ...], float]:
-    slowest = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
-    return tuple(_accelerators(uneven, ranks)), slowest
+def _factors(uneven: Uneven, ranks: IntArray) -> FloatArray:
+    """Return how much longer each of some ranks computes."""
+    factors = np.ones(len(ranks))
+    named = np.array(list(uneven.slowdowns), dtype=np.int64)
+    for index in np.flatnonzero(np.isin(ranks, named)).tolist():
+        factors[index] = uneven.slowdowns[ranks.item(index)]
+    return factors
 
 
-def _pace(uneven: Uneven, ranks: Sequence[int], kernels_of: KernelsOf, timings: dict[tuple[str, ...], Timing]) -> Pace:
+def _signature(uneven: Uneven, ranks: IntArray) -> tuple[tuple[str, ...], float]:
+    return tuple(_accelerators(uneven, ranks)), float(_factors(uneven, ranks).max())
+
+
+def _pace(uneven: Uneven, ranks: IntArray, kernels_of: KernelsOf, timings: dict[tuple[str, ...], Timing]) -> Pace:
     found = _accelerators(uneven, ranks)
     kinds = tuple(found)
     if kinds not in timings:
         models = tuple(map(kernels_of, found.values()))
         timings[kinds] = models[0] if len(models) == 1 else Slowest(models)
-    slowdown = max(uneven.slowdowns.get(rank, 1.0) for rank in ranks)
+    slowdown = float(_factors(uneven, ranks).max())
     step_host_s = max(calibration_for(accelerator).launch.step_s for accelerator in found.values())
     return Pace(kernels=timings[kinds], slowdown=slowdown, step_host_s=step_host_s)
 
 
-def _accelerators(uneven: Uneven, ranks: Sequence[int]) -> dict[str, Accelerator]:
+def _accelerators(uneven: Uneven, ranks: IntArray) -> dict[str, Accelerator]:
     """Return the kinds of accelerators of some ranks, by name and in the order of names."""
     per_node = uneven.nodes[0].n_accelerators
-    nodes = [uneven.nodes[node] for node in dict.fromkeys(rank // per_node for rank in ranks)]
+    nodes = [uneven.nodes[node] for node in map(int, np.unique(ranks // per_node))]
     return dict(sorted((node.accelerator.name, node.accelerator) for node in {node.accelerator.name: node for node in nodes}.values()))

@@ -86,7 +86,7 @@ class Division:
     def _rank_class(self, stage: int, part: int) -> RankClass:
         ranks = self.ranks(stage, part)
         where = [f"stage {stage}"] if self.n_stages > 1 else []
-        where += [ranks_text(ranks.tolist())] if self.n_parts > 1 else []
+        where += [ranks_text(ranks)] if self.n_parts > 1 else []
         name = ", ".join(where) or "all ranks"
         return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=np.sort(ranks))
 

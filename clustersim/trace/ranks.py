@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 _RUNS_SHOWN: Final = 3
 
 
-def ranks_text(ranks: Iterable[int]) -> str:
+def ranks_text(ranks: Sequence[int] | NDArray[np.int64]) -> str:
     """Return ranks as people write them, at most three stretches of them.
 
     Examples
@@ -17,8 +20,9 @@ def ranks_text(ranks: Iterable[int]) -> str:
     >>> ranks_text([3]), ranks_text([0, 1, 2, 4]), ranks_text(range(0, 12, 2))
     ('rank 3', 'ranks 0-2, 4', 'ranks 0, 2, 4 and 3 more')
     """
-    ordered = sorted(ranks)
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
-    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_RUNS_SHOWN])
-    left = sum(len(run) for run in runs[_RUNS_SHOWN:])
+    ordered = np.sort(np.asarray(ranks, dtype=np.int64))
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered) != 1) + 1, [len(ordered)])).tolist()
+    runs = [(ordered.item(first), ordered.item(end - 1)) for first, end in pairwise(begins[: _RUNS_SHOWN + 1])]
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    left = len(ordered) - begins[len(runs)]
     return f"{'rank' if len(ordered) == 1 else 'ranks'} {shown}" + (f" and {left} more" if left else "")
