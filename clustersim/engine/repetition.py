@@ -128,7 +128,7 @@ def _rows(replay: LeanReplay, ways: Ways) -> _Rows:
     number = np.zeros(len(use), dtype=np.int64)
     places = np.arange(len(use))
     number[order] = places - places[first][np.cumsum(first) - 1]
-    key = (use * (1 + number.max(initial=0)) + number) * n_labels + label
+    key = (use * (1 + int(number.max(initial=0))) + number) * n_labels + label
     sorted_by, wanted = np.argsort(key), key + ways.n_micro_batches
     place = np.minimum(np.searchsorted(key[sorted_by], wanted), len(key) - 1)
     later = sorted_by[place]
