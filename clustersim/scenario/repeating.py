@@ -55,7 +55,7 @@ def _replayed(plan: Plan, machine: Machine, n_few: int, ways: Ways, times: int) 
 
     def holds(window: Window) -> bool:
         pairs = zip(short, whole, window.n_passes, strict=True)
-        return all(_repeats(of_few, of_all, passes, ways=ways, times=times) for of_few, of_all, passes in pairs)
+        return all(order_repeats(of_few, of_all, passes, ways=ways, times=times) for of_few, of_all, passes in pairs)
 
     return replay_repeated(lower(plan, n_micro_batches=n_few), machine, ways, times=times, holds=holds)
 
@@ -75,7 +75,7 @@ def _firsts(plan: Plan, n_micro_batches: int) -> tuple[int, ...]:
     return tuple(places.micro_batches(way, n_micro_batches).start for way in range(places.n_copies))
 
 
-def _repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: Ways, times: int) -> bool:
+def order_repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: Ways, times: int) -> bool:
     """Return whether an order is another one with some of its passes so many times more, each time for the next micro-batches."""
     first, last = passes
     n_more, n_inside = times * (last - first), last - first
