@@ -40,6 +40,8 @@ class Crowding:
     _order: Order | None = None
     _members: list[list[int]] = field(default_factory=list[list[int]])
     _stretches: dict[int, tuple[Positions, Positions]] = field(default_factory=dict[int, "tuple[Positions, Positions]"])
+    _lanes: list[frozenset[Lane]] = field(init=False)
+    """Of each use."""
     _met: list[Kinds] = field(init=False)
     """For each use, the kinds of other uses that share a link with it, and no lane."""
 
@@ -49,7 +51,7 @@ class Crowding:
         for use, kinds in enumerate(self.kinds):
             for kind in kinds:
                 users.setdefault(kind, []).append(use)
-        lanes = [frozenset(task.lanes) for task in self.uses.tasks]
+        lanes = self._lanes = [frozenset(task.lanes) for task in self.uses.tasks]
         chains = {kind: reduce(frozenset[Lane].intersection, (lanes[use] for use in found)) for kind, found in users.items()}
         used = np.zeros(len(self.common), dtype=np.bool_)
         used[list(users)] = True
@@ -84,7 +86,7 @@ class Crowding:
             if self._is_disturbed(self.kinds[use]):
                 found.update(self._of(use))
             elif self._met[use]:
-                found.update(self._not_clear(self._of(use), self._met[use]))
+                found.update(self._not_clear(use))
         return frozenset(found)
 
     def all(self) -> frozenset[int]:
@@ -100,16 +102,11 @@ class Crowding:
             Of every task.
         """
         starts, ends = np.array(start_s), np.array(end_s)
-        lanes = [frozenset(task.lanes) for task in self.uses.tasks]
-        users: dict[int, list[int]] = {}
-        for use, kinds in enumerate(self.kinds):
-            for kind in kinds:
-                users.setdefault(kind, []).append(use)
         found: set[int] = set()
         for use, met in enumerate(self._met):
             own = np.array(self._of(use)) if met else np.zeros(0, dtype=np.int64)
             hit = np.zeros(len(own), dtype=np.bool_)
-            for other in dict.fromkeys(each for kind in met for each in users[kind] if not lanes[use] & lanes[each]):
+            for other in self._rivals(use):
                 # Tasks of one use are on the same lanes, one behind the other.
                 theirs = np.array(self._of(other))
                 last = np.searchsorted(starts[theirs], ends[own]) - 1
@@ -135,20 +132,24 @@ class Crowding:
     def _is_disturbed(self, kinds: Kinds) -> bool:
         return bool(self.strangers and kinds) and bool(self.common[np.ix_(list(kinds), list(self.strangers))].any())
 
-    def _not_clear(self, tasks: Sequence[int], met: Kinds) -> Sequence[int]:
-        """Return the tasks that do not all end before, or all start after, everything of some kinds, as far as passes say so."""
-        order, own = self.order(), np.array(tasks)
-        until, since = (np.stack(each) for each in zip(*(self._stretch(kind) for kind in met), strict=True))
+    def _rivals(self, use: int) -> Sequence[int]:
+        """Return the uses that share a link with one, and no lane."""
+        met, lanes = set(self._met[use]), self._lanes
+        return [each for each, kinds in enumerate(self.kinds) if not met.isdisjoint(kinds) and not lanes[use] & lanes[each]] if met else []
+
+    def _not_clear(self, use: int) -> Sequence[int]:
+        """Return the tasks that do not all end before, or all start after, everything that they share a link with, as far as passes say."""
+        order, own = self.order(), np.array(self._of(use))
+        until, since = (np.stack(each) for each in zip(*map(self._stretch, self._rivals(use)), strict=True))
         clear = (order.behind[own] <= until.min(axis=0)).any(axis=1) | (order.before[own] >= since.max(axis=0)).any(axis=1)
         return own[~clear].tolist()
 
-    def _stretch(self, kind: int) -> tuple[Positions, Positions]:
-        """Return for each class the pass until which nothing of a kind is in flight, and the one since which nothing is any more."""
-        found = self._stretches.get(kind)
+    def _stretch(self, use: int) -> tuple[Positions, Positions]:
+        """Return for each class the pass until which nothing of a use is in flight, and the one since which nothing is any more."""
+        found = self._stretches.get(use)
         if found is None:
-            order = self.order()
-            users = np.array([index for use, kinds in enumerate(self.kinds) if kind in kinds for index in self._of(use)])
-            found = self._stretches[kind] = order.until(users).min(axis=0), order.since(users).max(axis=0)
+            order, users = self.order(), np.array(self._of(use))
+            found = self._stretches[use] = order.until(users).min(axis=0), order.since(users).max(axis=0)
         return found
 
 

@@ -110,6 +110,8 @@ class LeanReplay:
 
     def __post_init__(self) -> None:
         """Begin with nothing."""
+        if self.clock.log is None:
+            self.clock.log = []
         tracks = self.tracks
         self._waiting, self._takes_s = list(tracks.n_waits), list(tracks.takes_s)
         self.start_s, self.ended_s = [0.0] * len(self._waiting), [_UNKNOWN] * len(self._waiting)
@@ -145,7 +147,7 @@ class LeanReplay:
             network = SharedNetwork(library.bandwidth_bytes_per_s, labels=library.cluster.tier_index)
             for kind in clock.network.kinds:
                 network.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap_bytes_per_s)
-            clock = Clock(network=network, n_events=clock.n_events, log=[])
+            clock = Clock(network=network, n_events=clock.n_events)
         return LeanReplay(tracks=self.tracks, clock=clock, crowding=self.crowding, crowded=crowded)
 
     def run(self) -> LeanReplay:

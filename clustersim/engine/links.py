@@ -45,7 +45,7 @@ def link_use(
     states
         Seconds for which each combination of kinds was in flight.
     labels
-        For each kind, the names of what puts it on the links.
+        For each kind, the names of what puts it on the links; who used a link is told in their order.
     """
     carried_bytes = np.zeros(len(cells.first_link))
     busy_s = np.zeros_like(carried_bytes)
@@ -62,6 +62,7 @@ def link_use(
         peak = np.maximum(peak, load)
         account.note(flows > 0.0, state, seconds)
     nominal = cluster.bandwidth_bytes_per_s
+    place = {name: number for number, name in enumerate(dict.fromkeys(name for names in account.names for name in names))}
     return tuple(
         LinkUse(
             tier=TIERS[int(cluster.tier_index[link])],
@@ -71,7 +72,7 @@ def link_use(
             bytes=float(carried_bytes[cell]),
             busy_s=float(busy_s[cell]),
             peak_utilisation=float(peak[cell] / nominal[link]),
-            users=tuple(account.users[cell]),
+            users=tuple(sorted(account.users[cell], key=place.__getitem__)),
             meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(account.met[cell].items(), key=_longest)),
         )
         for cell, link in enumerate(cells.first_link.tolist())
@@ -93,7 +94,7 @@ class _Account:
     seen: NDArray[np.bool_]
     """Shape (n_cells, n_names): what has crossed each cell so far."""
     users: list[dict[str, None]]
-    """Of each cell, in the order of first use."""
+    """Of each cell."""
     met: list[dict[tuple[str, ...], float]]
     """Of each cell, seconds of each set of names."""
 

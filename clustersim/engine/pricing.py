@@ -140,6 +140,8 @@ class Pricing:
     """How many times as long as by the kernel model all computation takes, and the host for a step."""
     _by_itself: dict[int, Alone] = field(default_factory=dict[int, Alone])
     _prices: dict[int, Price] = field(default_factory=dict[int, Price])
+    _quotes: dict[int, tuple[Item, Quote]] = field(default_factory=dict[int, tuple[Item, Quote]])
+    """By identity of the item, which therefore must live."""
     _kept: list[Compute] = field(default_factory=list[Compute])
 
     def price(self, action: Compute) -> Price:
@@ -152,6 +154,12 @@ class Pricing:
 
     def quote(self, item: Item) -> Quote:
         """Return the times of one item."""
+        found = self._quotes.get(id(item))
+        if found is None:
+            found = self._quotes[id(item)] = (item, self._quote(item))
+        return found[1]
+
+    def _quote(self, item: Item) -> Quote:
         works, collectives = works_in(item), collectives_in(item)
         moved = [self._alone(collective) for collective in collectives]
         issued = [kernel for work in works for kernel in _longest(work).kernels]

@@ -82,10 +82,14 @@ class _Rows:
         valid &= room_s > _CLEAR * self.tolerance_s
         for place in np.flatnonzero(valid)[np.argsort(-room_s[valid], kind="stable")].tolist():
             start_s, end_s = float(starts_s[place]), float(ends_s[place])
-            # What is in progress at the end began in it, and so did what was in progress at its start in the one before.
-            if not ((self.start_s < start_s) & (self.end_s > end_s)).any():
+            # What is in progress at the end began in it, and what is at its start began in the one before.
+            if not (self._outlasts(start_s, end_s) or self._outlasts(start_s - period_s, start_s)):
                 return start_s, end_s
         return None
+
+    def _outlasts(self, start_s: float, end_s: float) -> bool:
+        """Return whether anything is in progress from before a stretch to after it."""
+        return bool(((self.start_s < start_s) & (self.end_s > end_s)).any())
 
 
 def _n_between(moments_s: FloatArray, from_s: FloatArray, to_s: FloatArray) -> IntArray:
@@ -106,6 +110,8 @@ def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
     All tasks that start in the one before are followed by the same for micro-batches so many later, that start and end as much later as
     the stretch is long, and nothing else starts in it; on the network the same kinds of flow start and land.
     """
+    if not replay.program.tasks:
+        return None
     rows = _rows(replay, ways)
     for period_s in _periods(replay, rows):
         found = rows.window(period_s)
@@ -169,6 +175,8 @@ def _is_repeated_on_links(replay: LeanReplay, start_s: float, end_s: float, tole
     moment_s, kind, change = moment_s[order], kind[order], change[order]
     now, before = (moment_s >= start_s) & (moment_s < end_s), (moment_s >= start_s - period_s) & (moment_s < start_s)
     if now.sum() != before.sum() or (kind[now] != kind[before]).any() or (change[now] != change[before]).any():
+        return False
+    if np.bincount(kind[now], weights=change[now]).any():
         return False
     return bool((np.abs(moment_s[now] - moment_s[before] - period_s) <= tolerance_s).all())
 

@@ -168,7 +168,7 @@ def lay(
     # Updates come between the passes of any class, as the traffic of strangers does.
     own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
-    common, clock = network.wiring.meets(), Clock(network=network, log=[] if rolling is None else None)
+    common, clock = network.wiring.meets(), Clock(network=network)
 
     def crowding(place: int, of: Program) -> Crowding:
         strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]

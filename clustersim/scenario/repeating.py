@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from clustersim.engine.repeated import replay_repeated
 from clustersim.engine.repetition import Ways, Window
 from clustersim.engine.simulate import Machine
@@ -13,6 +15,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.stages import orders_of, places_of
+from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import Timeline
 
 _TRIED: Final = ((1, 8, 2), (3, 12, 3), (9, 36, 3))
@@ -52,7 +55,7 @@ def _replayed(plan: Plan, machine: Machine, n_few: int, ways: Ways, times: int) 
 
     def holds(window: Window) -> bool:
         of_classes = dict.fromkeys(zip(window.stages, window.n_passes, strict=True))
-        return all(_repeats(short[stage], whole[stage], passes, ways=ways, times=times) for stage, passes in of_classes)
+        return all(order_repeats(short[stage], whole[stage], passes, ways=ways, times=times) for stage, passes in of_classes)
 
     return replay_repeated(lower(plan, n_micro_batches=n_few), machine, ways, times=times, holds=holds)
 
@@ -72,23 +75,21 @@ def _firsts(plan: Plan, n_micro_batches: int) -> tuple[int, ...]:
     return tuple(places.micro_batches(way, n_micro_batches).start for way in range(places.n_copies))
 
 
-def _repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: Ways, times: int) -> bool:
+def order_repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: Ways, times: int) -> bool:
     """Return whether an order is another one with some of its passes so many times more, each time for the next micro-batches."""
     first, last = passes
-    parts = [
-        _named(few[:last], 0, ways, times),
-        *(_named(few[first:last], number, ways, times) for number in range(1, times + 1)),
-        _named(few[last:], times, ways, times),
-    ]
-    wanted = [(step.kind, step.chunk, step.micro_batch, step.beside_next) for step in all_of_them]
-    return [each for part in parts for each in part] == wanted
+    n_more, n_inside = times * (last - first), last - first
+    if len(all_of_them) != len(few) + n_more:
+        return False
+    rows = np.concatenate((np.arange(last), np.tile(np.arange(first, last), times), np.arange(last, len(few))))
+    number = np.concatenate((np.zeros(last), np.repeat(np.arange(1, times + 1), n_inside), np.full(len(few) - last, times)))
+    done, micro_batches = _columns(few)
+    way = np.searchsorted(np.array(ways.first), micro_batches, side="right") - 1
+    shifted = micro_batches[rows] + (way[rows] * times + number) * ways.n_micro_batches
+    wanted, numbers = _columns(all_of_them)
+    return [done[row] for row in rows.tolist()] == wanted and bool((shifted == numbers).all())
 
 
-def _named(order: Sequence[Pass], number: int, ways: Ways, times: int) -> list[tuple[str, int, int, bool]]:
-    """Return passes with the micro-batches that they have in the so manieth repetition."""
-    later = [(first, (way * times + number) * ways.n_micro_batches) for way, first in enumerate(ways.first)]
-
-    def micro_batch(of: Pass) -> int:
-        return of.micro_batch + next(shift for first, shift in reversed(later) if of.micro_batch >= first)
-
-    return [(step.kind, step.chunk, micro_batch(step), step.beside_next) for step in order]
+def _columns(order: Sequence[Pass]) -> tuple[list[tuple[str, int, bool]], IntArray]:
+    """Return what passes do, and for which micro-batches."""
+    return [(step.kind, step.chunk, step.beside_next) for step in order], np.array([step.micro_batch for step in order], dtype=np.int64)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from clustersim.program.tasks import Block, Collective, Item, Work
 from clustersim.strategy.halves import Halves, ParallelGroups
-from clustersim.strategy.layers import Operators, equal_layers, layer_runs, prediction_of, recomputed_layers
+from clustersim.strategy.layers import Operators, equal_layers, first_alike, layer_runs, prediction_of, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.strategy.works import Gradients, backward_work, forward_work
@@ -32,6 +32,10 @@ class ChunkPasses:
     groups: ParallelGroups
     gradients: Gradients = "all"
     """What backward passes compute."""
+    _layers: dict[tuple[str, int, bool], tuple[Item, ...]] = field(
+        default_factory=dict[tuple[str, int, bool], tuple[Item, ...]], init=False, repr=False, compare=False
+    )
+    """Layers that do the same are the same object, so that they are priced once."""
 
     def of(self, gradients: Gradients) -> ChunkPasses:
         """Return the same passes, of which the backward ones compute these gradients."""
@@ -82,12 +86,18 @@ class ChunkPasses:
 
     def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        return self.halves.forward(layer)
+        key = "F", first_alike(self.plan, layer), False
+        if key not in self._layers:
+            self._layers[key] = self.halves.forward(layer)
+        return self._layers[key]
 
     def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what is recomputed before it; full recomputation repeats it where it is to run ``again``."""
         full = again and self.plan.strategy.recompute == "full" and self.gradients != "weight"
-        return (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
+        key = "B", first_alike(self.plan, layer), full
+        if key not in self._layers:
+            self._layers[key] = (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
+        return self._layers[key]
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""

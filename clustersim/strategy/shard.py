@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 from types import MappingProxyType
@@ -123,6 +124,7 @@ class ModelChunk:
         return range(self.start, self.start + self.n_layers)
 
 
+@lru_cache(maxsize=8)
 def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
     """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
     places = places_of(plan.strategy)

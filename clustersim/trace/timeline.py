@@ -133,7 +133,7 @@ class LinkUse:
     peak_utilisation: float
     """Highest instantaneous rate over the data-sheet bandwidth, in [0, 1]."""
     users: tuple[str, ...] = ()
-    """Dimension and operation of what used it, in the order of first use."""
+    """Dimension and operation of what used it, in the order in which the program first calls them."""
     meetings: tuple[Meeting, ...] = ()
     """Longest first."""
 

@@ -101,10 +101,10 @@ def peak_in_flight(
     1.5
     """
     later = chunk_bytes if weight_bytes is None else weight_bytes
+    changes = [{"F": whole, "B": -whole, "I": rest - whole, "W": -rest} for whole, rest in zip(chunk_bytes, later, strict=True)]
     kept = peak = 0.0
     for step in order:
-        whole, rest = chunk_bytes[step.chunk], later[step.chunk]
         before = kept
-        kept += {"F": whole, "B": -whole, "I": rest - whole, "W": -rest}[step.kind]
+        kept += changes[step.chunk][step.kind]
         peak = max(peak, kept, max(before, kept) + working_bytes if step.goes_back else 0.0)
     return peak

@@ -133,12 +133,12 @@ def test_a_link_that_nothing_crossed_in_the_end_carried_nothing() -> None:
 # Who
 
 
-def test_users_stand_in_the_order_of_first_use() -> None:
+def test_users_stand_in_the_order_in_which_the_program_names_them() -> None:
     found = network({UP[0]: 1.0}, {UP[0]: 2.0}, {UP[1]: 1.0})
 
     use = used(found, {((1, 1), (2, 1)): 1.0, ((0, 1),): 1.0})["node0/gpu0/nvlink/up"]
 
-    assert use.users == ("b", "a")
+    assert use.users == ("a", "b")
 
 
 def test_one_flow_alone_meets_nobody() -> None:
@@ -263,7 +263,7 @@ def test_a_pass_that_meets_a_send_says_so_on_the_link() -> None:
 
     (link,) = [link for link in timeline.links if link.name == "node0/gpu0/nvlink/up"]
     # The send has the link to itself for the half second that it takes: no meeting; then the pass begins its collective.
-    assert (link.users, link.meetings) == (("pp send", "tp all-reduce"), ())
+    assert (link.users, link.meetings) == (("tp all-reduce", "pp send"), ())
     assert timeline.step_time_s == pytest.approx(1.5, rel=ROUND_OFF)
 
 
