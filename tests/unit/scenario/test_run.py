@@ -16,7 +16,7 @@ from clustersim.scenario.resolve import resolved_scenario
 from clustersim.scenario.run import run
 from tests.unit.scenario.samples import TEXT, built, small
 
-WALL = re.compile(r'"wall_s": [^,}]*')
+WALL = re.compile(r'"(wall_s|events_per_s)": [^,}]*')
 
 
 def test_a_path_and_a_mapping_give_the_same_result(tmp_path: Path) -> None:

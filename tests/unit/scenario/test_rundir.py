@@ -91,10 +91,12 @@ def test_the_results_are_the_document_without_the_wall_time(result: Result, tmp_
     kept = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     document = json.loads(json.dumps(result.to_dict()))
 
-    wall_s = document["engine"].pop("wall_s")
+    wall_s, events_per_s = (document["engine"].pop(name) for name in ("wall_s", "events_per_s"))
 
     assert kept == document
-    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["engine_wall_s"] == wall_s
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["engine_wall_s"], manifest["engine_events_per_s"]) == (wall_s, events_per_s)
+    assert events_per_s == pytest.approx(document["engine"]["events"] / wall_s, rel=1e-12)
 
 
 def test_the_trace_is_compressed_json_without_a_time_in_its_header(result: Result, tmp_path: Path) -> None:
