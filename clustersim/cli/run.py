@@ -56,7 +56,7 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
 
 def _failures(result: Result) -> list[str]:
     memory = result.metrics.memory
-    lines = [f"no: the check '{check.check}' is false, the value is {check.value:.6g}" for check in result.checks if not check.holds]
+    lines = [f"no: the check '{check.check}' is false: {check.found()}" for check in result.checks if not check.holds]
     lines = [*(f"no: does not fit in memory, {flag.message}" for flag in result.host_shortages), *lines]
     if not memory.fits:
         need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")

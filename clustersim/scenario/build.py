@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.errors import ScenarioError
+from clustersim.expressions.parse import Condition
 from clustersim.hardware.models import Node
 from clustersim.program.background import Background
 from clustersim.report.metrics import Flag
 from clustersim.scenario.background import background_of
-from clustersim.scenario.checks import Check, parse_check
+from clustersim.scenario.checks import parse_checks
 from clustersim.scenario.constraints import (
     check_size,
 )
@@ -51,7 +52,7 @@ class Built:
     uneven: Uneven | None
     """What is unlike between the ranks of the plan; None where nothing is, and workers go together."""
     n_steps: int
-    checks: tuple[Check, ...]
+    checks: tuple[Condition, ...]
     flags: tuple[Flag, ...]
 
     @property
@@ -81,7 +82,7 @@ def build(scenario: Scenario) -> Built:
 
 def _build(scenario: Scenario) -> Built:
     spec = scenario.spec
-    checks = _checks(spec)
+    checks = _checks(scenario)
     hardware = hardware_of(spec.cluster, scenario.document)
     node, n_nodes = hardware.node, hardware.n_nodes
     check_size(n_nodes, node.n_accelerators)
@@ -175,15 +176,7 @@ def _unused(spec: ScenarioSpec) -> tuple[Flag, ...]:
     )
 
 
-def _checks(spec: ScenarioSpec) -> tuple[Check, ...]:
-    parsed: list[Check] = []
-    for index, text in enumerate(spec.checks):
-        field = f"checks.{index}"
-        try:
-            check = parse_check(text)
-        except ScenarioError as error:
-            raise ScenarioError(error.message, field=field, hint=error.hint) from error
-        if check.metric == "time_to_train_s" and spec.training.tokens is None:
-            raise ScenarioError("time_to_train_s needs a total budget", field=field, hint="give training.tokens, such as 15T")
-        parsed.append(check)
-    return tuple(parsed)
+def _checks(scenario: Scenario) -> tuple[Condition, ...]:
+    texts = scenario.spec.checks
+    places = [scenario.document.place(("checks", index)) for index in range(len(texts))]
+    return parse_checks(texts, {"training.tokens": scenario.spec.training.tokens is not None}, places)

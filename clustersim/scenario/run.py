@@ -9,8 +9,9 @@ from pathlib import Path
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Metrics
 from clustersim.scenario.build import Built, build
-from clustersim.scenario.checks import evaluate_checks, metric_values
+from clustersim.scenario.checks import evaluate_checks
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.metric_names import metric_values
 from clustersim.scenario.replaying import Conditions, Neighbours
 from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
@@ -60,11 +61,15 @@ def run_built(built: Built, *, seed: int = 0) -> Result:
     except ScenarioError as error:
         raise built.scenario.located(error) from error
     time_to_train_s = _time_to_train_s(built, metrics)
+    try:
+        checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, {}))
+    except ScenarioError as error:
+        raise built.scenario.located(error) from error
     resolved = resolved_scenario(built)
     return Result(
         metrics=metrics,
         spans=spans,
-        checks=evaluate_checks(built.checks, metric_values(metrics, time_to_train_s)),
+        checks=checks,
         time_to_train_s=time_to_train_s,
         scenario_hash=scenario_hash(resolved, seed, files_of(built)),
         resolved=resolved,

@@ -14,7 +14,7 @@ def verdict_lines(result: Result) -> list[str]:
         lines += ["", "Whole training", f"  {tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures"]
     if result.checks:
         lines += ["", "Checks"]
-    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.value:.6g})" for check in result.checks]
+    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.found()})" for check in result.checks]
     return lines
 
 
@@ -25,6 +25,6 @@ def markdown_verdict(result: Result) -> str:
         tokens = format_quantity(result.built.tokens or 0.0, "count")
         sections.append(f"\n## Whole training\n\n{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures.\n")
     if result.checks:
-        rows = [f"| `{check.check}` | {check.value:.6g} | {'holds' if check.holds else 'false'} |" for check in result.checks]
-        sections.append("\n".join(["\n## Checks\n", "| check | value | |", "|---|---:|---|", *rows]) + "\n")
+        rows = [f"| `{check.check}` | {check.found()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
+        sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
     return "".join(sections)

@@ -101,7 +101,7 @@ def test_a_check_that_is_false_is_the_answer_no(cli: Cli, scenario: Path) -> Non
     outcome = cli("run", scenario, "-s", "checks=[mfu > 1, step_time_s > 0]", "--no-plots")
 
     assert outcome.code == 1
-    assert outcome.err.startswith("no: the check 'mfu > 1' is false, the value is 0.")
+    assert outcome.err.startswith("no: the check 'mfu > 1' is false: mfu is 0.")
     assert "  FALSE  mfu > 1  (" in outcome.out
     assert "  holds  step_time_s > 0  (" in outcome.out
 
