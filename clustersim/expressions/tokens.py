@@ -109,7 +109,11 @@ def _number(text: str, at: int, end: int) -> tuple[Token, int]:
             value = parse_quantity(f"{digits} {word}", name)
         except ScenarioError:
             continue
-        return Token(kind="number", text=text[at : unit.end()], at=at, value=value * measure.scale, measure=_in_si(measure)), unit.end()
+        whole = text[at : unit.end()]
+        if name == "count":
+            # 40M is a number without a unit: of GPU hours, tokens or whatever it meets.
+            return Token(kind="number", text=whole, at=at, value=value), unit.end()
+        return Token(kind="number", text=whole, at=at, value=value * measure.scale, measure=_in_si(measure)), unit.end()
     hint = did_you_mean(word, WORDS) or choices_hint(word, _EXAMPLES, longest=len(_EXAMPLES))
     raise ExpressionError(f"'{word}' is not a unit", hint=hint, at=unit.start(1))
 

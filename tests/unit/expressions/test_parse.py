@@ -43,6 +43,8 @@ def condition(text: str) -> Condition:
         ("breakdown_s.compute / step_time_s >= 0.5", True),
         ("breakdown_s.compute / step_time_s >= 50 %", True),
         ("tokens_per_s * step_time_s == 2M", True),
+        ("tokens_per_s >= 1M", True),
+        ("cost.training.usd < 4M", False),
         ("memory.peak_bytes + 10 GB <= 80 GB", True),
         ("memory.peak_bytes + 11 GB <= 80 GB", False),
         ("80 GB - memory.peak_bytes >= 10e9", True),
