@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK
-from clustersim.report.summary import terminal_report
+from clustersim.report.summary import LARGEST_WIDTH, terminal_report
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import load_scenario
@@ -45,13 +46,19 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
     if options.as_json:
         write_json(result.to_dict())
     elif not options.quiet:
-        terminal_report(result.metrics, result.spans, make_console())
-        write_out("".join(f"{line}\n" for line in verdict_lines(result)))
+        console = make_console()
+        terminal_report(result.metrics, result.spans, console)
+        width = min(console.width, LARGEST_WIDTH) - 1
+        write_out("".join(f"{_folded(line, width)}\n" for line in verdict_lines(result)))
     if not options.quiet:
         for line in _failures(result):
             notice(line)
         notice(f"wrote {folder}")
     return EXIT_OK if result.ok else EXIT_NO
+
+
+def _folded(line: str, width: int) -> str:
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _failures(result: Result) -> list[str]:

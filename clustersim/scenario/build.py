@@ -16,7 +16,9 @@ from clustersim.scenario.checks import parse_checks
 from clustersim.scenario.constraints import (
     check_size,
 )
+from clustersim.scenario.cost import Priced, priced_nodes
 from clustersim.scenario.data_parallel import check_algorithm, check_workers, server_hosts
+from clustersim.scenario.goodput import Maintained, maintained_job
 from clustersim.scenario.jitter import jitter_of
 from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
 from clustersim.scenario.load import Scenario
@@ -53,6 +55,10 @@ class Built:
     """What is unlike between the ranks of the plan; None where nothing is, and workers go together."""
     n_steps: int
     checks: tuple[Condition, ...]
+    maintained: Maintained | None
+    """How failures are dealt with; None where nobody asked."""
+    priced: Priced | None
+    """What things cost; None where nobody asked."""
     flags: tuple[Flag, ...]
 
     @property
@@ -101,6 +107,9 @@ def _build(scenario: Scenario) -> Built:
 
     jobs = jobs_of(scenario, node, seats, plan)
     n_steps, steps_flags = _steps(spec, planned.plan)
+    own_nodes = [nodes[place] for place in seats.own]
+    maintained = maintained_job(spec.reliability, planned.plan, own_nodes) if spec.reliability else None
+    priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
     return Built(
         scenario=scenario,
         plan=planned.plan,
@@ -112,13 +121,16 @@ def _build(scenario: Scenario) -> Built:
         uneven=uneven,
         n_steps=n_steps,
         checks=checks,
+        maintained=maintained,
+        priced=priced,
         flags=(
             *planned.flags,
             *steps_flags,
             *_host_flags(planned.plan, cluster),
             *routing_flags(cluster),
             *_unseen_flags(hardware.unseen),
-            *_unused(spec),
+            *(maintained.flags if maintained else ()),
+            *(priced.flags if priced else ()),
             *(flag for job in jobs for flag in job.planned.flags),
         ),
     )
@@ -167,16 +179,13 @@ def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:
     return (Flag(code="unseen_figures", message=f"not seen in a source, only remembered or assumed: {', '.join(names)}"),)
 
 
-def _unused(spec: ScenarioSpec) -> tuple[Flag, ...]:
-    given = {"cost": spec.cost, "reliability": spec.reliability}
-    return tuple(
-        Flag(code="unused_key", message=f"{key} is checked, but not used by run in this version")
-        for key, value in given.items()
-        if value is not None
-    )
-
-
 def _checks(scenario: Scenario) -> tuple[Condition, ...]:
     texts = scenario.spec.checks
     places = [scenario.document.place(("checks", index)) for index in range(len(texts))]
-    return parse_checks(texts, {"training.tokens": scenario.spec.training.tokens is not None}, places)
+    spec = scenario.spec
+    given = {
+        "training.tokens": spec.training.tokens is not None,
+        "cost": spec.cost is not None,
+        "reliability": spec.reliability is not None,
+    }
+    return parse_checks(texts, given, places)

@@ -23,6 +23,11 @@ class CheckResult:
     """Of the metrics that it names, each in the unit of its name."""
     holds: bool
 
+    def shown(self) -> str:
+        """Return what to set beside the condition: the number that it is about, or all that it names."""
+        lone = self.value is not None and list(self.values.values()) == [self.value]
+        return f"{self.value:.6g}" if lone else self.found()
+
     def found(self) -> str:
         """Return the values as text, such as ``mfu is 0.31, hfu is 0.4``."""
         return ", ".join(

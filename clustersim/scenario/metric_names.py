@@ -9,20 +9,24 @@ from types import MappingProxyType, NoneType
 from typing import Final, get_args, get_type_hints
 
 from clustersim.errors import ScenarioError
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
 
 MEMORY_FRACTION: Final = "memory_fraction"
 """Peak memory over capacity: for conditions alone, since the result has both."""
 TIME_TO_TRAIN: Final = "time_to_train_s"
-SECTIONS: Final[Mapping[str, type]] = MappingProxyType({})
+SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"cost": CostReport, "goodput": GoodputReport})
 """Parts of a result beside the metrics of the step."""
 
 WANTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         TIME_TO_TRAIN: ("training.tokens", "give training.tokens, such as 15T"),
+        "cost": ("cost", "add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}'"),
+        "goodput": ("reliability", "add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
     }
 )
-"""What a scenario has to say before some metrics have a value, by the beginning of their names; the longest counts."""
+"""What a scenario has to say before some metrics have a value, by the beginning of their names."""
 
 _NOT_RESULTS: Final = ("schema_version", "engine.wall_s")
 """Of no use in a condition: the same for everybody, or another each time."""
@@ -51,8 +55,7 @@ def metric_values(metrics: Metrics, time_to_train_s: float | None, sections: Map
 
 def wanted_by(name: str) -> tuple[str, str] | None:
     """Return the key that a scenario needs for a metric to have a value, and what to write; None where it needs none."""
-    beginnings = [begin for begin in WANTS if name == begin or name.startswith(f"{begin}.")]
-    return WANTS[max(beginnings, key=len)] if beginnings else None
+    return WANTS.get(name.partition(".")[0])
 
 
 def without_value(name: str) -> ScenarioError:

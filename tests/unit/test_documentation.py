@@ -14,6 +14,8 @@ import typer
 from pydantic import BaseModel
 
 from clustersim.cli.app import app, main
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
 from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.schema import ScenarioSpec
@@ -94,14 +96,19 @@ def test_no_key_is_described_that_a_scenario_does_not_have() -> None:
 
 
 def test_every_key_of_a_result_is_described_and_no_other() -> None:
-    keys = set(result_keys(Metrics)) | {
-        "time_to_train_s",
-        "scenario_hash",
-        "checks[].check",
-        "checks[].value",
-        "checks[].values",
-        "checks[].holds",
-    }
+    sections = set(result_keys(CostReport, "cost.")) | set(result_keys(GoodputReport, "goodput."))
+    keys = (
+        sections
+        | set(result_keys(Metrics))
+        | {
+            "time_to_train_s",
+            "scenario_hash",
+            "checks[].check",
+            "checks[].value",
+            "checks[].values",
+            "checks[].holds",
+        }
+    )
     files = {name for name in documented_results() if name.endswith((".yaml", ".json", ".md", ".csv", ".gz"))}
 
     assert documented_results() - files == keys

@@ -24,6 +24,7 @@ def test_a_result_says_what_was_asked_what_was_found_and_whether_it_holds() -> N
         CheckResult(check="step_time_s < 1 s or memory.fits", value=None, values={"step_time_s": 2.0, "memory.fits": True}, holds=True),
     )
     assert [result.found() for result in results] == ["mfu is 0.3", "step_time_s is 2, memory.fits is true"]
+    assert [result.shown() for result in results] == ["0.3", "step_time_s is 2, memory.fits is true"]
 
 
 def test_a_value_that_json_does_not_know_is_left_out() -> None:
@@ -70,7 +71,12 @@ def test_names_are_those_of_the_result_and_lists_are_none() -> None:
 
     assert {"mfu", "memory.peak_bytes", "breakdown_s.exposed_communication.tp", "parallelism.tp", "steps.staleness.mean"} <= set(names)
     assert not [name for name in names if name.startswith(("links", "flags", "memory.by_stage", "schema_version"))]
-    assert [name for name, flag in names.items() if flag] == ["memory.fits", "engine.folded"]
+    assert [name for name, flag in names.items() if flag] == [
+        "memory.fits",
+        "engine.folded",
+        "cost.owned",
+        "goodput.checkpoint.asynchronous",
+    ]
     assert "scenario" not in names
 
 
