@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ Values = Mapping[str, float | bool]
 """Metrics by name, each in the unit that its name says."""
 Evaluate = Callable[[Values], float]
 
+_SLIP: Final = 0.85
+"""Likeness from which on a name is taken for another one written wrongly."""
 DEEPEST: Final = 50
 """Parentheses and signs inside each other."""
 
@@ -276,8 +279,11 @@ class _Deeper:
 
 
 def metric_hint(name: str, metrics: Iterable[str]) -> str:
-    """Return the metric that was meant: of the same last part, or nearest in letters; else how to find them."""
+    """Return the metric that was meant: a slip of the pen away, of the same last part, or nearest in letters; else all short ones."""
     known = list(metrics)
+    slip = difflib.get_close_matches(name, known, n=1, cutoff=_SLIP)
+    if slip:
+        return f"did you mean '{slip[0]}'?"
     last = name.rpartition(".")[2]
     same = [each for each in known if each.rpartition(".")[2] == last]
     if same:

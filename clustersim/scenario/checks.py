@@ -100,9 +100,9 @@ def _checked(index: int, text: str, given: Mapping[str, bool], place: Place) -> 
     except ExpressionError as error:
         raise ScenarioError(error.message, field=field, hint=error.hint, place=_inside(place, text, error.offset)) from error
     for name in check.names:
-        wanted = wanted_by(name)
-        if wanted is not None and not given.get(wanted[0], False):
-            raise ScenarioError(f"'{name}' has no value without '{wanted[0]}'", field=field, hint=wanted[1], place=place)
+        for key, hint in wanted_by(name):
+            if not given.get(key, False):
+                raise ScenarioError(f"'{name}' has no value without '{key}'", field=field, hint=hint, place=place)
     return check
 
 

@@ -294,7 +294,8 @@ def _price_lists(spec: CostSpec, folder: Path) -> list[PriceList]:
         except ScenarioError as error:
             if error.place is not None and error.place.line is not None:
                 raise
-            raise ScenarioError(error.message, field=field, hint=error.hint) from error
+            message = f"{name}: {error.message}" if error.place is not None else error.message
+            raise ScenarioError(message, field=field, hint=error.hint) from error
     return lists
 
 

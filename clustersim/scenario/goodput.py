@@ -126,6 +126,11 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
         # Not so often that one checkpoint is not through when the next begins.
         best_s = min(best_interval_s(report.stall_s, failures.mtti_s), HORIZON_S)
         report = replace(report, interval_s=max(best_s, behind_s - report.stall_s, 1.0))
+    if report.interval_s + report.stall_s < behind_s:
+        asked, instead = format_quantity(report.interval_s, "s"), behind_s - report.stall_s
+        message = f"checkpoints every {asked} would overtake each other: every {format_quantity(instead, 's')} instead"
+        flags = (*flags, Flag(code="checkpoints_overtake", message=message))
+        report = replace(report, interval_s=instead)
     if spec.restart is None:
         message = f"no restart time is given: {format_quantity(ASSUMED_RESTART_S, 's')} are assumed"
         flags = (*flags, Flag(code="assumed_restart", message=message))

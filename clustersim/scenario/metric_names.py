@@ -22,6 +22,8 @@ SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"cost": CostReport, "goo
 WANTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         TIME_TO_TRAIN: ("training.tokens", "give training.tokens, such as 15T"),
+        "cost.training": ("training.tokens", "give training.tokens, such as 15T"),
+        "goodput.time_to_train": ("training.tokens", "give training.tokens, such as 15T"),
         "cost": ("cost", "add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}'"),
         "goodput": ("reliability", "add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
     }
@@ -53,9 +55,9 @@ def metric_values(metrics: Metrics, time_to_train_s: float | None, sections: Map
     return {name: value for name, value in values.items() if name in metric_names()}
 
 
-def wanted_by(name: str) -> tuple[str, str] | None:
-    """Return the key that a scenario needs for a metric to have a value, and what to write; None where it needs none."""
-    return WANTS.get(name.partition(".")[0])
+def wanted_by(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the keys that a scenario needs for a metric to have a value, each with what to write."""
+    return tuple(wanted for begin, wanted in WANTS.items() if name == begin or name.startswith(f"{begin}."))
 
 
 def without_value(name: str) -> ScenarioError:

@@ -91,6 +91,8 @@ def test_the_left_side_of_a_single_comparison_can_be_shown(text: str, value: flo
         ("mfu", 0, "'mfu' compares nothing", "write a condition"),
         ("mfuu >= 0.4", 0, "there is no metric 'mfuu'", "did you mean 'mfu'?"),
         ("mfu > 0 and peak_bytes < 1", 12, "there is no metric 'peak_bytes'", "did you mean 'memory.peak_bytes'?"),
+        ("cost.trainig.usd < 1", 0, "there is no metric 'cost.trainig.usd'", "did you mean 'cost.training.usd'?"),
+        ("xyz < 1", 0, "there is no metric 'xyz'", "use one of mfu, hfu, step_time_s, tokens_per_s, tflops_per_gpu"),
         ("step_time_s < 5 GB", 12, "'<' has s on its left side and bytes on its right side", "write both"),
         ("mfu > 3 GB", 4, "'>' has a plain number on its left side and bytes on its right side", "write both"),
         ("mfu + step_time_s > 3", 4, "'+' has a plain number on its left side and s on its right side", "write both"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -59,6 +60,23 @@ def test_a_metric_that_needs_a_key_says_which() -> None:
     assert len(parse_checks(["time_to_train_s < 30 days"], {"training.tokens": True}, [LINE])) == 1
 
 
+@pytest.mark.parametrize(
+    ("metric", "keys"),
+    [
+        ("mfu", []),
+        ("cost.step.usd", ["cost"]),
+        ("cost.training.usd", ["training.tokens", "cost"]),
+        ("goodput.time_to_train.mean_s", ["training.tokens", "reliability"]),
+        ("goodput.goodput_fraction", ["reliability"]),
+    ],
+)
+def test_sections_and_budget_are_wanted_before_anything_runs(metric: str, keys: list[str]) -> None:
+    assert [key for key, _ in wanted_by(metric)] == keys
+    for key in keys:
+        with pytest.raises(ScenarioError, match=f"'{re.escape(metric)}' has no value without '{re.escape(key)}'"):
+            parse_checks([f"{metric} > 0"], {other: other != key for other in keys}, [LINE])
+
+
 def test_a_metric_without_a_value_in_this_run_is_an_error() -> None:
     with pytest.raises(ScenarioError, match=r"'steps\.p95_s' has no value in this run") as caught:
         evaluate_checks((parse_check("mfu > 0"), parse_check("steps.p95_s < 1 s")), {"mfu": 0.3})
@@ -82,7 +100,7 @@ def test_names_are_those_of_the_result_and_lists_are_none() -> None:
 
 def test_every_name_without_a_condition_has_a_value_in_a_plain_run() -> None:
     values = metric_values(reference_metrics(reference_timeline()), 1.0, {})
-    lacking = {name.partition(".")[0] for name in metric_names() if name not in values and wanted_by(name) is None}
+    lacking = {name.partition(".")[0] for name in metric_names() if name not in values and not wanted_by(name)}
 
     # What only some scenarios have: several steps, other jobs, experts.
     assert lacking <= {"steps", "step_time_alone_s", "experts"}

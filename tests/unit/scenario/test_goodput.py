@@ -78,6 +78,17 @@ def test_the_best_interval_is_no_shorter_than_the_writing_of_a_checkpoint() -> N
     assert found.upkeep.checkpoints.cycle_s == pytest.approx(30e3 - 1.0)
 
 
+def test_checkpoints_that_would_overtake_each_other_are_made_less_often_and_flagged() -> None:
+    slow: dict[str, Data] = {"size": "90 GB", "bandwidth": "1 GB/s", "mode": "async", "stall": "1 s"}
+
+    found = maintained(node_mtbf="30 days", restart="5 min", checkpoint=slow, checkpoint_every="30 s")
+
+    assert found.checkpoint.interval_s == found.upkeep.checkpoints.trained_s == pytest.approx(88.0)
+    assert [(flag.code, flag.message) for flag in found.flags] == [
+        ("checkpoints_overtake", "checkpoints every 30 s would overtake each other: every 88 s instead")
+    ]
+
+
 def test_rates_of_parts_and_nodes_add_up() -> None:
     failures = maintained(
         node_mtbf="100 days", component_mtbf={"accelerator": "800 days", "nic": "800 days", "host": "100 days", "software": "1 day"}
