@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.documents.spots import Data
@@ -21,6 +22,8 @@ from clustersim.scenario.rundir import write_run_directory
 from clustersim.scenario.verdict import verdict_lines
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
+
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,10 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
 
 
 def _folded(line: str, width: int) -> str:
-    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    # A percent sign stays with its number.
+    kept = line.replace(" %", f"{_NO_BREAK}%")
+    folded = textwrap.fill(kept, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return folded.replace(_NO_BREAK, " ")
 
 
 def _failures(result: Result) -> list[str]:

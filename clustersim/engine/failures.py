@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simpy.events import Event
 
 Steps = Generator["Event", object, None]
+Attempt = Generator["Event", object, bool]
 
 _FAILURE: Final = "failure"
 _GROWTH: Final = "growth"
@@ -143,10 +144,12 @@ class _Job:
                 self._book_run(self._env.now - begun_s, size, saved=True)
                 self._left_s = 0.0
             except simpy.Interrupt as interrupt:
+                elapsed_s = self._env.now - begun_s
                 self._running = False
-                planned = interrupt.cause == _GROWTH
-                self._book_run(self._env.now - begun_s, size, saved=planned)
-                yield from self._grow() if planned else self._recover()
+                saved = interrupt.cause == _GROWTH and (yield from self._save())
+                self._book_run(elapsed_s, size, saved=saved)
+                if not (saved and (yield from self._restart())):
+                    yield from self._recover()
 
     def _needed_s(self, size: float) -> float:
         """Return how long the rest takes without an interruption, a checkpoint after each full interval but for the last."""
@@ -167,19 +170,27 @@ class _Job:
         self._booked["lost_work"] += 0.0 if saved else rest_s
         self._left_s -= trained_s * size
 
-    def _grow(self) -> Steps:
-        """Save, and begin anew with the nodes that are back; a failure meanwhile is one like any other."""
-        saving_s = self._points.stall_s + self._points.behind_s
+    def _save(self) -> Attempt:
+        """Save before a restart with the nodes that are back; return whether nothing failed meanwhile."""
+        saving_s, begun_s = self._points.stall_s + self._points.behind_s, self._env.now
+        try:
+            yield self._env.timeout(saving_s)
+        except simpy.Interrupt:
+            self._booked["lost_work"] += self._env.now - begun_s
+            return False
+        self._booked["checkpoint"] += saving_s
+        return True
+
+    def _restart(self) -> Attempt:
+        """Restart, and return whether nothing failed meanwhile."""
         begun_s = self._env.now
         try:
-            yield self._env.timeout(saving_s + self._recovery.restart_s)
+            yield self._env.timeout(self._recovery.restart_s)
         except simpy.Interrupt:
-            # As much of the checkpoint as there was is booked as restart; that it can be read is a kindness of one interval in many.
             self._booked["restart"] += self._env.now - begun_s
-            yield from self._recover()
-            return
-        self._booked["checkpoint"] += saving_s
+            return False
         self._booked["restart"] += self._recovery.restart_s
+        return True
 
     def _recover(self) -> Steps:
         """Notice, wait for nodes where some are missing, restart; from the beginning if something fails meanwhile."""
@@ -187,14 +198,8 @@ class _Job:
             yield from self._pass(self._recovery.detection_s)
             self._booked["detection"] += self._recovery.detection_s
             yield from self._await_nodes()
-            begun_s = self._env.now
-            try:
-                yield self._env.timeout(self._recovery.restart_s)
-            except simpy.Interrupt:
-                self._booked["restart"] += self._env.now - begun_s
-                continue
-            self._booked["restart"] += self._recovery.restart_s
-            return
+            if (yield from self._restart()):
+                return
 
     def _await_nodes(self) -> Steps:
         begun_s = self._env.now

@@ -49,8 +49,16 @@ class CostReport:
     """None without a budget of tokens."""
 
 
-def cost_lines(report: CostReport | None) -> tuple[str, ...]:
-    """Return power and cost as sentences; nothing where nobody asked."""
+def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str, ...]:
+    """Return power and cost as sentences; nothing where nobody asked.
+
+    Parameters
+    ----------
+    report
+        What to tell.
+    unit
+        What the model is trained on: tokens, or samples where a sample is one.
+    """
     if report is None:
         return ()
     power = report.power
@@ -60,8 +68,8 @@ def cost_lines(report: CostReport | None) -> tuple[str, ...]:
         f" {100 * report.utilisation_fraction:.1f} % of the time",
         _prices_line(report),
         f"a step: {_amount(report.step)}",
-        f"a million tokens: {_amount(report.per_million_tokens)}",
-        *_training_lines(report.training),
+        f"a million {unit}: {_amount(report.per_million_tokens)}",
+        *_training_lines(report.training, unit),
     )
 
 
@@ -77,11 +85,11 @@ def _prices_line(report: CostReport) -> str:
     return f"{hour}, {energy}, {prices.carbon_kg_co2e_per_kwh:.3g} kg CO2e/kWh{lists}"
 
 
-def _training_lines(training: TrainingCost | None) -> tuple[str, ...]:
+def _training_lines(training: TrainingCost | None, unit: str) -> tuple[str, ...]:
     if training is None:
         return ()
     tokens, time = format_quantity(training.tokens, "count"), format_quantity(training.time_s, "s")
-    return (f"the whole training, {tokens} tokens in {time}: {_amount(training)}",)
+    return (f"the whole training, {tokens} {unit} in {time}: {_amount(training)}",)
 
 
 def _amount(amount: Amount) -> str:

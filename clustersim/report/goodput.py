@@ -144,7 +144,7 @@ def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
         )
     if report.spares is not None:
         count = report.spares.spares
-        nodes = "1 spare node is" if count == 1 else f"{count} spare nodes are"
+        nodes = {0: "no spare nodes are", 1: "1 spare node is"}.get(count, f"{count} spare nodes are")
         lines.append(
             f"{nodes} too few {_percent(report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
             " be too few at most 1 % of it"

@@ -49,7 +49,8 @@ nodes that is 3.79; two clusters of Meta had 2.34 and 6.5 (arXiv:2410.21680)."""
 ASSUMED_RESTART_S: Final = 600.0
 """Near the median of 11 minutes in which retries of a cluster of 63 B200 nodes came back (operations report of Lablup)."""
 HORIZON_S: Final = 30 * 86400.0
-"""Work of a replay where no budget of tokens says how much there is."""
+"""Work of a replay where no budget of tokens says how much there is; more where less would hold few interruptions."""
+ENOUGH_INTERRUPTIONS: Final = 100
 MOST_INTERRUPTIONS: Final = 5_000
 """In one replay; a longer training is replayed in part."""
 INTERVAL_REPLAYS: Final = 12
@@ -92,7 +93,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
     shares = steady_shares(upkeep)
     _check_progress(upkeep, shares)
     mtti_s = upkeep.failures.mtti_s
-    replayed_s = min(work_s or HORIZON_S, MOST_INTERRUPTIONS * mtti_s * shares.useful)
+    replayed_s = min(work_s or _horizon_s(mtti_s), MOST_INTERRUPTIONS * mtti_s * shares.useful)
     runs = _replays(upkeep, replayed_s, replays, seed)
     fractions = [run.useful_s / run.wall_s for run in runs]
     return GoodputReport(
@@ -226,6 +227,10 @@ def _replays(upkeep: Upkeep, work_s: float, count: int, seed: int) -> list[Repla
     return [replay_training(upkeep, work_s, np.random.default_rng([seed, index])) for index in range(count)]
 
 
+def _horizon_s(mtti_s: float) -> float:
+    return max(HORIZON_S, ENOUGH_INTERRUPTIONS * mtti_s) if math.isfinite(mtti_s) else HORIZON_S
+
+
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     found = confidence_interval(values)
     return found if found is not None else (values[0], values[0])
@@ -256,7 +261,7 @@ def _best_interval(upkeep: Upkeep, seed: int) -> BestInterval | None:
         # A checkpoint that begins before the last one is through waits for it: the same as a longer interval.
         overtakes = factor < 1.0 and factor * closed_s + stall_s < upkeep.checkpoints.behind_s
         if useful >= LEAST_GOODPUT and not overtakes:
-            work_s = min(HORIZON_S, MOST_INTERRUPTIONS / 10 * mtti_s * useful)
+            work_s = min(_horizon_s(mtti_s), MOST_INTERRUPTIONS / 10 * mtti_s * useful)
             runs = _replays(tried, work_s, INTERVAL_REPLAYS, seed)
             mean = fsum(run.useful_s for run in runs) / fsum(run.wall_s for run in runs)
             interval = _interval([run.useful_s / run.wall_s for run in runs])

@@ -38,5 +38,6 @@ def markdown_verdict(result: Result) -> str:
 
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
-    found = (("With failures", goodput_lines(result.goodput)), ("Power and cost", cost_lines(result.cost)))
+    unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
+    found = (("With failures", goodput_lines(result.goodput)), ("Power and cost", cost_lines(result.cost, unit=unit)))
     return tuple((heading, sentences) for heading, sentences in found if sentences)

@@ -21,6 +21,14 @@ def test_what_stops_the_job_but_no_node_adds_its_rate() -> None:
     assert Failures(n_nodes=10, node_mtbf_s=20.0, job_mtbf_s=2.0).mtti_s == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("gpus", "hours"), [(16384, 1.8), (131072, 0.23)])
+def test_the_rate_of_a_research_cluster_projects_to_its_published_times(gpus: int, hours: float) -> None:
+    # RSC-1: 6.50 failures in 1,000 days of a node of eight; projections of arXiv:2410.21680, to the digits printed.
+    failures = Failures(n_nodes=gpus // 8, node_mtbf_s=1000 * DAY_S / 6.5)
+
+    assert failures.mtti_s / 3600 == pytest.approx(hours, abs=0.05 if hours > 1 else 0.005)
+
+
 def test_nothing_fails_where_all_times_are_infinite() -> None:
     assert Failures(n_nodes=10, node_mtbf_s=math.inf).mtti_s == math.inf
     assert combined_mtbf_s([]) == math.inf

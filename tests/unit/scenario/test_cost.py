@@ -185,6 +185,7 @@ def test_the_report_says_what_is_drawn_paid_and_emitted() -> None:
     assert lines[-1].startswith("the whole training, 1T tokens in ")
     assert "t CO2e" in lines[-1]
     assert cost_lines(None) == ()
+    assert cost_lines(report, unit="samples")[3].startswith("a million samples: ")
 
 
 def test_machines_without_a_price_have_no_cost_but_energy() -> None:

@@ -220,9 +220,11 @@ def test_a_long_training_is_replayed_in_part() -> None:
 
 
 def test_without_a_budget_there_is_no_time_to_train() -> None:
-    found = report(node_mtbf="20 days", work_s=None)
+    often, rarely = (report(node_mtbf=mtbf, work_s=None, restart="10 min") for mtbf in ("10 h", "20 days"))
 
-    assert (found.time_to_train, found.replayed_work_s) == (None, 30 * DAY_S)
+    # A month, or a hundred interruptions of two nodes.
+    assert (often.time_to_train, often.replayed_work_s) == (None, 30 * DAY_S)
+    assert (rarely.time_to_train, rarely.replayed_work_s) == (None, pytest.approx(1000 * DAY_S))
 
 
 def test_equal_seeds_give_equal_reports() -> None:
