@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
-from clustersim.hardware.prices import PositiveUsd, PositiveUsdPerHour, PriceList, Pue, load_price_list, read_price_list
+from clustersim.hardware.prices import PositiveUsd, PositiveUsdPerHour, PriceList, Pue, load_price_list, price_list_names, read_price_list
 from clustersim.hardware.schema import Checked, PositivePower
 from clustersim.operation.cost import Prices, amount, depreciation_usd_per_gpu_hour
 from clustersim.operation.power import IDLE_FRACTION, REST_OF_ACCELERATORS, REST_OF_RATING, NodePower
@@ -77,6 +79,8 @@ class Priced:
     price_lists: tuple[str, ...]
     owned: bool
     nodes: tuple[NodePower, ...]
+    files: Mapping[str, str]
+    """Price lists that are no shipped ones: name of the file, and its text."""
     flags: tuple[Flag, ...]
 
     def machine_w(self, utilisation: float) -> float:
@@ -160,10 +164,13 @@ class _Desk:
                 self.used[price_list.name] = None
                 return table[name]
             has |= dict.fromkeys(table)
+        shipped = [load_price_list(each) for each in price_list_names()]
+        others = [each.name for each in shipped if name in (each.usd_per_gpu_hour if what == "rent" else each.accelerator_price_usd)]
         hint = f"they have one of {', '.join(has)}; " if has else ""
+        add = f", or add to cost.prices one of {', '.join(others)}" if others else ""
         instead = "cost.gpu_hour" if what == "rent" else "cost.owned.node_price"
         field = "cost.prices" if what == "rent" else "cost.owned"
-        raise ScenarioError(f"no price list has a {what} of {name}", field=field, hint=f"{hint}write {instead} yourself")
+        raise ScenarioError(f"no price list has a {what} of {name}", field=field, hint=f"{hint}write {instead} yourself{add}")
 
     def _listed(self, values: Sequence[float | None]) -> float | None:
         for price_list, value in zip(self._lists, values, strict=True):
@@ -206,6 +213,7 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
         price_lists=tuple(desk.used),
         owned=spec.owned is not None,
         nodes=tuple(power[id(node)] for node in nodes),
+        files=MappingProxyType({Path(name).name: (folder / name).read_text(encoding="utf-8") for name in _named(spec) if _is_file(name)}),
         flags=flags,
     )
 
@@ -284,13 +292,28 @@ def _training(priced: Priced, busy_w: float, metrics: Metrics, tokens: float, we
     )
 
 
+def resolved_cost(spec: CostSpec) -> dict[str, Data]:
+    """Return the section as the resolved scenario has it: files by the names under which the run directory keeps them."""
+    found = {key: part for key, part in spec.model_dump(mode="json", exclude_none=True).items() if part != {} or key == "owned"}
+    if spec.prices is not None:
+        found["prices"] = [Path(name).name if _is_file(name) else name for name in _named(spec)]
+    return found
+
+
+def _named(spec: CostSpec) -> list[str]:
+    return [spec.prices] if isinstance(spec.prices, str) else spec.prices or []
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".yaml")
+
+
 def _price_lists(spec: CostSpec, folder: Path) -> list[PriceList]:
-    named = [spec.prices] if isinstance(spec.prices, str) else spec.prices or []
     lists: list[PriceList] = []
-    for index, name in enumerate(named):
+    for index, name in enumerate(_named(spec)):
         field = "cost.prices" if isinstance(spec.prices, str) else f"cost.prices.{index}"
         try:
-            lists.append(read_price_list(folder / name) if name.endswith(".yaml") else load_price_list(name))
+            lists.append(read_price_list(folder / name) if _is_file(name) else load_price_list(name))
         except ScenarioError as error:
             if error.place is not None and error.place.line is not None:
                 raise

@@ -12,8 +12,9 @@ from clustersim.hardware.catalog import load_node
 from clustersim.report.cost import cost_lines
 from clustersim.scenario.cost import CostSpec, Priced, cost_report, priced_nodes
 from clustersim.scenario.run import run
+from clustersim.scenario.rundir import write_run_directory
 from tests.golden.reference import reference_metrics, reference_timeline
-from tests.unit.scenario.samples import built, refusal, small
+from tests.unit.scenario.samples import TEXT, built, refusal, small
 
 NODES = [load_node("dgx-h100")] * 4
 
@@ -202,3 +203,35 @@ def test_assumptions_of_prices_are_flags_of_the_result() -> None:
 
     assert {"assumed_pue", "assumed_carbon_intensity", "no_network_power"} <= set(flags)
     assert refusal("cost.power.busy=0 W").field == "cost.power.busy"
+
+
+LIST = """\
+name: mine
+title: Mine
+as_of: 2026-11
+gpu_hour: {a100-sxm4-40g: 1.10 USD/h}
+sources: [{title: An offer, url: 'https://example.org', accessed: 2026-11-20, covers: [gpu_hour]}]
+"""
+
+
+def test_a_price_file_is_kept_beside_the_resolved_scenario_and_is_in_its_hash(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "mine.yaml").write_text(LIST, encoding="utf-8")
+    (tmp_path / "small.yaml").write_text(f"{TEXT}cost: {{prices: lists/mine.yaml}}\n", encoding="utf-8")
+
+    first = run(tmp_path / "small.yaml")
+    folder = write_run_directory(first, tmp_path / "runs", plots=False)
+    again = run(folder / "resolved.yaml")
+    (tmp_path / "lists" / "mine.yaml").write_text(LIST.replace("1.10", "1.20"), encoding="utf-8")
+    dearer = run(tmp_path / "small.yaml")
+
+    assert (folder / "mine.yaml").read_text(encoding="utf-8") == LIST
+    assert again.cost == first.cost
+    assert again.scenario_hash == first.scenario_hash != dearer.scenario_hash
+
+
+def test_a_list_that_would_help_is_named() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        priced(owned={})
+
+    assert caught.value.hint == "write cost.owned.node_price yourself, or add to cost.prices one of bought-2024"
