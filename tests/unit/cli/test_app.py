@@ -16,7 +16,7 @@ from clustersim.cli import app
 from clustersim.errors import DeadlockError, InfeasibleError
 from tests.unit.cli.conftest import Cli
 
-COMMANDS = ["run", "show", "validate", "study", "init", "schema"]
+COMMANDS = ["run", "compare", "show", "validate", "study", "init", "schema"]
 
 
 def process(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
