@@ -192,3 +192,31 @@ def test_long_sentences_are_folded_and_percent_signs_stay_with_their_numbers(cli
     assert max(len(line) for line in lines[lines.index("With failures") :]) < 120
     assert not any(line.lstrip().startswith("%") for line in lines)
     assert "\N{NO-BREAK SPACE}" not in outcome.out
+
+
+def test_without_folding_every_rank_is_replayed_and_the_result_is_the_same(cli: Cli, scenario: Path) -> None:
+    folded, apart = (json.loads(cli("run", scenario, "--json", "--no-plots", option).out) for option in ("--fold", "--no-fold"))
+
+    assert folded["engine"]["folded"]
+    assert (apart["engine"]["folded"], apart["engine"]["rank_classes"]) == (False, apart["ranks"])
+    assert apart["step_time_s"] == pytest.approx(folded["step_time_s"], rel=1e-9)
+
+
+def test_a_profile_says_on_stderr_where_the_time_went(cli: Cli, scenario: Path) -> None:
+    outcome = cli("run", scenario, "--quiet", "--no-plots", "--profile")
+
+    assert outcome.out == ""
+    assert [line.split()[0] for line in outcome.err.splitlines()] == [
+        "read", "simulate", "lower", "fold", "replay", "measure", "write", "elsewhere", "altogether",
+    ]  # fmt: skip
+    assert outcome.err.splitlines()[-1].endswith("100.0 %")
+
+
+def test_an_interruption_leaves_no_half_written_folder(cli: Cli, scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clustersim.report.chrome.write_trace", interrupted)
+
+    assert cli("run", scenario, "--no-plots").code == 130
+    assert left(scenario.parent) == ["small.yaml"]
