@@ -45,7 +45,7 @@ LARGEST_LETTERS: Final = 3000
 
 _MARGINS: Final = Margins(left=118, right=40, top=74, bottom=84)
 _NAME_PX: Final = 18.0
-_LETTER_PX: Final = 7.3
+_LETTER_PX: Final = 8.0
 """Room beside the name of a row, and of a letter of it on average."""
 _LONGEST_NAME: Final = 48
 """Letters of a name; of a longer one the rest is left out."""
