@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import simpy
 
@@ -14,9 +15,19 @@ from clustersim.network.sharing import SharedNetwork
 class _Alarm(simpy.Event):
     """An event that calls one function, and has nothing else that SimPy's events have."""
 
-    def __init__(self, action: Callable[[simpy.Event], None]) -> None:
-        self.callbacks = [action]
-        self._ok = True
+    _ok = True
+
+    def __init__(self, clock: Clock, action: Callable[[], None]) -> None:
+        self.clock, self.action, self.callbacks = clock, action, _FIRE
+
+
+def _fire(alarm: simpy.Event) -> None:
+    assert isinstance(alarm, _Alarm)
+    alarm.clock.fire(alarm.action)
+
+
+_FIRE: Final = [_fire]
+"""What happens to every alarm; SimPy does not change the list."""
 
 
 @dataclass(slots=True)
@@ -42,13 +53,13 @@ class Clock:
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Call ``action`` in ``delay_s`` seconds."""
         assert delay_s >= 0.0
+        self.environment.schedule(_Alarm(self, action), delay=delay_s)
 
-        def fire(_: simpy.Event) -> None:
-            if not self._stopped:
-                self.n_events += 1
-                action()
-
-        self.environment.schedule(_Alarm(fire), delay=delay_s)
+    def fire(self, action: Callable[[], None]) -> None:
+        """Call ``action`` now, unless nothing is to happen any more."""
+        if not self._stopped:
+            self.n_events += 1
+            action()
 
     def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
         """Put an operation on the network, phase by phase, and call ``landed`` after the last flight of the last."""
