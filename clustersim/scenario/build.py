@@ -30,8 +30,8 @@ from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.stragglers import slowdowns_of
 from clustersim.scenario.unevenness import Uneven, division_of, own_pace
 from clustersim.strategy.plan import Plan
-from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.lately import cluster_of
 from clustersim.topology.wired import WiredCluster
 
 STEPS: Final = 50
@@ -96,7 +96,7 @@ def _build(scenario: Scenario) -> Built:
     nodes = hardware.nodes
     planned = plan_on(scenario, [nodes[place] for place in seats.own], hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(seats.own))
-    cluster = build_mixed_cluster(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
+    cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
     check_algorithm(planned.plan, cluster, seats.own)
     uneven = _uneven(spec, planned.plan, nodes, seats.own)
 
