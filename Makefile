@@ -21,7 +21,7 @@ demo: $(VENV)/.installed  ## Train Llama 3 70B on 512 H100s, on paper
 	@echo "Timeline: runs/$(DEMO)/*/trace.json.gz (open it at https://ui.perfetto.dev)"
 
 test: $(VENV)/.installed-dev  ## Run all tests
-	@$(BIN)/python -m pytest -q -n auto
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
 
 check: $(VENV)/.installed-dev  ## Check format, style, floors and types
 	@$(BIN)/ruff format --check .

@@ -15,7 +15,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.scenario.collective import CollectiveRequest, collective_cluster, collective_rows
 from clustersim.scenario.run import run
+from clustersim.topology.build import build_cluster
+from clustersim.topology.changes import LinkChange
 from tests.benchmarks.claims import best_s, held
+from tests.unit.topology.factories import make_fabric, make_node
 
 STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 1.5e9)}
 """Seconds, and bytes beyond those of the imported program."""
@@ -23,6 +26,7 @@ GROWTH_BUDGET: Final = 4.0
 """What 131,072 accelerators may take, over what 1,024 take, with equally many micro-batches."""
 RING_BUDGET_S: Final = 0.1
 ALL_TO_ALL_BUDGET_S: Final = 1.0
+DETOURS_BUDGET_S: Final = 5.0
 
 PEAK_MEMORY: Final = """
 import json, sys
@@ -97,3 +101,14 @@ def test_a_collective_over_many_ranks_is_simulated_in_time(
     benchmark.pedantic(collective_rows, (cluster, request), rounds=5, warmup_rounds=1)
 
     assert held(benchmark, best_s(benchmark), budget_s)
+
+
+def test_the_ways_around_many_broken_links_are_found_in_time(benchmark: BenchmarkFixture) -> None:
+    broken = (("node[0-99]/nic3", "leaf*"), ("leaf[8-40]", "spine[0-3]"), ("node9/gpu*", "nvswitch"))
+    changes = [LinkChange(between=between, down=True) for between in broken]
+    fabric = make_fabric(nodes_per_leaf=32)
+
+    cluster = benchmark.pedantic(build_cluster, (make_node(), 2048, fabric), {"changes": changes}, rounds=3)
+
+    assert cluster.n_ranks == 16_384
+    assert held(benchmark, best_s(benchmark), DETOURS_BUDGET_S)

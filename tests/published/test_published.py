@@ -25,6 +25,9 @@ from clustersim.studies.sources import MeasuredSpec, read_source, source_names
 from clustersim.studies.validation_table import markdown_page, summary_table
 from clustersim.workload.transformer import Transformer
 
+pytestmark = pytest.mark.xdist_group("published")
+"""All rows are replayed once, by whichever process runs these tests: it must be one."""
+
 WORST_FRACTION: Final = 0.20
 MEAN_FRACTION: Final = 0.08
 OUTLIERS: Final = {
