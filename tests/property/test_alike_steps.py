@@ -44,6 +44,7 @@ def plans(draw: st.DrawFn) -> Plan:
         zero_stage=draw(st.sampled_from([0, 1, 3])),
         overlap=draw(st.booleans()),
         overlap_p2p=draw(st.booleans()),
+        loader_samples_per_s=draw(st.sampled_from([None, 30.0, 300.0])),
         global_batch_size=n_micro_batches * 8 // tp // pp,
     )
 
