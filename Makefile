@@ -9,7 +9,7 @@ DEMO := llama3-70b-h100-512
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format bench docs clean
+.PHONY: help demo test check format bench ratios docs clean
 
 help:  ## Show these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
@@ -33,8 +33,13 @@ format: $(VENV)/.installed-dev  ## Format the code and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev  ## Time the parts that must be fast
-	@$(BIN)/python -m pytest -q -p no:xdist --benchmark-only tests/benchmarks
+bench: $(VENV)/.installed-dev  ## Time what must be fast, and write docs/reference/benchmarks.md
+	@mkdir -p .benchmarks
+	@status=0; $(BIN)/python -m pytest -q -p no:xdist --benchmark-only --benchmark-json=.benchmarks/measured.json tests/benchmarks || status=$$?; \
+	    $(BIN)/python -m tests.benchmarks.table .benchmarks/measured.json docs/reference/benchmarks.md; exit $$status
+
+ratios: $(VENV)/.installed-dev  ## Fail when something has become slower, beside what it is compared with
+	@$(BIN)/python -m pytest -q -p no:xdist --benchmark-only tests/benchmarks/test_ratios.py
 
 docs: $(VENV)/.installed-docs  ## Build the documentation; a warning is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -96,8 +96,26 @@ def run(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples.")],
+    *,
+    set_: SetOption = None,
+    md: Annotated[bool, typer.Option("--md", help="Write Markdown.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write a table of all figures.")] = False,
+    json: JsonOption = False,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Hold runs against the first: only what differs, and their figures side by side."""
+    from clustersim.cli.compare import CompareOptions, compare_command
+
+    formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
+    return compare_command(tuple(runs), CompareOptions(overrides=tuple(set_ or ()), formats=formats, out=out, seed=seed))
+
+
+@app.command()
 def show(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples or presets.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,
     json: JsonOption = False,
 ) -> int:

@@ -17,6 +17,7 @@ from clustersim.documents.text import read_document
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
+from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
 from clustersim.scenario.load import example_names, example_path
 from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
 from clustersim.scenario.plain import plain
@@ -183,6 +184,21 @@ def _full_example(name: str) -> Data:
     return {"name": name, "description": _headline(path.read_text(encoding="utf-8")), "scenario": read_document(path).data}
 
 
+def _price_row(name: str) -> Row:
+    prices = load_price_list(name)
+    hours = [f"{accelerator} {value:g} USD/h" for accelerator, value in prices.usd_per_gpu_hour.items()]
+    bought = [f"{accelerator} {format_quantity(value, 'USD', 4)}" for accelerator, value in prices.accelerator_price_usd.items()]
+    energy = [] if prices.usd_per_kwh is None else [f"energy {prices.usd_per_kwh:g} USD/kWh"]
+    carbon = [] if prices.carbon_kg_per_kwh is None else [f"carbon {prices.carbon_kg_per_kwh:g} kg/kWh"]
+    pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
+    return prices.as_of, ", ".join([*hours, *bought, *energy, *carbon, *pue]), prices.title
+
+
+def _full_prices(name: str) -> Data:
+    prices: PriceList = load_price_list(name)
+    return plain(prices)
+
+
 def _preset_names() -> tuple[str, ...]:
     return tuple(PRESETS)
 
@@ -250,6 +266,9 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
             full=_full_model,
         ),
         "examples": Shelf(singular="example", names=example_names, columns=("shows",), row=_example_row, full=_full_example),
+        "prices": Shelf(
+            singular="price list", names=price_list_names, columns=("as of", "figures", "about"), row=_price_row, full=_full_prices
+        ),
         "presets": Shelf(singular="preset", names=_preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
     }
 )

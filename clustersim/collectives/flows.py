@@ -75,6 +75,9 @@ def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
 
 def gathered(parts: Sequence[Crossings]) -> Footprint:
     """Return what all flows together put on each link."""
+    some = [part for part in parts if len(part.link_ids)]
+    if len(some) == 1:
+        return summed(some[0].link_ids, some[0].amounts)
     # Added up in one go, so that sums do not depend on where batches end.
     return summed(np.concatenate([part.link_ids for part in parts]), np.concatenate([part.amounts for part in parts]))
 

@@ -12,11 +12,11 @@ import numpy as np
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
 from clustersim.collectives.flows import BATCH
+from clustersim.collectives.lately import laid, sent
 from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
 from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_bytes_per_s, timed
-from clustersim.collectives.transfers import lay_transfers
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
@@ -151,7 +151,7 @@ class Library:
         if candidate is None:
             # The pair that stands for all is one that leaves its domain, where any does.
             first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
-            all_pairs, one_pair = (lay_transfers(self.cluster, some[:, 0], some[:, 1]) for some in (ends, ends[first : first + 1]))
+            all_pairs, one_pair = (sent(self.cluster, some) for some in (ends, ends[first : first + 1]))
             candidate = replace(_alone("direct", one_pair, self.bandwidth_bytes_per_s), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
@@ -222,7 +222,7 @@ class Library:
 
     def _lay(self, call: Call, groups: Grouping, algorithm: str) -> Pattern:
         if call.servers is None:
-            return algorithm_of(call.op, algorithm).lay(self.cluster, groups)
+            return laid(algorithm_of(call.op, algorithm).lay, self.cluster, groups)
         if call.op not in SERVED:
             hint = f"they serve {', '.join(SERVED)}"
             raise ScenarioError(f"parameter servers do not serve {call.op}", field="algorithm", hint=hint)

@@ -14,11 +14,37 @@ from clustersim.engine.contention import Order, Positions, contended_passes, ord
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute, Lane
+from clustersim.topology.cluster import FloatArray, IntArray
 
 Kinds = tuple[int, ...]
 
 MOST_ALONE: Final = 0.1
 """Of the tasks that do the same, the share up to which those that meet others are told apart from those that do not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """When some tasks are in progress, all of them together."""
+
+    starts_s: FloatArray
+    ends_s: FloatArray
+    """Both in order, and of those that take any time."""
+    at_s: FloatArray
+    """When those are that take none; in order."""
+
+    def meets(self, start_s: FloatArray, end_s: FloatArray) -> NDArray[np.bool_]:
+        """Return whether any is in progress within each of some stretches of time, ends left out."""
+        n_begun, n_over = np.searchsorted(self.starts_s, end_s), np.searchsorted(self.ends_s, start_s, side="right")
+        if not len(self.at_s):
+            return n_begun > n_over
+        return (n_begun > n_over) | (np.searchsorted(self.at_s, end_s) > np.searchsorted(self.at_s, start_s, side="right"))
+
+
+def moments_of(start_s: FloatArray, end_s: FloatArray, tasks: IntArray) -> Moments:
+    """Return when some of all tasks are in progress."""
+    starts_s, ends_s = start_s[tasks], end_s[tasks]
+    lasts = ends_s > starts_s
+    return Moments(np.sort(starts_s[lasts]), np.sort(ends_s[lasts]), np.sort(starts_s[~lasts]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +66,12 @@ class Crowding:
     _order: Order | None = None
     _members: list[list[int]] = field(default_factory=list[list[int]])
     _stretches: dict[int, tuple[Positions, Positions]] = field(default_factory=dict[int, "tuple[Positions, Positions]"])
+    _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
+    """The members of each use that was asked about."""
+    _known: dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]] = field(
+        default_factory=dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]]
+    )
+    """Uses that could meet what has these lanes, and shares a link with these kinds."""
     _lanes: list[frozenset[Lane]] = field(init=False)
     """Of each use."""
     _met: list[Kinds] = field(init=False)
@@ -102,15 +134,17 @@ class Crowding:
             Of every task.
         """
         starts, ends = np.array(start_s), np.array(end_s)
+        # Uses with the same rivals ask for the same moments.
+        moments: dict[tuple[int, ...], Moments] = {}
         found: set[int] = set()
-        for use, met in enumerate(self._met):
-            own = np.array(self._of(use)) if met else np.zeros(0, dtype=np.int64)
-            hit = np.zeros(len(own), dtype=np.bool_)
-            for other in self._rivals(use):
-                # Tasks of one use are on the same lanes, one behind the other.
-                theirs = np.array(self._of(other))
-                last = np.searchsorted(starts[theirs], ends[own]) - 1
-                hit |= (last >= 0) & (ends[theirs[last]] > starts[own])
+        for use in range(len(self._met)):
+            rivals = self._rivals(use)
+            if not rivals:
+                continue
+            if rivals not in moments:
+                moments[rivals] = moments_of(starts, ends, np.concatenate([self._rows_of(each) for each in rivals]))
+            own = self._rows_of(use)
+            hit = moments[rivals].meets(starts[own], ends[own])
             # Where much of a use meets others, times will shift, and more of it will.
             found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
         return frozenset(found)
@@ -132,14 +166,28 @@ class Crowding:
     def _is_disturbed(self, kinds: Kinds) -> bool:
         return bool(self.strangers and kinds) and bool(self.common[np.ix_(list(kinds), list(self.strangers))].any())
 
-    def _rivals(self, use: int) -> Sequence[int]:
+    def _rows_of(self, use: int) -> IntArray:
+        """Return the tasks of a use as an array."""
+        rows = self._rows.get(use)
+        if rows is None:
+            rows = self._rows[use] = np.array(self._of(use), dtype=np.int64)
+        return rows
+
+    def _rivals(self, use: int) -> tuple[int, ...]:
         """Return the uses that share a link with one, and no lane."""
-        met, lanes = set(self._met[use]), self._lanes
-        return [each for each, kinds in enumerate(self.kinds) if not met.isdisjoint(kinds) and not lanes[use] & lanes[each]] if met else []
+        met, own, lanes = self._met[use], self._lanes[use], self._lanes
+        if not met:
+            return ()
+        rivals = self._known.get((met, own))
+        if rivals is None:
+            near = frozenset(met)
+            uses = (each for each, kinds in enumerate(self.kinds) if not near.isdisjoint(kinds) and own.isdisjoint(lanes[each]))
+            rivals = self._known[met, own] = tuple(uses)
+        return rivals
 
     def _not_clear(self, use: int) -> Sequence[int]:
         """Return the tasks that do not all end before, or all start after, everything that they share a link with, as far as passes say."""
-        order, own = self.order(), np.array(self._of(use))
+        order, own = self.order(), self._rows_of(use)
         until, since = (np.stack(each) for each in zip(*map(self._stretch, self._rivals(use)), strict=True))
         clear = (order.behind[own] <= until.min(axis=0)).any(axis=1) | (order.before[own] >= since.max(axis=0)).any(axis=1)
         return own[~clear].tolist()
@@ -148,7 +196,7 @@ class Crowding:
         """Return for each class the pass until which nothing of a use is in flight, and the one since which nothing is any more."""
         found = self._stretches.get(use)
         if found is None:
-            order, users = self.order(), np.array(self._of(use))
+            order, users = self.order(), self._rows_of(use)
             found = self._stretches[use] = order.until(users).min(axis=0), order.since(users).max(axis=0)
         return found
 

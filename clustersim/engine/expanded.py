@@ -42,24 +42,27 @@ class Stepper:
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
     host_s: float = 0.0
+    _items: Iterator[Item] = field(init=False)
+    """Those that have not begun."""
+    _price: Price = field(init=False)
+    """On idle links."""
+    _start_s: float = field(init=False)
+    _ended: Callable[[], None] | None = field(init=False)
+    _n_missing: int = 0
+    """Of computation and communication of the present item, how many have not ended."""
+    _compute_s: float = 0.0
+    """Of the present item."""
+    _flying: tuple[Collective, ...] = ()
+    """Its collectives that have not landed, the one in flight first."""
+    _flying_since_s: float = 0.0
+    _took_s: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    """What those that have landed took."""
 
     def run(self, ended: Callable[[], None]) -> None:
         """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
-        items = self._items()
-        price, start_s = self.pricing.price(self.action).at(self.factor), self.clock.now_s
-
-        def step() -> None:
-            item = next(items, None)
-            if item is None:
-                self.host_s = price.held_up_s(self.clock.now_s - start_s, price.issue_s)
-                if self.host_s > 0.0:
-                    self.clock.after(self.host_s, ended)
-                else:
-                    ended()
-                return
-            self._one(item, step)
-
-        step()
+        self._items, self._ended = self._in_order(), ended
+        self._price, self._start_s = self.pricing.price(self.action).at(self.factor), self.clock.now_s
+        self._step()
 
     def met(self, price: Price) -> Price:
         """Return what a pass that has ended was spent on, given its price on idle links at the same pace."""
@@ -73,48 +76,61 @@ class Stepper:
             host_s=self.host_s,
         )
 
-    def _items(self) -> Iterator[Item]:
+    def _in_order(self) -> Iterator[Item]:
         for block in self.action.blocks:
             for _ in range(block.repeat):
                 yield from block.body
 
-    def _one(self, item: Item, step: Callable[[], None]) -> None:
-        quote, collectives = self.pricing.quote(item), collectives_in(item)
-        compute_s = self.factor * (quote.compute_s + quote.waiting_s)
-        for dimension, waiting_s in self._waiting(item):
-            self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + waiting_s
-        if not collectives:
-            self.clock.after(compute_s, step)
+    def _step(self) -> None:
+        """Start the next item."""
+        item = next(self._items, None)
+        if item is not None:
+            self._one(item)
             return
-        missing = 2 if works_in(item) else 1
-        took_s: list[tuple[str, float]] = []
+        ended, self._ended = self._ended, None
+        assert ended is not None
+        self.host_s = self._price.held_up_s(self.clock.now_s - self._start_s, self._price.issue_s)
+        if self.host_s > 0.0:
+            self.clock.after(self.host_s, ended)
+        else:
+            ended()
 
-        def part() -> None:
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                step()
+    def _one(self, item: Item) -> None:
+        quote, collectives = self.pricing.quote(item), collectives_in(item)
+        self._compute_s = self.factor * (quote.compute_s + quote.waiting_s)
+        if quote.waiting_s > 0.0:
+            for dimension, waiting_s in self._waiting(item):
+                self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + waiting_s
+        if not collectives:
+            self.clock.after(self._compute_s, self._step)
+            return
+        has_work = not isinstance(item, Collective)
+        self._n_missing, self._took_s = 1 + has_work, []
+        self._flying = collectives
+        self._fly()
+        if has_work:
+            self.clock.after(self._compute_s, self._part)
 
-        def through() -> None:
-            self._account(took_s, compute_s)
-            part()
+    def _fly(self) -> None:
+        """Put the next collective of an item on the network."""
+        self._flying_since_s = self.clock.now_s
+        self.clock.perform(self.traffic.flights(self._flying[0]), self._landed)
 
-        self._perform(collectives, took_s, through)
-        if works_in(item):
-            self.clock.after(compute_s, part)
+    def _landed(self) -> None:
+        """Note what a collective took, and go on with the one after it."""
+        self._took_s.append((self._flying[0].group.dimension, self.clock.now_s - self._flying_since_s))
+        self._flying = self._flying[1:]
+        if self._flying:
+            self._fly()
+        else:
+            self._account(self._took_s, self._compute_s)
+            self._part()
 
-    def _perform(self, collectives: tuple[Collective, ...], took_s: list[tuple[str, float]], through: Callable[[], None]) -> None:
-        """Put collectives on the network one after the other, and note what each took."""
-        start_s = self.clock.now_s
-
-        def landed() -> None:
-            took_s.append((collectives[0].group.dimension, self.clock.now_s - start_s))
-            if len(collectives) == 1:
-                through()
-            else:
-                self._perform(collectives[1:], took_s, through)
-
-        self.clock.perform(self.traffic.flights(collectives[0]), landed)
+    def _part(self) -> None:
+        """End computation or communication of an item, and the item with the second of them."""
+        self._n_missing -= 1
+        if self._n_missing == 0:
+            self._step()
 
     def _account(self, took_s: list[tuple[str, float]], compute_s: float) -> None:
         """Charge what sticks out of computation to each collective by its share."""

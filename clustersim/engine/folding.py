@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.collectives.library import Library
 from clustersim.collectives.timing import Leg
-from clustersim.engine.bottlenecks import FABRIC, implied_links
+from clustersim.engine.bottlenecks import FABRIC, BoolArray, implied_links
 from clustersim.engine.orbits import NOBODY, Orbits
 from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled, summed
@@ -27,6 +27,9 @@ that the program came with."""
 
 Regard = Literal["all", "nodes", "none"]
 """Which links tell groups apart: all, those inside nodes and adapters only, or none."""
+
+Ways = dict[int, set[str]]
+"""Algorithms of each action, by its place in the program."""
 
 MOST_TASKS: Final = 400_000
 """Tasks up to which everything is told apart; where paths are chosen at random, nothing may be like anything else."""
@@ -102,6 +105,8 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
 def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | None) -> Wired | None:
     """Return programs refined by the links that count; None where that takes more tasks than there may be."""
     cluster, usable_bytes_per_s = wires.libraries[0].cluster, wires.libraries[0].bandwidth_bytes_per_s
+    ways: list[Ways] = []
+    of_no_account: BoolArray | None = None
     while True:
         if regard != "none" and most is not None and sum(side.quotient.n_tasks for side in sides) > most:
             return None
@@ -112,12 +117,15 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
         if regard == "nodes":
             links[np.isin(cluster.tier_index, FABRIC)] = 0
         looks = list(zip(sides, wired.traffics, strict=True))
-        if not any(side.tells_apart(side.seen(traffic, links)) for side, traffic in looks):
-            return wired
-        # Looked at more closely, much of it may not matter.
-        crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
-        opaque = [wires.loaded, *(side.opaque(traffic) for side, traffic in looks)]
-        links[implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s)] = 0
+        before, ways = ways, [side.ways(traffic) for side, traffic in looks]
+        if of_no_account is None or ways != before:
+            if not any(side.tells_apart(side.seen(traffic, links)) for side, traffic in looks):
+                return wired
+            # Looked at more closely, much of it may not matter. Parts that go the way of the whole put the same on the links.
+            crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
+            opaque = [wires.loaded, *(side.opaque(traffic) for side, traffic in looks)]
+            of_no_account = implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s)
+        links[of_no_account] = 0
         # The sum: all are to be split, however many have been.
         if not sum(side.split(side.seen(traffic, links)) for side, traffic in looks):
             return wired
@@ -183,6 +191,15 @@ class _Side:
         legs = (leg for *_, leg in self._looks(traffic, least=1))
         return tuple({id(crossings): crossings for leg in legs for crossings in leg.crossings}.values())
 
+    def ways(self, traffic: Traffic) -> Ways:
+        """Return by which algorithms each action is performed."""
+        found: Ways = {}
+        for place, action in enumerate(_distinct_actions(self.program)):
+            for cell in self.quotient.cells(self.orbits.of_action[id(action)]):
+                for moved in moved_by(self.quotient.action(action, cell)):
+                    found.setdefault(place, set()).add(traffic.operation(moved).algorithm)
+        return found
+
     def opaque(self, traffic: Traffic) -> IntArray:
         """Return the links that something crosses of which it is not known flow by flow."""
         legs = (leg for *_, leg in self._looks(traffic, least=1))
@@ -191,7 +208,10 @@ class _Side:
     def tells_apart(self, seen: Sequence[Hashes]) -> bool:
         """Return whether instances of one cell cross different links."""
         for hashes, colours in zip(seen, self.partition.instances, strict=True):
-            if len(hashes) > _ALONE:
+            if not colours.any():
+                if not bool((hashes == hashes[:1]).all()):
+                    return True
+            elif len(hashes) > _ALONE:
                 _, firsts, inverse = np.unique(colours, return_index=True, return_inverse=True)
                 if not bool((hashes == hashes[firsts][inverse.reshape(-1)]).all()):
                     return True

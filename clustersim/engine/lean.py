@@ -22,8 +22,11 @@ from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
+from clustersim.progress import advanced
 from clustersim.trace.columns import Spans
 
+TOLD_EVERY: Final = 256
+"""Tasks after which those who watch are told how far the replay has come."""
 _UNKNOWN: Final = -1.0
 """How long something takes that shares links with others."""
 
@@ -233,6 +236,8 @@ class LeanReplay:
     def _ended(self, index: int) -> None:
         self._n_waiting -= 1
         self._n_ended += 1
+        if self._n_ended % TOLD_EVERY == 0:
+            advanced(self._n_ended, len(self.ended_s))
         ended_s = self.ended_s[index] = self.clock.now_s
         ready: list[int] = []
         for follower in self.tracks.followers[index]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from typing import Final
 
 from clustersim.engine.alone import Alone, alone
 from clustersim.engine.pace import Timing
@@ -14,6 +15,9 @@ from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Uneven, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 from clustersim.workload.operators import Kernel
+
+WAITING: Final = "wait for the longest"
+"""What a timeline calls the time that ranks with less work wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,41 @@ class Quote:
         return max(self.compute_s + self.waiting_s, self.communication_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Communicated:
+    """One collective of an item, as a timeline shows it."""
+
+    own_s: float
+    """What it takes."""
+    beside_s: float | None
+    """Its share of the computation beside it; None without any."""
+    slice: SpanDetail
+
+    def add_to(self, price: Price, *, repeat: int) -> None:
+        """Add it to what a pass costs, so many times."""
+        dimension, exposed_s = self.slice.dimension, self.slice.duration_s
+        price.bytes += repeat * self.slice.bytes
+        price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
+        price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * (self.own_s - exposed_s)
+        if self.beside_s is not None:
+            price.overlaps += (Overlap(dimension=dimension, repeat=repeat, compute_s=self.beside_s, communication_s=self.own_s),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """An item as a timeline shows it."""
+
+    works: tuple[SpanDetail, ...]
+    """With the waiting for who has more of it."""
+    collectives: tuple[_Communicated, ...]
+    slices: tuple[SpanDetail, ...] = field(init=False)
+    """All of it, in order."""
+
+    def __post_init__(self) -> None:
+        """Put all slices together once."""
+        object.__setattr__(self, "slices", (*self.works, *(each.slice for each in self.collectives)))
+
+
 @dataclass(slots=True)
 class Pricing:
     """Prices of passes, each computed once."""
@@ -142,6 +181,7 @@ class Pricing:
     _prices: dict[int, Price] = field(default_factory=dict[int, Price])
     _quotes: dict[int, tuple[Item, Quote]] = field(default_factory=dict[int, tuple[Item, Quote]])
     """By identity of the item, which therefore must live."""
+    _shown_of: dict[int, _Shown] = field(default_factory=dict[int, "_Shown"])
     _kept: list[Compute] = field(default_factory=list[Compute])
 
     def price(self, action: Compute) -> Price:
@@ -202,44 +242,55 @@ class Pricing:
     def _add_block(self, price: Price, block: Block) -> DetailBlock:
         slices: list[SpanDetail] = []
         for item in block.body:
-            quote = self.quote(item)
+            quote, shown = self.quote(item), self._shown(item)
             price.duration_s += block.repeat * quote.duration_s
             price.compute_s += block.repeat * quote.compute_s
             price.issue_s += block.repeat * quote.issue_s
-            for work in works_in(item):
-                slices += self._add_work(price, work, repeat=block.repeat)
+            for slice_ in shown.works:
+                _add_work(price, slice_, repeat=block.repeat)
             for state, seconds in quote.carried:
                 price.carried[state] = price.carried.get(state, 0.0) + block.repeat * seconds
-            for collective in collectives_in(item):
-                slices.append(self._add_collective(price, collective, quote, repeat=block.repeat))
+            for communicated in shown.collectives:
+                communicated.add_to(price, repeat=block.repeat)
+            slices += shown.slices
         return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
 
-    def _add_work(self, price: Price, item: Work | Uneven, *, repeat: int) -> list[SpanDetail]:
+    def _shown(self, item: Item) -> _Shown:
+        """Return what a timeline shows of an item; most items are in many passes."""
+        shown = self._shown_of.get(id(item))
+        if shown is None:
+            # Items are kept with their quotes, so that their identity stays theirs.
+            quote = self.quote(item)
+            works = [part for work in works_in(item) for part in self._of_work(work)]
+            collectives = [self._of_collective(collective, quote) for collective in collectives_in(item)]
+            shown = self._shown_of[id(item)] = _Shown(works=tuple(works), collectives=tuple(collectives))
+        return shown
+
+    def _of_work(self, item: Work | Uneven) -> list[SpanDetail]:
         work = _mean(item)
         flops, compute_s = fsum(kernel.flops for kernel in work.kernels), self._work_s(work)
-        price.flops += repeat * flops
-        if work.phase == "recompute":
-            price.recompute_s += repeat * compute_s
         computed = SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=compute_s, flops=flops)
         if not isinstance(item, Uneven):
             return [computed]
         waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
-        _add_waiting(price, item.dimension, repeat * waiting_s)
-        return [computed, SpanDetail(name="wait for the longest", kind="communication", dimension=item.dimension, duration_s=waiting_s)]
+        return [computed, SpanDetail(name=WAITING, kind="communication", dimension=item.dimension, duration_s=waiting_s)]
 
-    def _add_collective(self, price: Price, collective: Collective, quote: Quote, *, repeat: int) -> SpanDetail:
-        """Add one collective; of several beside the same work each sticks out of its share of it."""
-        dimension, own_s = collective.group.dimension, self._alone(collective).duration_s
-        beside_s = quote.compute_s + quote.waiting_s
+    def _of_collective(self, collective: Collective, quote: Quote) -> _Communicated:
+        """Return one collective; of several beside the same work each sticks out of its share of it."""
+        own_s, beside_s = self._alone(collective).duration_s, quote.compute_s + quote.waiting_s
         share = own_s / quote.communication_s if quote.communication_s > 0.0 else 0.0
         exposed_s = max(0.0, own_s - share * beside_s)
-        price.bytes += repeat * collective.bytes
-        price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
-        price.hidden_s[dimension] = price.hidden_s.get(dimension, 0.0) + repeat * (own_s - exposed_s)
-        if beside_s > 0.0:
-            price.overlaps += (Overlap(dimension=dimension, repeat=repeat, compute_s=share * beside_s, communication_s=own_s),)
-        name = collective.op.replace("_", "-")
-        return SpanDetail(name=name, kind="communication", dimension=dimension, duration_s=exposed_s, bytes=collective.bytes)
+        return _Communicated(
+            own_s=own_s,
+            beside_s=share * beside_s if beside_s > 0.0 else None,
+            slice=SpanDetail(
+                name=collective.op.replace("_", "-"),
+                kind="communication",
+                dimension=collective.group.dimension,
+                duration_s=exposed_s,
+                bytes=collective.bytes,
+            ),
+        )
 
 
 def price_of(prices: Sequence[Pricing], task: Task) -> Price:
@@ -256,9 +307,16 @@ def _longest(work: Work | Uneven) -> Work:
     return work.longest if isinstance(work, Uneven) else work
 
 
-def _add_waiting(price: Price, dimension: str, waiting_s: float) -> None:
-    price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + waiting_s
-    price.waiting_s[dimension] = price.waiting_s.get(dimension, 0.0) + waiting_s
+def _add_work(price: Price, part: SpanDetail, *, repeat: int) -> None:
+    """Add computation, or the waiting for who has more of it."""
+    if part.kind == "communication":
+        waiting_s = repeat * part.duration_s
+        price.exposed_s[part.dimension] = price.exposed_s.get(part.dimension, 0.0) + waiting_s
+        price.waiting_s[part.dimension] = price.waiting_s.get(part.dimension, 0.0) + waiting_s
+        return
+    price.flops += repeat * part.flops
+    if part.kind == "recompute":
+        price.recompute_s += repeat * part.duration_s
 
 
 def exposed_pairs(exposed_s: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

@@ -9,6 +9,7 @@ from clustersim.engine.lean import LeanReplay, settled
 from clustersim.engine.repetition import Ways, Window, states_within, window_of
 from clustersim.engine.simulate import Machine, lay
 from clustersim.program.program import Program
+from clustersim.progress import phase
 from clustersim.trace.columns import Repetition, Spans
 from clustersim.trace.timeline import Timeline
 
@@ -29,7 +30,8 @@ def replay_repeated(
     """
     laid = lay(program, machine, (), others=())
     assert isinstance(laid.first, LeanReplay)  # nothing else goes on
-    replay = settled(laid.first)
+    with phase("replay"):
+        replay = settled(laid.first)
     window = window_of(replay, ways)
     if window is None or not holds(window):
         return None

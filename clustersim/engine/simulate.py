@@ -74,7 +74,8 @@ def replay(
         laid.first.start(laid.over)
         laid.go()
     else:
-        laid = replace(laid, first=settled(laid.first))
+        with phase("replay"):
+            laid = replace(laid, first=settled(laid.first))
     return laid.timeline(laid.first.end_s()), laid.first.traffic.uneven()
 
 

@@ -24,6 +24,7 @@ def build_accelerator(spec: AcceleratorSpec) -> Accelerator:
         n_multiprocessors=spec.multiprocessors,
         power_w=spec.power,
         sources=built_sources(spec),
+        idle_power_w=spec.idle_power,
     )
 
 

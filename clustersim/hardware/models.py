@@ -43,6 +43,8 @@ class Accelerator:
     n_multiprocessors: int
     power_w: float | None
     sources: tuple[Source, ...]
+    idle_power_w: float | None = None
+    """With nothing to do; None where nobody has said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,8 @@ class AcceleratorSpec(Spec):
     pcie: PcieSpec
     multiprocessors: PositiveInt
     power: PositivePower | None = None
+    idle_power: PositivePower | None = None
+    """Drawn with nothing to do, clocks up, no process on it."""
 
 
 class HostSpec(Spec):

@@ -24,11 +24,23 @@ Changes = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
 FEW: Final = 32
 """Up to so many kinds in flight a part of the network is solved from nothing, and the solution kept; a replay comes back to it."""
 N_KEPT: Final = 4096
-"""Solutions that are kept; the oldest goes first."""
+"""Solutions that are kept; with one more all go."""
+N_STEPS_KEPT: Final = 4 * N_KEPT
+"""Steps from one solution to another that are kept; with one more all solutions go."""
 PATIENCE: Final = 4
 """Looks for each cell after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
 """Share of the kinds in flight that change in one instant from which on filling from nothing is cheaper at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Solution:
+    """Levels of a few kinds in flight."""
+
+    state: State
+    levels: Mapping[int, float]
+    steps: dict[State, tuple[Solution, Changes]] = field(default_factory=dict[State, "tuple[Solution, Changes]"])
+    """Where changes led that came before, given as kinds with how many flows of each there are now, and what they changed."""
 
 
 @dataclass(slots=True)
@@ -36,17 +48,18 @@ class Part:
     """Kinds connected through links that they share, whether in flight or not."""
 
     component: int
+    solution: Solution
+    """Of the kinds in flight, while they are few."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Flows in flight of each kind that has any."""
-    levels: Mapping[int, float] = field(default_factory=dict[int, float])
-    """Of these kinds, while they are few."""
     many: bool = False
     """True while the levels stand in the balance."""
     _state: State | None = None
+    """Of many kinds."""
 
-    def count(self, kinds: Mapping[int, int]) -> None:
+    def count(self, changes: State) -> None:
         """Set how many flows of some kinds are in flight."""
-        for kind, count in kinds.items():
+        for kind, count in changes:
             if count:
                 self.counts[kind] = count
             else:
@@ -55,6 +68,8 @@ class Part:
 
     def state(self) -> State:
         """Return what is in flight."""
+        if not self.many:
+            return self.solution.state
         if self._state is None:
             self._state = tuple(sorted(self.counts.items()))
         return self._state
@@ -67,49 +82,92 @@ class Levels:
     wiring: Wiring
     compiled: bool | None
     """Whether to compile the loops for many kinds; None where that is possible and pays."""
+    components: Sequence[int] = field(init=False)
+    """Of each kind."""
     _parts: dict[int, Part] = field(default_factory=dict[int, Part])
-    _kept: dict[State, Mapping[int, float]] = field(default_factory=dict[State, Mapping[int, float]])
+    _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
+    _n_steps: int = 0
+    """That are kept from one solution to another."""
     _balance: Balance | CompiledBalance | None = None
+
+    def __post_init__(self) -> None:
+        """Look up components one by one."""
+        self.components = self.wiring.components.tolist()
 
     def part(self, component: int) -> Part:
         """Return the part of the network that a component is."""
         part = self._parts.get(component)
         if part is None:
-            part = self._parts[component] = Part(component)
+            part = self._parts[component] = Part(component, self._solution(()))
         return part
 
     def solve(self, state: State) -> Mapping[int, float]:
         """Return the level of each kind of a state."""
-        levels = self._kept.get(state)
-        if levels is None:
-            kinds, counts = _columns(state)
-            filled = progressive_filling(self.wiring.problem(kinds, counts)[0])
-            levels = dict(zip(kinds.tolist(), filled.levels.tolist(), strict=True))
-            if len(state) <= FEW:
-                if len(self._kept) >= N_KEPT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[state] = levels
-        return levels
+        return self._solution(state).levels
 
-    def change(self, part: Part, kinds: list[int]) -> Changes:
-        """Return new levels: of all in flight that have another one now that some kinds have other counts, and of these kinds."""
+    def change(self, part: Part, changes: State) -> Changes:
+        """Return new levels: of all in flight that have another one now that some kinds have other counts, and of these kinds.
+
+        Parameters
+        ----------
+        changes
+            Pairs of a kind and the number of its flows.
+        """
+        part.count(changes)
         if not part.many:
             if len(part.counts) > FEW:
                 return self._refill(part)
-            before, part.levels = part.levels, self.solve(part.state())
-            found = [kind for kind, level in part.levels.items() if level != before.get(kind) or kind in kinds]
-            return found, [part.levels[kind] for kind in found]
-        if (len(kinds) > FEW and len(kinds) > BULK * len(part.counts)) or self._compile():
+            step = part.solution.steps.get(changes)
+            if step is None:
+                step = self._step(part, changes)
+            part.solution, changed = step
+            return changed
+        if (len(changes) > FEW and len(changes) > BULK * len(part.counts)) or self._compile():
             return self._refill(part)
-        balance = self._open_balance()
-        counts = [float(part.counts.get(kind, 0)) for kind in kinds]
-        if not balance.settle(kinds, counts, PATIENCE * len(self.wiring.first_link)):
+        balance, kinds = self._open_balance(), [kind for kind, _ in changes]
+        if not balance.settle(kinds, [float(count) for _, count in changes], PATIENCE * len(self.wiring.first_link)):
             return self._refill(part)
-        part.many = len(part.counts) > 0
+        self._go_on(part)
         return balance.changes([kind for kind in kinds if kind in part.counts])
 
+    def _step(self, part: Part, changes: State) -> tuple[Solution, Changes]:
+        """Return where changes lead from a solution, and what they change; from then on the solution knows."""
+        if self._n_steps >= N_STEPS_KEPT:
+            self._forget()
+        before, after = part.solution, self._solution(tuple(sorted(part.counts.items())))
+        kinds = {kind for kind, _ in changes}
+        found = [kind for kind, level in after.levels.items() if level != before.levels.get(kind) or kind in kinds]
+        step = before.steps[changes] = after, (found, [after.levels[kind] for kind in found])
+        self._n_steps += 1
+        return step
+
+    def _solution(self, state: State) -> Solution:
+        solution = self._kept.get(state)
+        if solution is None:
+            kinds, counts = _columns(state)
+            filled = progressive_filling(self.wiring.problem(kinds, counts)[0])
+            solution = Solution(state, dict(zip(kinds.tolist(), filled.levels.tolist(), strict=True)))
+            if len(state) <= FEW:
+                if len(self._kept) >= N_KEPT:
+                    self._forget()
+                self._kept[state] = solution
+        return solution
+
+    def _forget(self) -> None:
+        """Keep no solutions, and no steps between them, so that they do not grow without end."""
+        for solution in (*self._kept.values(), *(part.solution for part in self._parts.values())):
+            solution.steps.clear()
+        self._kept.clear()
+        self._n_steps = 0
+
+    def _go_on(self, part: Part) -> None:
+        """Keep the levels of a part in the balance as long as anything is in flight."""
+        part.many = len(part.counts) > 0
+        if not part.many:
+            part.solution = self._solution(())
+
     def _refill(self, part: Part) -> Changes:
-        part.many, part.levels = len(part.counts) > 0, {}
+        self._go_on(part)
         kinds, counts = _columns(part.state())
         component = np.flatnonzero(self.wiring.components == part.component)
         return kinds, self._open_balance().refill(component, kinds, counts)

@@ -120,16 +120,15 @@ class SharedNetwork:
     def share(self) -> None:
         """Give everything in flight its max-min fair rate."""
         levels, counts = self._solver(), self._flights.counts
-        touched: dict[int, list[int]] = {}
+        touched: dict[int, list[tuple[int, int]]] = {}
         for kind in self._touched:
-            touched.setdefault(levels.wiring.components.item(kind), []).append(kind)
+            touched.setdefault(levels.components[kind], []).append((kind, counts.get(kind, 0)))
         self._touched.clear()
-        for component, kinds in touched.items():
+        for component, changes in touched.items():
             part = levels.part(component)
-            part.count({kind: counts.get(kind, 0) for kind in kinds})
+            changed, new = levels.change(part, tuple(changes))
             if self._occupancy is not None:
                 self._occupancy.note(component, part.state(), self.now_s)
-            changed, new = levels.change(part, kinds)
             self._flights.set_rates(changed, self._rates(changed, new), self.now_s)
 
     def next_end_s(self) -> float:

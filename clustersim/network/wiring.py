@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +74,15 @@ class Wiring:
     def meets(self) -> BoolArray:
         """Return a matrix that says which kinds share a link with which."""
         n_kinds = len(self.limits)
-        crosses = np.zeros((len(self.first_link), n_kinds))
-        crosses[self.cells, np.repeat(np.arange(n_kinds), np.diff(self.starts))] = 1.0
-        return crosses.T @ crosses > 0.0
+        kinds = np.repeat(np.arange(n_kinds), np.diff(self.starts))
+        by_cell = np.argsort(self.cells, kind="stable")
+        bounds = np.searchsorted(self.cells[by_cell], np.arange(len(self.first_link) + 1)).tolist()
+        together = np.zeros((n_kinds, n_kinds), dtype=np.bool_)
+        # Cell by cell: a table of all kinds on all cells would not fit in memory where every group is a kind of its own.
+        for here in {kinds[by_cell[first:last]].tobytes() for first, last in pairwise(bounds)}:
+            crossing = np.frombuffer(here, dtype=kinds.dtype)
+            together[crossing[:, None], crossing] = True
+        return together
 
     def problem(self, kinds: IntArray, counts: FloatArray) -> tuple[Filling, IntArray, IntArray]:
         """Return the max-min problem of some kinds alone, with its entries and its cells as numbered here.

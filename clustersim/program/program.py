@@ -21,7 +21,7 @@ Key = tuple[str | int, ...]
 """Name by which tasks refer to each other before they have an index, such as ``("F", stage, micro_batch, chunk)``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Draft:
     action: Action
     lanes: tuple[Lane, ...]

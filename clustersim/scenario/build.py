@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.errors import ScenarioError
+from clustersim.expressions.parse import Condition
 from clustersim.hardware.models import Node
 from clustersim.program.background import Background
 from clustersim.report.metrics import Flag
 from clustersim.scenario.background import background_of
-from clustersim.scenario.checks import Check, parse_check
+from clustersim.scenario.checks import parse_checks
 from clustersim.scenario.constraints import (
     check_size,
 )
+from clustersim.scenario.cost import Priced, priced_nodes
 from clustersim.scenario.data_parallel import check_algorithm, check_workers, server_hosts
+from clustersim.scenario.goodput import Maintained, maintained_job
 from clustersim.scenario.jitter import jitter_of
 from clustersim.scenario.jobs import Job, Planned, jobs_of, seat
 from clustersim.scenario.load import Scenario
@@ -27,8 +30,8 @@ from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.stragglers import slowdowns_of
 from clustersim.scenario.unevenness import Uneven, division_of, own_pace
 from clustersim.strategy.plan import Plan
-from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.lately import cluster_of
 from clustersim.topology.wired import WiredCluster
 
 STEPS: Final = 50
@@ -51,7 +54,11 @@ class Built:
     uneven: Uneven | None
     """What is unlike between the ranks of the plan; None where nothing is, and workers go together."""
     n_steps: int
-    checks: tuple[Check, ...]
+    checks: tuple[Condition, ...]
+    maintained: Maintained | None
+    """How failures are dealt with; None where nobody asked."""
+    priced: Priced | None
+    """What things cost; None where nobody asked."""
     flags: tuple[Flag, ...]
 
     @property
@@ -81,7 +88,7 @@ def build(scenario: Scenario) -> Built:
 
 def _build(scenario: Scenario) -> Built:
     spec = scenario.spec
-    checks = _checks(spec)
+    checks = _checks(scenario)
     hardware = hardware_of(spec.cluster, scenario.document)
     node, n_nodes = hardware.node, hardware.n_nodes
     check_size(n_nodes, node.n_accelerators)
@@ -89,7 +96,7 @@ def _build(scenario: Scenario) -> Built:
     nodes = hardware.nodes
     planned = plan_on(scenario, [nodes[place] for place in seats.own], hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(seats.own))
-    cluster = build_mixed_cluster(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
+    cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
     check_algorithm(planned.plan, cluster, seats.own)
     uneven = _uneven(spec, planned.plan, nodes, seats.own)
 
@@ -100,6 +107,9 @@ def _build(scenario: Scenario) -> Built:
 
     jobs = jobs_of(scenario, node, seats, plan)
     n_steps, steps_flags = _steps(spec, planned.plan)
+    own_nodes = [nodes[place] for place in seats.own]
+    maintained = maintained_job(spec.reliability, planned.plan, own_nodes) if spec.reliability else None
+    priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
     return Built(
         scenario=scenario,
         plan=planned.plan,
@@ -111,13 +121,16 @@ def _build(scenario: Scenario) -> Built:
         uneven=uneven,
         n_steps=n_steps,
         checks=checks,
+        maintained=maintained,
+        priced=priced,
         flags=(
             *planned.flags,
             *steps_flags,
             *_host_flags(planned.plan, cluster),
             *routing_flags(cluster),
             *_unseen_flags(hardware.unseen),
-            *_unused(spec),
+            *(maintained.flags if maintained else ()),
+            *(priced.flags if priced else ()),
             *(flag for job in jobs for flag in job.planned.flags),
         ),
     )
@@ -166,24 +179,13 @@ def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:
     return (Flag(code="unseen_figures", message=f"not seen in a source, only remembered or assumed: {', '.join(names)}"),)
 
 
-def _unused(spec: ScenarioSpec) -> tuple[Flag, ...]:
-    given = {"cost": spec.cost, "reliability": spec.reliability}
-    return tuple(
-        Flag(code="unused_key", message=f"{key} is checked, but not used by run in this version")
-        for key, value in given.items()
-        if value is not None
-    )
-
-
-def _checks(spec: ScenarioSpec) -> tuple[Check, ...]:
-    parsed: list[Check] = []
-    for index, text in enumerate(spec.checks):
-        field = f"checks.{index}"
-        try:
-            check = parse_check(text)
-        except ScenarioError as error:
-            raise ScenarioError(error.message, field=field, hint=error.hint) from error
-        if check.metric == "time_to_train_s" and spec.training.tokens is None:
-            raise ScenarioError("time_to_train_s needs a total budget", field=field, hint="give training.tokens, such as 15T")
-        parsed.append(check)
-    return tuple(parsed)
+def _checks(scenario: Scenario) -> tuple[Condition, ...]:
+    texts = scenario.spec.checks
+    places = [scenario.document.place(("checks", index)) for index in range(len(texts))]
+    spec = scenario.spec
+    given = {
+        "training.tokens": spec.training.tokens is not None,
+        "cost": spec.cost is not None,
+        "reliability": spec.reliability is not None,
+    }
+    return parse_checks(texts, given, places)

@@ -1,60 +1,15 @@
-"""The ``checks`` of a scenario: ``metric OP number``, parsed and compared, never evaluated."""
+"""The ``checks`` of a scenario: conditions on its result, parsed and never evaluated as code."""
 
 from __future__ import annotations
 
 import math
-import operator
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from clustersim.documents.check import choices_hint
-from clustersim.errors import ScenarioError
-from clustersim.report.metrics import Metrics
-from clustersim.units.quantity import parse_quantity
-
-UNIT_OF_METRIC: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "step_time_s": "s",
-        "time_to_train_s": "s",
-        "samples_per_s": "",
-        "tokens_per_s": "",
-        "tokens_per_s_per_gpu": "",
-        "model_flops_per_step": "",
-        "hardware_flops_per_step": "",
-        "tflops_per_gpu": "",
-        "mfu": "",
-        "hfu": "",
-        "bubble_fraction": "",
-        "memory_fraction": "",
-        "memory.peak_bytes": "B",
-        "ranks": "",
-        "gpus": "",
-    }
-)
-"""What a check may ask about, and the unit that its number may carry; empty where it is a plain number."""
-
-OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = MappingProxyType(
-    {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-)
-
-_SHAPE: Final = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|<|>)\s*(\S.*?)\s*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One condition on the result."""
-
-    text: str
-    metric: str
-    operator: str
-    limit: float
-
-    def holds(self, value: float) -> bool:
-        """Return whether ``value`` satisfies the condition."""
-        return OPERATORS[self.operator](value, self.limit)
+from clustersim.errors import Place, ScenarioError
+from clustersim.expressions.parse import Condition, parse_condition
+from clustersim.expressions.tokens import ExpressionError
+from clustersim.scenario.metric_names import metric_names, wanted_by, without_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,55 +17,96 @@ class CheckResult:
     """A condition and what came of it."""
 
     check: str
-    value: float
+    value: float | None
+    """Left side of a single comparison, if it is finite; None for anything else."""
+    values: Mapping[str, float | bool]
+    """Of the metrics that it names, each in the unit of its name."""
     holds: bool
 
+    def shown(self) -> str:
+        """Return what to set beside the condition: the number that it is about, or all that it names."""
+        lone = self.value is not None and list(self.values.values()) == [self.value]
+        return f"{self.value:.6g}" if lone else self.found()
 
-def parse_check(text: str) -> Check:
-    """Return the condition that ``text`` states.
+    def found(self) -> str:
+        """Return the values as text, such as ``mfu is 0.31, hfu is 0.4``."""
+        return ", ".join(
+            f"{name} is {str(value).lower() if isinstance(value, bool) else f'{value:.6g}'}" for name, value in self.values.items()
+        )
+
+
+def parse_check(text: str) -> Condition:
+    """Return the condition that ``text`` states about a result.
+
+    Raises
+    ------
+    ExpressionError
+        When the text is no condition, names a metric that does not exist, or compares seconds with bytes.
+
+    Examples
+    --------
+    >>> parse_check("memory_fraction <= 0.92 and step_time_s < 750 ms").names
+    ('memory_fraction', 'step_time_s')
+    """
+    return parse_condition(text, metric_names())
+
+
+def parse_checks(texts: Sequence[str], given: Mapping[str, bool], places: Sequence[Place]) -> tuple[Condition, ...]:
+    """Return the conditions of a scenario.
+
+    Parameters
+    ----------
+    texts
+        One condition each.
+    given
+        Keys of the scenario without which some metrics have no value, and whether they are there.
+    places
+        Where each text stands.
 
     Raises
     ------
     ScenarioError
-        When the text is not ``metric OP number`` or the metric does not exist.
-
-    Examples
-    --------
-    >>> parse_check("memory_fraction <= 0.92").limit
-    0.92
-    >>> parse_check("step_time_s < 750 ms").limit
-    0.75
+        With the place of the mistake inside the text.
     """
-    shape = _SHAPE.fullmatch(text)
-    if shape is None:
-        raise ScenarioError(f"{text!r} is not a check", hint="write a metric, one of <= < >= >, and a number: 'memory_fraction <= 0.92'")
-    metric, sign, limit = shape.groups()
-    if metric not in UNIT_OF_METRIC:
-        raise ScenarioError(f"there is no metric '{metric}'", hint=choices_hint(metric, UNIT_OF_METRIC, longest=len(UNIT_OF_METRIC)))
-    return Check(text=text, metric=metric, operator=sign, limit=_limit(limit, UNIT_OF_METRIC[metric]))
+    return tuple(_checked(index, text, given, place) for index, (text, place) in enumerate(zip(texts, places, strict=True)))
 
 
-def evaluate_checks(checks: tuple[Check, ...], values: Mapping[str, float]) -> tuple[CheckResult, ...]:
-    """Return what came of each check, given the value of each metric."""
-    return tuple(CheckResult(check=check.text, value=values[check.metric], holds=check.holds(values[check.metric])) for check in checks)
+def evaluate_checks(checks: Sequence[Condition], values: Mapping[str, float | bool]) -> tuple[CheckResult, ...]:
+    """Return what came of each check, given the value of each metric.
+
+    Raises
+    ------
+    ScenarioError
+        For a metric without a value in this run.
+    """
+    results: list[CheckResult] = []
+    for index, check in enumerate(checks):
+        missing = next((name for name in check.names if name not in values), None)
+        if missing is not None:
+            error = without_value(missing)
+            raise ScenarioError(error.message, field=f"checks.{index}", hint=error.hint)
+        asked = {name: values[name] for name in check.names}
+        left = check.value(values)
+        # JSON knows neither infinity nor NaN, which a division by zero gives.
+        finite = left if left is not None and math.isfinite(left) else None
+        results.append(CheckResult(check=check.text, value=finite, values=asked, holds=check.holds(values)))
+    return tuple(results)
 
 
-def metric_values(metrics: Metrics, time_to_train_s: float | None) -> dict[str, float]:
-    """Return the value of every metric that a check may ask about."""
-    special = {"memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes, "memory.peak_bytes": metrics.memory.peak_bytes}
-    if time_to_train_s is not None:
-        special["time_to_train_s"] = time_to_train_s
-    plain = {name: float(getattr(metrics, name)) for name in UNIT_OF_METRIC if hasattr(metrics, name)}
-    return plain | special
-
-
-def _limit(text: str, unit: str) -> float:
+def _checked(index: int, text: str, given: Mapping[str, bool], place: Place) -> Condition:
+    field = f"checks.{index}"
     try:
-        number = float(text)
-    except ValueError:
-        if unit:
-            return parse_quantity(text, unit)
-        raise ScenarioError(f"{text!r} is not a number", hint="this metric takes a plain number, such as 0.92") from None
-    if math.isnan(number):
-        raise ScenarioError("a check against NaN can never hold", hint="write a number")
-    return number
+        check = parse_check(text)
+    except ExpressionError as error:
+        raise ScenarioError(error.message, field=field, hint=error.hint, place=_inside(place, text, error.offset)) from error
+    for name in check.names:
+        for key, hint in wanted_by(name):
+            if not given.get(key, False):
+                raise ScenarioError(f"'{name}' has no value without '{key}'", field=field, hint=hint, place=place)
+    return check
+
+
+def _inside(place: Place, text: str, offset: int) -> Place:
+    """Return the place of a character of a text, where the text stands on one line as it was read."""
+    start = (place.text or "").find(text, max((place.column or 1) - 1, 0)) if text else -1
+    return place if start < 0 else replace(place, column=start + offset + 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -81,11 +82,19 @@ def load_model(
     if reference.endswith(_YAML) or "/" in reference:
         found = read_document(_find(reference, origin))
         return _from_own(found.data, Origin(document=found), default_name=Path(reference).stem)
-    names = model_names()
-    if reference not in names:
-        raise origin.error(f"there is no model '{reference}'", hint=choices_hint(reference, names))
-    shipped = read_document(_shipped() / f"{reference}.yaml")
-    return _from_own(shipped.data, Origin(document=shipped), default_name=reference)
+    shipped = _load_shipped(reference)
+    if shipped is None:
+        raise origin.error(f"there is no model '{reference}'", hint=choices_hint(reference, model_names()))
+    return shipped
+
+
+@lru_cache(maxsize=64)
+def _load_shipped(name: str) -> LoadedModel | None:
+    """Return a shipped model; None where there is none of that name."""
+    if name not in model_names():
+        return None
+    document = read_document(_shipped() / f"{name}.yaml")
+    return _from_own(document.data, Origin(document=document), default_name=name)
 
 
 def _shipped() -> Path:

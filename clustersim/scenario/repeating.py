@@ -10,6 +10,7 @@ import numpy as np
 from clustersim.engine.repeated import replay_repeated
 from clustersim.engine.repetition import Ways, Window
 from clustersim.engine.simulate import Machine
+from clustersim.progress import phase
 from clustersim.strategy.lower import lower, with_micro_batches
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
@@ -57,7 +58,9 @@ def _replayed(plan: Plan, machine: Machine, n_few: int, ways: Ways, times: int) 
         of_classes = dict.fromkeys(zip(window.stages, window.n_passes, strict=True))
         return all(order_repeats(short[stage], whole[stage], passes, ways=ways, times=times) for stage, passes in of_classes)
 
-    return replay_repeated(lower(plan, n_micro_batches=n_few), machine, ways, times=times, holds=holds)
+    with phase("lower"):
+        program = lower(plan, n_micro_batches=n_few)
+    return replay_repeated(program, machine, ways, times=times, holds=holds)
 
 
 def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> bool:

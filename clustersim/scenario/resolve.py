@@ -10,6 +10,7 @@ from clustersim import __version__
 from clustersim.documents.spots import Data
 from clustersim.hardware.models import Node
 from clustersim.scenario.build import Built
+from clustersim.scenario.cost import resolved_cost
 from clustersim.scenario.jobs import Job
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.resolved_hardware import resolved_hardware
@@ -38,20 +39,22 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
     }
     if spec.steps is not None:
         resolved["steps"] = spec.steps
-    for key, part in (("cost", spec.cost), ("reliability", spec.reliability)):
-        if part is not None:
-            resolved[key] = part.model_dump(mode="json", exclude_none=True)
+    if spec.cost is not None:
+        resolved["cost"] = resolved_cost(spec.cost)
+    if spec.reliability is not None:
+        resolved["reliability"] = spec.reliability.model_dump(mode="json", exclude_none=True)
     resolved["checks"] = [check.text for check in built.checks]
     return resolved | _others(built)
 
 
 def files_of(built: Built) -> dict[str, str]:
-    """Return the files that a resolved scenario refers to, by name: a schedule, and how tokens spread over experts."""
+    """Return the files that a resolved scenario refers to, by name: a schedule, how tokens spread over experts, and price lists."""
     strategy = built.plan.strategy
     named = {strategy.expert_load.file: strategy.expert_load.text}
     if strategy.written is not None:
         named[strategy.schedule] = strategy.written.text
-    return {name: text for name, text in named.items() if name}
+    kept = {name: text for name, text in named.items() if name}
+    return kept if built.priced is None else kept | dict(built.priced.files)
 
 
 def scenario_hash(resolved: dict[str, Data], seed: int, files: dict[str, str] | None = None) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from clustersim.documents.spots import Data
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Flag, Metrics
 from clustersim.scenario.build import Built
 from clustersim.scenario.checks import CheckResult
@@ -33,6 +35,10 @@ class Result:
     checks: tuple[CheckResult, ...]
     time_to_train_s: float | None
     """Seconds for ``training.tokens``, without failures; None where no budget was given."""
+    cost: CostReport | None
+    """None where the scenario says nothing of prices."""
+    goodput: GoodputReport | None
+    """None where it says nothing of failures."""
     scenario_hash: str
     """Eight hexadecimal digits that name the resolved scenario."""
     resolved: dict[str, Data]
@@ -75,6 +81,8 @@ class Result:
         return {
             **document,
             "time_to_train_s": self.time_to_train_s,
+            "cost": plain(self.cost),
+            "goodput": plain(self.goodput),
             "checks": [plain(check) for check in self.checks],
             "scenario_hash": self.scenario_hash,
         }

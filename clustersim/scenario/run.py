@@ -7,10 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from clustersim.errors import ScenarioError
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
 from clustersim.scenario.build import Built, build
-from clustersim.scenario.checks import evaluate_checks, metric_values
+from clustersim.scenario.checks import evaluate_checks
+from clustersim.scenario.cost import cost_report
+from clustersim.scenario.goodput import goodput_report
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.metric_names import metric_values
 from clustersim.scenario.replaying import Conditions, Neighbours
 from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
@@ -62,12 +67,20 @@ def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
     except ScenarioError as error:
         raise built.scenario.located(error) from error
     time_to_train_s = _time_to_train_s(built, metrics)
+    goodput = _goodput(built, time_to_train_s, seed)
+    cost = _cost(built, metrics, goodput)
+    try:
+        checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, {"cost": cost, "goodput": goodput}))
+    except ScenarioError as error:
+        raise built.scenario.located(error) from error
     resolved = resolved_scenario(built)
     return Result(
         metrics=metrics,
         spans=spans,
-        checks=evaluate_checks(built.checks, metric_values(metrics, time_to_train_s)),
+        checks=checks,
         time_to_train_s=time_to_train_s,
+        cost=cost,
+        goodput=goodput,
         scenario_hash=scenario_hash(resolved, seed, files_of(built)),
         resolved=resolved,
         built=built,
@@ -88,3 +101,17 @@ def _seeded(plan: Plan, seed: int) -> Plan:
 
 def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:
     return None if built.tokens is None else built.tokens / metrics.tokens_per_s
+
+
+def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputReport | None:
+    if built.maintained is None or built.scenario.spec.reliability is None:
+        return None
+    replays = built.scenario.spec.reliability.replays
+    return goodput_report(built.maintained, work_s=time_to_train_s, replays=replays, seed=seed)
+
+
+def _cost(built: Built, metrics: Metrics, goodput: GoodputReport | None) -> CostReport | None:
+    if built.priced is None:
+        return None
+    spares = (built.maintained.upkeep.recovery.spares or 0) if built.maintained else 0
+    return cost_report(built.priced, metrics, tokens=built.tokens, goodput=goodput, spares=spares)

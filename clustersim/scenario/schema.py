@@ -12,10 +12,12 @@ from pydantic_core import PydanticCustomError
 
 from clustersim.documents.check import choices_hint
 from clustersim.hardware.schema import NodeChange
+from clustersim.scenario.cost import CostSpec
 from clustersim.scenario.jitter import JitterField
 from clustersim.scenario.load_amount import LoadAmount
 from clustersim.scenario.node_groups import NodeGroups
 from clustersim.scenario.number_list import Numbers
+from clustersim.scenario.reliability import ReliabilitySpec
 from clustersim.scenario.stragglers import StragglerSpec
 from clustersim.strategy.plan import (
     Assignment,
@@ -38,11 +40,8 @@ from clustersim.units.fields import (
     Count,
     NonNegativeInt,
     PositiveInt,
-    PositiveRatio,
     SamplesPerSecond,
     Seconds,
-    UsdPerHour,
-    UsdPerKilowattHour,
 )
 from clustersim.workload.shapes import AttentionKind, ContextKind
 
@@ -262,22 +261,6 @@ class StrategySpec(Part):
     placement: Annotated[Literal["auto"] | list[Dimension], AfterValidator(_check_placement)] = Field(
         default_factory=lambda: list(DIMENSIONS), description="Fastest-varying dimension first."
     )
-
-
-class CostSpec(Part):
-    """Prices. Checked, and not used by ``run`` in this version."""
-
-    gpu_hour: UsdPerHour | None = None
-    power_price: UsdPerKilowattHour | None = None
-    pue: PositiveRatio | None = Field(default=None, ge=1)
-
-
-class ReliabilitySpec(Part):
-    """Failures and checkpoints. Checked, and not used by ``run`` in this version."""
-
-    node_mtbf: Seconds | None = None
-    checkpoint_every: Seconds | None = None
-    restart: Seconds | None = None
 
 
 class LinkSpec(Part):

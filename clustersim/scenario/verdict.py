@@ -1,7 +1,9 @@
-"""What a report on a step does not say: the whole training, and the checks."""
+"""What a report on a step does not say: the whole training, failures, cost, and the checks."""
 
 from __future__ import annotations
 
+from clustersim.report.cost import cost_lines
+from clustersim.report.goodput import goodput_lines
 from clustersim.scenario.result import Result
 from clustersim.units.quantity import format_quantity
 
@@ -12,9 +14,11 @@ def verdict_lines(result: Result) -> list[str]:
     if result.time_to_train_s is not None:
         tokens = format_quantity(result.built.tokens or 0.0, "count")
         lines += ["", "Whole training", f"  {tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures"]
+    for heading, sentences in _sections(result):
+        lines += ["", heading, *(f"  {sentence}" for sentence in sentences)]
     if result.checks:
         lines += ["", "Checks"]
-    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.value:.6g})" for check in result.checks]
+    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.shown()})" for check in result.checks]
     return lines
 
 
@@ -24,7 +28,16 @@ def markdown_verdict(result: Result) -> str:
     if result.time_to_train_s is not None:
         tokens = format_quantity(result.built.tokens or 0.0, "count")
         sections.append(f"\n## Whole training\n\n{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures.\n")
+    for heading, sentences in _sections(result):
+        sections.append("\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n")
     if result.checks:
-        rows = [f"| `{check.check}` | {check.value:.6g} | {'holds' if check.holds else 'false'} |" for check in result.checks]
-        sections.append("\n".join(["\n## Checks\n", "| check | value | |", "|---|---:|---|", *rows]) + "\n")
+        rows = [f"| `{check.check}` | {check.shown()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
+        sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
     return "".join(sections)
+
+
+def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
+    unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
+    found = (("With failures", goodput_lines(result.goodput)), ("Power and cost", cost_lines(result.cost, unit=unit)))
+    return tuple((heading, sentences) for heading, sentences in found if sentences)

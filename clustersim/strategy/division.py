@@ -46,7 +46,7 @@ class Division:
 
     def lane(self, stage: int, part: int, stream: str = COMPUTE_STREAM) -> Lane:
         """Return a stream of a class."""
-        return Lane(rank_class=self.rank_class(stage, part), stream=stream)
+        return Lane(stage * len(self.parts) + part, stream)
 
     def lanes(self, stage: int, stream: str = COMPUTE_STREAM) -> tuple[Lane, ...]:
         """Return a stream of all classes of a stage, for what all of its ranks take part in."""

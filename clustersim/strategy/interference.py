@@ -34,7 +34,7 @@ def beside_blocks(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, redu
         Parameters whose gradients are reduced meanwhile.
     """
     strategy = plan.strategy
-    if not strategy.data_parallel.overlap:
+    if not strategy.data_parallel.overlap or not (gathered.total or reduced.total):
         return ()
     sharding, total_bytes = strategy.sharding, 0.0
     ways = (

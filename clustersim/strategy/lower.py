@@ -108,8 +108,8 @@ class _Beside:
 
     def cut(self, position: int) -> Cut:
         """Return how a pass is cut."""
-        cut = self.gathers.cut(position)
-        return replace(cut, borders=cut.borders | self.copies.borders(position))
+        cut, borders = self.gathers.cut(position), self.copies.borders(position)
+        return replace(cut, borders=cut.borders | borders) if borders else cut
 
     def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """Return the pieces of a pass, which wait for what they need."""
@@ -130,11 +130,14 @@ class _Lowering:
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     chunks: tuple[tuple[ModelChunk, ...], ...] = field(init=False)
     """Of every stage."""
+    reduces: bool = field(init=False)
+    """Whether gradients go anywhere."""
     _sides: dict[int, HostSide] = field(default_factory=dict[int, HostSide])
 
     def __post_init__(self) -> None:
-        """Divide the model once."""
+        """Divide the model once, and ask once what every pass needs to know."""
         self.chunks = model_chunks(self.plan)
+        self.reduces = self.plan.strategy.reduces_gradients or offloads(self.plan)
 
     def add_host(self) -> None:
         for stage in self.division.stages:
@@ -315,8 +318,7 @@ class _Lowering:
     def _pieces(self, work: StageWork, step: Pass, position: int, *, last: Mapping[int, int], cut: Cut) -> tuple[Piece, ...]:
         """Return the pieces of a pass, with the buckets of gradients that they complete; none for most passes."""
         plan, gradients = self.plan, self.plan.strategy.data_parallel
-        reduces = plan.strategy.reduces_gradients or offloads(plan)
-        complete = step.makes_weight_gradients and reduces and (last[step.chunk] == position or not gradients.no_sync)
+        complete = step.makes_weight_gradients and self.reduces and (last[step.chunk] == position or not gradients.no_sync)
         if complete and gradients.overlap:
             return work.pieces(step, replace(cut, reduces=True))
         pieces = work.pieces(step, cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import fsum
 from typing import Final
 
@@ -131,6 +132,7 @@ def stage_memory(plan: Plan, stage: int) -> StageHolds:
     return max(passes, update, key=lambda moment: moment.peak_bytes)
 
 
+@lru_cache(maxsize=128)
 def holdings(plan: Plan, stage: int) -> Holdings:
     """Return what one rank of a stage holds over a step.
 

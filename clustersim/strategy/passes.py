@@ -32,14 +32,14 @@ class ChunkPasses:
     groups: ParallelGroups
     gradients: Gradients = "all"
     """What backward passes compute."""
-    _layers: dict[tuple[str, int, bool], tuple[Item, ...]] = field(
-        default_factory=dict[tuple[str, int, bool], tuple[Item, ...]], init=False, repr=False, compare=False
+    _layers: dict[tuple[str, int, bool, Gradients], tuple[Item, ...]] = field(
+        default_factory=dict[tuple[str, int, bool, Gradients], tuple[Item, ...]], repr=False, compare=False
     )
-    """Layers that do the same are the same object, so that they are priced once."""
+    """Layers that do the same are the same object, so that they are made and priced once, whichever gradients others compute."""
 
     def of(self, gradients: Gradients) -> ChunkPasses:
         """Return the same passes, of which the backward ones compute these gradients."""
-        return replace(self, gradients=gradients)
+        return self if gradients == self.gradients else replace(self, gradients=gradients)
 
     def forward(self, chunk: ModelChunk) -> tuple[Block, ...]:
         """Return the forward pass of a whole chunk."""
@@ -86,7 +86,7 @@ class ChunkPasses:
 
     def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        key = "F", first_alike(self.plan, layer), False
+        key = "F", first_alike(self.plan, layer), False, self.gradients
         if key not in self._layers:
             self._layers[key] = self.halves.forward(layer)
         return self._layers[key]
@@ -94,7 +94,7 @@ class ChunkPasses:
     def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what is recomputed before it; full recomputation repeats it where it is to run ``again``."""
         full = again and self.plan.strategy.recompute == "full" and self.gradients != "weight"
-        key = "B", first_alike(self.plan, layer), full
+        key = "B", first_alike(self.plan, layer), full, self.gradients
         if key not in self._layers:
             self._layers[key] = (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
         return self._layers[key]

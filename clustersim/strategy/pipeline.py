@@ -36,6 +36,15 @@ Labelled = tuple[Pass, Sequence[Piece]]
 """A pass and the pieces it is done in."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Route:
+    """How results get from one stage to another."""
+
+    transfer: Transfer
+    lanes: tuple[Lane, Lane]
+    """On which it is sent, and received."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
     """Adds passes of the replicas of one part to a program, and after each the transfer of its result.
@@ -52,7 +61,7 @@ class Pipeline:
     """What one rank sends to its neighbour."""
     overlap: bool
     part: int = 0
-    _transfers: dict[tuple[int, int, bool], Transfer] = field(default_factory=dict[tuple[int, int, bool], Transfer])
+    _routes: dict[tuple[int, int, bool], _Route] = field(default_factory=dict[tuple[int, int, bool], "_Route"])
     _sends: dict[int, dict[Lane, None]] = field(default_factory=dict[int, dict[Lane, None]])
     """Streams on which each stage has sent so far."""
     _neighbours: dict[Stop, tuple[Stop | None, Stop | None]] = field(init=False)
@@ -95,16 +104,12 @@ class Pipeline:
         target = self._neighbours[stage, step.chunk][not step.goes_back]
         if target is None or target[0] == stage or step.kind == "W":
             return
-        receiver, way = target[0], self._way(stage, target[0], backward=step.goes_back)
-        lanes = [
-            self.division.lane(stage, self.part, SEND[step.goes_back] + way),
-            self.division.lane(receiver, self.part, RECEIVE[step.goes_back] + way),
-        ]
-        self._sends.setdefault(stage, {})[lanes[0]] = None
+        route = self._route(stage, target[0], backward=step.goes_back)
+        self._sends.setdefault(stage, {})[route.lanes[0]] = None
         self.builder.add(
             self._arrival(target, step),
-            self._transfer(stage, receiver, backward=step.goes_back),
-            lanes,
+            route.transfer,
+            route.lanes,
             after=self.builder.last(self.division.lane(stage, self.part)),
             label=(step.micro_batch, step.chunk),
         )
@@ -116,14 +121,21 @@ class Pipeline:
         distance = abs(receiver - sender)
         return ("_up" if receiver < sender else "_down") + (str(distance) if distance > 1 else "")
 
-    def _transfer(self, sender: int, receiver: int, *, backward: bool) -> Transfer:
-        transfer = self._transfers.get((sender, receiver, backward))
-        if transfer is None:
+    def _route(self, sender: int, receiver: int, *, backward: bool) -> _Route:
+        """Return how results get from one stage to another."""
+        route = self._routes.get((sender, receiver, backward))
+        if route is None:
             pairs = np.stack([self.division.ranks(stage, self.part) for stage in (sender, receiver)], axis=1)
             name = self.division.name(f"{'B' if backward else 'F'} {sender}->{receiver}", self.part)
-            transfer = Transfer(name=name, dimension="pp", pairs=pairs, bytes=self.pair_bytes)
-            self._transfers[sender, receiver, backward] = transfer
-        return transfer
+            way = self._way(sender, receiver, backward=backward)
+            route = self._routes[sender, receiver, backward] = _Route(
+                transfer=Transfer(name=name, dimension="pp", pairs=pairs, bytes=self.pair_bytes),
+                lanes=(
+                    self.division.lane(sender, self.part, SEND[backward] + way),
+                    self.division.lane(receiver, self.part, RECEIVE[backward] + way),
+                ),
+            )
+        return route
 
     def _arrival(self, stop: Stop, step: Pass) -> Key:
         stage, chunk = stop

@@ -23,7 +23,7 @@ from clustersim.strategy.layers import first_alike, recomputed_layers
 from clustersim.strategy.memory import end_weights
 from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Sharding
 from clustersim.strategy.shard import ModelChunk, model_chunks
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.units import casts_gathered, chunk_layer_weights, gather_calls, reduction_units
@@ -131,6 +131,12 @@ class _Sharded:
     _reducing: Weights = NOTHING
     """Parameters whose gradients are reduced beside the next pass."""
     _gathers: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
+    _sharding: Sharding = field(init=False)
+    _gathers_weights: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask once how weights are spread: every pass needs to know."""
+        self._sharding, self._gathers_weights = self.plan.strategy.sharding, self.plan.strategy.gathers_weights
 
     def add_micro_batch(self, micro_batch: int) -> None:
         """Add all passes of one micro-batch."""
@@ -140,8 +146,8 @@ class _Sharded:
         for layer in layers:
             self._gather("F", micro_batch, layer)
             self._add_pass("F", micro_batch, layer)
-        if strategy.sharding.reshard_after_forward:
-            kept = self._gathered.get(_ENDS) if strategy.sharding.keep_ends else None
+        if self._sharding.reshard_after_forward:
+            kept = self._gathered.get(_ENDS) if self._sharding.keep_ends else None
             self._gathered = {} if kept is None else {_ENDS: kept}
         self._gather("B", micro_batch, _ENDS)
         last = micro_batch == self.plan.n_micro_batches - 1
@@ -158,7 +164,7 @@ class _Sharded:
 
     def _gather(self, direction: Direction, micro_batch: int, unit: int) -> None:
         """Add the gathering of a unit that is not whole."""
-        if not self.plan.strategy.gathers_weights or unit in self._gathered or not self.units.weights(unit).total:
+        if not self._gathers_weights or unit in self._gathered or not self.units.weights(unit).total:
             return
         self._gathered[unit] = {}
         weights, label, n_calls = self.units.weights(unit), (micro_batch, 0), self.units.n_calls[unit]
@@ -180,13 +186,13 @@ class _Sharded:
         if not self.plan.strategy.data_parallel.overlap:
             streams = (COMPUTE_STREAM, GRADIENT_STREAM, COPY_STREAM)
             return tuple(key for stream in streams for lane in scope.lanes(stream) for key in self.builder.last(lane))
-        before = len(self._passes) - 1 - self.plan.strategy.sharding.prefetch
+        before = len(self._passes) - 1 - self._sharding.prefetch
         return tuple(self._passes[before][part] for part in scope.parts) if before >= 0 else ()
 
     def _add_pass(self, direction: Direction, micro_batch: int, layer: int, *, casts: float = 0.0) -> None:
         keys: list[Key] = []
         # The first pass waits for what it needs, and so does every one where nothing is gathered ahead.
-        ahead = bool(self._passes) and self.plan.strategy.sharding.prefetch > 0
+        ahead = bool(self._passes) and self._sharding.prefetch > 0
         beside = _Beside(gathered=self._gathered_for(direction, layer) if ahead else NOTHING, reduced=self._reducing)
         self._reducing = NOTHING
         for part in range(self.division.n_parts):
@@ -232,11 +238,10 @@ class _Sharded:
 
     def _gathered_for(self, direction: Direction, layer: int) -> Weights:
         """Return the parameters that are gathered for a pass of a layer, embedding and head with the first layer of either direction."""
-        sharding = self.plan.strategy.sharding
-        if not self.plan.strategy.gathers_weights or (direction == "B" and not sharding.reshard_after_forward):
+        if not self._gathers_weights or (direction == "B" and not self._sharding.reshard_after_forward):
             return NOTHING
         first = layer == (0 if direction == "F" else self.chunk.n_layers - 1)
-        with_ends = first and (direction == "F" or not sharding.keep_ends)
+        with_ends = first and (direction == "F" or not self._sharding.keep_ends)
         return self.units.layers[layer] + (self.units.ends if with_ends else NOTHING)
 
     def _gather_action(self, scope: ShardScope, parameters: float, n_calls: int) -> Communicate:

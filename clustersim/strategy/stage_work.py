@@ -63,9 +63,10 @@ class StageWork:
     def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
         """Return a pass in pieces, in the order in which they run: forward the first layers first, backward the last ones."""
         known = (step.kind, step.chunk, cut)
-        if known not in self._known:
-            self._known[known] = self._cut(step, cut)
-        return self._known[known]
+        pieces = self._known.get(known)
+        if pieces is None:
+            pieces = self._known[known] = self._cut(step, cut)
+        return pieces
 
     def with_bucket(self, pieces: Sequence[Piece], bucket: Bucket) -> tuple[Piece, ...]:
         """Return pieces of which the last one puts gradients into their bucket."""

@@ -40,6 +40,8 @@ class _Unit:
     prefixes: str
     factors: Mapping[str, float]
     label: str
+    label_factor: float = 1.0
+    """What one of the label is, in the unit of the value."""
 
 
 _BIT: Final = 1 / 8
@@ -81,6 +83,29 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             factors={"USD/kWh": 1.0, "$/kWh": 1.0, "USD/MWh": 1e-3},
             label="USD/kWh",
         ),
+        "USD": _Unit(what="an amount of money", example="12 MUSD", prefixes="GMk", factors={"USD": 1.0, "$": 1.0}, label="USD"),
+        "kWh": _Unit(
+            what="an energy",
+            example="5 GWh",
+            prefixes="TGMk",
+            factors={"Wh": 1e-3, "J": 1 / 3.6e6},
+            label="Wh",
+            label_factor=1e-3,
+        ),
+        "kg": _Unit(
+            what="a mass",
+            example="40 t",
+            prefixes="",
+            factors={"kg": 1.0, "g": 1e-3, "t": 1e3, "kt": 1e6, "Mt": 1e9},
+            label="kg",
+        ),
+        "kg/kWh": _Unit(
+            what="a carbon intensity",
+            example="0.4 kg/kWh",
+            prefixes="",
+            factors={"kg/kWh": 1.0, "g/kWh": 1e-3, "t/MWh": 1.0},
+            label="kg/kWh",
+        ),
         "samples/s": _Unit(
             what="a rate of samples",
             example="2500 samples/s",
@@ -111,7 +136,8 @@ def parse_quantity(text: object, unit: str) -> float:
     text
         Such as ``400 Gbit/s``. Only a ``count`` may be a bare number.
     unit
-        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD/h``, ``USD/kWh``, ``samples/s``, ``tokens/s``, ``count``.
+        One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD``, ``USD/h``, ``USD/kWh``, ``kWh``, ``kg``, ``kg/kWh``,
+        ``samples/s``, ``tokens/s``, ``count``. The value is in this unit.
 
     Raises
     ------
@@ -150,7 +176,7 @@ def format_quantity(value: float, unit: str, digits: int = 3) -> str:
     form = _UNITS[unit]
     if unit == "s":
         return _format_time(value, digits)
-    return _render(value, form.label, form.prefixes, digits)
+    return _render(value / form.label_factor, form.label, form.prefixes, digits)
 
 
 def exact_quantity(value: float, unit: str) -> str:
@@ -160,7 +186,7 @@ def exact_quantity(value: float, unit: str) -> str:
         if parse_quantity(text, unit) == value:
             return text
     form = _UNITS[unit]
-    return f"{value!r} {form.label}".strip()
+    return f"{value / form.label_factor!r} {form.label}".strip()
 
 
 def _as_text(text: object, form: _Unit) -> str:

@@ -14,6 +14,8 @@ import typer
 from pydantic import BaseModel
 
 from clustersim.cli.app import app, main
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
 from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.schema import ScenarioSpec
@@ -94,7 +96,19 @@ def test_no_key_is_described_that_a_scenario_does_not_have() -> None:
 
 
 def test_every_key_of_a_result_is_described_and_no_other() -> None:
-    keys = set(result_keys(Metrics)) | {"time_to_train_s", "scenario_hash", "checks[].check", "checks[].value", "checks[].holds"}
+    sections = set(result_keys(CostReport, "cost.")) | set(result_keys(GoodputReport, "goodput."))
+    keys = (
+        sections
+        | set(result_keys(Metrics))
+        | {
+            "time_to_train_s",
+            "scenario_hash",
+            "checks[].check",
+            "checks[].value",
+            "checks[].values",
+            "checks[].holds",
+        }
+    )
     files = {name for name in documented_results() if name.endswith((".yaml", ".json", ".md", ".csv", ".gz"))}
 
     assert documented_results() - files == keys
@@ -108,7 +122,7 @@ def test_every_command_is_described() -> None:
     assert sorted(described) == sorted(commands)
 
 
-@pytest.mark.parametrize("command", ["run", "show", "init", "schema", "flows"])
+@pytest.mark.parametrize("command", ["run", "compare", "show", "init", "schema", "flows"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +44,11 @@ LARGEST_LETTERS: Final = 3000
 """Letters in one picture; more would take longer to draw than all cells."""
 
 _MARGINS: Final = Margins(left=118, right=40, top=74, bottom=84)
+_NAME_PX: Final = 18.0
+_LETTER_PX: Final = 8.0
+"""Room beside the name of a row, and of a letter of it on average."""
+_LONGEST_NAME: Final = 48
+"""Letters of a name; of a longer one the rest is left out."""
 _CELL_TOP: Final = 0.06
 _CELL_BOTTOM: Final = 0.66
 _LANES_TOP: Final = 0.70
@@ -124,7 +129,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
-        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS)
+        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _margins(timeline))
     chart = _chart(ax, timeline, n_rows)
     ax.set_xlim(0, chart.scale.width_s or 1.0)
     ax.set_ylim(n_rows, 0)
@@ -137,6 +142,17 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     caption(ax, _title(metrics), _subtitle(chart, metrics))
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
+
+
+def _margins(timeline: Timeline) -> Margins:
+    """Return margins with room for the longest name of a row."""
+    longest = max(map(len, _row_names(timeline)), default=0)
+    return replace(_MARGINS, left=max(_MARGINS.left, round(_NAME_PX + _LETTER_PX * longest)))
+
+
+def _row_names(timeline: Timeline) -> list[str]:
+    names = [rank_class.name for rank_class in timeline.rank_classes]
+    return [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in names]
 
 
 def _chart(ax: Axes, timeline: Timeline, n_rows: int) -> _Chart:
@@ -274,7 +290,7 @@ def _draw_time_axis(chart: _Chart, label: str) -> None:
 
 
 def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
-    names = [rank_class.name for rank_class in timeline.rank_classes]
+    names = _row_names(timeline)
     every = -(-len(names) // N_LABELS_SHOWN) if names else 1
     middle = (_CELL_TOP + chart.cell_bottom) / 2
     chart.ax.set_yticks([row + middle for row in range(0, len(names), every)], names[::every])

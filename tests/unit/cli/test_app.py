@@ -16,7 +16,7 @@ from clustersim.cli import app
 from clustersim.errors import DeadlockError, InfeasibleError
 from tests.unit.cli.conftest import Cli
 
-COMMANDS = ["run", "show", "validate", "study", "init", "schema"]
+COMMANDS = ["run", "compare", "show", "validate", "study", "init", "schema"]
 
 
 def process(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
         [sys.executable, "-m", "clustersim", "run", "-"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
     ) as waiting:  # fmt: skip
-        time.sleep(1.5)  # until it waits for its scenario
+        time.sleep(3.0)  # until it waits for its scenario, also on a busy machine
         waiting.send_signal(signal.SIGINT)
         _, err = waiting.communicate(timeout=20)
 

@@ -101,7 +101,7 @@ def test_a_check_that_is_false_is_the_answer_no(cli: Cli, scenario: Path) -> Non
     outcome = cli("run", scenario, "-s", "checks=[mfu > 1, step_time_s > 0]", "--no-plots")
 
     assert outcome.code == 1
-    assert outcome.err.startswith("no: the check 'mfu > 1' is false, the value is 0.")
+    assert outcome.err.startswith("no: the check 'mfu > 1' is false: mfu is 0.")
     assert "  FALSE  mfu > 1  (" in outcome.out
     assert "  holds  step_time_s > 0  (" in outcome.out
 
@@ -173,3 +173,50 @@ def test_a_dry_run_has_json_too(cli: Cli, scenario: Path) -> None:
 
 def test_a_dry_run_still_refuses_bad_input(cli: Cli, scenario: Path) -> None:
     assert cli("run", scenario, "--dry-run", "-s", "strategy.tp=6").code == 2
+
+
+def test_long_sentences_are_folded_and_percent_signs_stay_with_their_numbers(cli: Cli, scenario: Path) -> None:
+    outcome = cli(
+        "run",
+        scenario,
+        "--no-plots",
+        "-s",
+        "cost.gpu_hour=2 USD",
+        "-s",
+        "reliability={node_mtbf: 1 day, checkpoint: {size: 1 TB, bandwidth: 1 GB/s}}",
+    )
+
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert "With failures" in lines
+    assert max(len(line) for line in lines[lines.index("With failures") :]) < 120
+    assert not any(line.lstrip().startswith("%") for line in lines)
+    assert "\N{NO-BREAK SPACE}" not in outcome.out
+
+
+def test_without_folding_every_rank_is_replayed_and_the_result_is_the_same(cli: Cli, scenario: Path) -> None:
+    folded, apart = (json.loads(cli("run", scenario, "--json", "--no-plots", option).out) for option in ("--fold", "--no-fold"))
+
+    assert folded["engine"]["folded"]
+    assert (apart["engine"]["folded"], apart["engine"]["rank_classes"]) == (False, apart["ranks"])
+    assert apart["step_time_s"] == pytest.approx(folded["step_time_s"], rel=1e-9)
+
+
+def test_a_profile_says_on_stderr_where_the_time_went(cli: Cli, scenario: Path) -> None:
+    outcome = cli("run", scenario, "--quiet", "--no-plots", "--profile")
+
+    assert outcome.out == ""
+    assert [line.split()[0] for line in outcome.err.splitlines()] == [
+        "read", "simulate", "lower", "fold", "replay", "measure", "write", "elsewhere", "altogether",
+    ]  # fmt: skip
+    assert outcome.err.splitlines()[-1].endswith("100.0 %")
+
+
+def test_an_interruption_leaves_no_half_written_folder(cli: Cli, scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clustersim.report.chrome.write_trace", interrupted)
+
+    assert cli("run", scenario, "--no-plots").code == 130
+    assert left(scenario.parent) == ["small.yaml"]

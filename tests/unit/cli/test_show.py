@@ -63,7 +63,7 @@ def test_an_example_is_shown_as_its_file(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples, presets\n"),
+        (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples, prices, presets\n"),
         (["nodse"], "error: cannot show 'nodse'; did you mean 'nodes'?\n"),
         (["nodes", "dgx-h10"], "error: unknown node 'dgx-h10'; did you mean 'dgx-h100'?\n"),
         (["models", "../models/llama3-8b"], None),

@@ -20,8 +20,7 @@ def made(kinds: Sequence[Kind], capacity: Sequence[float], *, compiled: bool | N
 def change(levels: Levels, counts: dict[int, int]) -> dict[int, float]:
     """Change counts of kinds of one component and return the new levels."""
     part = levels.part(levels.wiring.components.item(next(iter(counts))))
-    part.count(counts)
-    kinds, found = levels.change(part, list(counts))
+    kinds, found = levels.change(part, tuple(counts.items()))
     return {int(number): float(level) for number, level in zip(kinds, found, strict=True)}
 
 
@@ -60,9 +59,30 @@ def test_solutions_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in range(1, N_KEPT + 100):
         levels.solve(((0, count),))
 
-    assert len(levels._kept) == N_KEPT
+    assert len(levels._kept) == 99
     assert ((0, N_KEPT + 99),) in levels._kept
     assert ((0, 1),) not in levels._kept
+
+
+def test_a_change_that_came_before_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = made([kind([0]), kind([0])], [8.0])
+    ways = [{0: 1}, {1: 1}, {0: 0, 1: 0}]
+    first = [change(levels, way) for way in ways]
+    monkeypatch.setattr(Levels, "_step", None)
+
+    assert [change(levels, way) for way in ways] == first
+    assert levels.part(0).state() == ()
+
+
+def test_steps_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "N_STEPS_KEPT", 3)
+    levels = made([kind([0]), kind([0])], [8.0])
+
+    for count in range(1, 9):
+        assert change(levels, {0: count}) == {0: 8.0 / count}
+
+    assert levels._n_steps <= 3
+    assert sum(len(solution.steps) for solution in levels._kept.values()) <= 3
 
 
 def test_states_of_many_kinds_are_not_kept() -> None:

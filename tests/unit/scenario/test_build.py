@@ -157,13 +157,14 @@ def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
     assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32", "strategy.zero_stage=1") == []
 
 
-def test_prices_and_failures_are_checked_and_flagged_as_unused() -> None:
-    flags = built("cost.gpu_hour=2.50 USD", "reliability.restart=8 min").flags
+def test_prices_and_failures_are_built_where_they_are_asked_for() -> None:
+    asked, not_asked = built("cost.gpu_hour=2.50 USD", "reliability.restart=8 min"), built()
 
-    assert [(flag.code, flag.message) for flag in flags if flag.code == "unused_key"] == [
-        ("unused_key", "cost is checked, but not used by run in this version"),
-        ("unused_key", "reliability is checked, but not used by run in this version"),
-    ]
+    assert asked.priced is not None
+    assert asked.priced.prices.usd_per_gpu_hour == 2.5
+    assert asked.maintained is not None
+    assert asked.maintained.upkeep.recovery.restart_s == 480.0
+    assert (not_asked.priced, not_asked.maintained) == (None, None)
 
 
 def test_what_is_assumed_about_the_model_is_flagged() -> None:

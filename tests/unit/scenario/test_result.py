@@ -20,8 +20,10 @@ def result(*, fits: bool = True, holds: bool = True) -> Result:
     return Result(
         metrics=replace(metrics, memory=replace(metrics.memory, fits=fits)),
         spans=spans,
-        checks=(CheckResult(check="mfu >= 0.1", value=0.2, holds=holds),),
+        checks=(CheckResult(check="mfu >= 0.1", value=0.2, values={"mfu": 0.2}, holds=holds),),
         time_to_train_s=None,
+        cost=None,
+        goodput=None,
         scenario_hash="0123abcd",
         resolved={"name": "reference"},
         built=built(),
@@ -46,9 +48,9 @@ def test_the_document_is_that_of_the_metrics_and_what_was_asked() -> None:
 
     document = json.loads(json.dumps(made.to_dict()))
 
-    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "checks", "scenario_hash"]
+    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "cost", "goodput", "checks", "scenario_hash"]
     assert document["schema_version"] == 1
-    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "holds": True}]
+    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "values": {"mfu": 0.2}, "holds": True}]
     assert document["memory"]["by_stage"][0]["stage"] == 0
 
 

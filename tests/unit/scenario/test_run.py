@@ -86,7 +86,7 @@ def test_a_plan_that_does_not_fit_is_a_result_and_not_an_error() -> None:
 
 
 def test_the_flags_of_the_build_are_in_the_result() -> None:
-    assert "unused_key" in [flag.code for flag in run(small(), set=["cost.gpu_hour=2 USD"]).flags]
+    assert "assumed_pue" in [flag.code for flag in run(small(), set=["cost.gpu_hour=2 USD"]).flags]
 
 
 def test_bad_input_is_one_error() -> None:

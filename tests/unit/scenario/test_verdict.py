@@ -21,6 +21,16 @@ def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
     assert "## Whole training" in markdown_verdict(result)
 
 
+def test_failures_and_cost_have_sections_of_their_own() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]", "cost.gpu_hour=2 USD", "reliability={node_mtbf: 1 year, restart: 5 min}"])
+
+    lines = verdict_lines(result)
+
+    assert [line for line in lines if line and not line.startswith(" ")] == ["With failures", "Power and cost"]
+    assert "\n## With failures\n\n- 99." in markdown_verdict(result)
+    assert "\n## Power and cost\n\n- an accelerator draws " in markdown_verdict(result)
+
+
 def test_a_check_says_whether_it_holds_and_its_value() -> None:
     result = run("llama3-8b-8xh100", set=[*SMALL, "checks=['mfu <= 0.0001', 'mfu >= 0.0001']"])
 

@@ -189,3 +189,20 @@ def test_reading_quantities_leaves_the_preferences_of_quantiphy_alone() -> None:
     parse_quantity("30 min", "s")
 
     assert quantiphy.Quantity("1000 m").render() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value", "shown"),
+    [
+        ("12 MUSD", "USD", 12e6, "12 MUSD"),
+        ("250 $", "USD", 250.0, "250 USD"),
+        ("5 GWh", "kWh", 5e6, "5 GWh"),
+        ("3.6 MJ", "kWh", 1.0, "1 kWh"),
+        ("40 t", "kg", 40e3, "40000 kg"),
+        ("380 g/kWh", "kg/kWh", 0.38, "0.38 kg/kWh"),
+    ],
+)
+def test_money_energy_and_carbon_are_read_and_shown(text: str, unit: str, value: float, shown: str) -> None:
+    assert parse_quantity(text, unit) == pytest.approx(value, rel=1e-15)
+    assert format_quantity(value, unit) == shown
+    assert parse_quantity(exact_quantity(value, unit), unit) == value

@@ -136,6 +136,20 @@ def test_the_first_stage_is_on_top() -> None:
     assert ax.yaxis_inverted()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["stage 3", "stage 10, ranks 144-146, 148-154, 156-162", "stage 10, ranks 1144-1146, 1148-1154, 1156-1162 and 250 more"],
+)
+def test_names_of_rows_are_inside_the_picture(name: str) -> None:
+    timeline = reference_timeline()
+    classes = (*timeline.rank_classes[:-1], replace(timeline.rank_classes[-1], name=name))
+
+    labels = drawn(replace(timeline, rank_classes=classes)).get_yticklabels()
+
+    assert name.startswith(labels[-1].get_text().removesuffix("…"))
+    assert min(label.get_window_extent().x0 for label in labels) >= 0.0
+
+
 def test_labels_thin_out_over_many_stages() -> None:
     ax = drawn(reference_timeline(64, 64))
 

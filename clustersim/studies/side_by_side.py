@@ -1,0 +1,207 @@
+"""Runs side by side: only what differs between their scenarios, and their figures against those of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.json_text import read_json
+from clustersim.documents.spots import Data, Scalar
+from clustersim.documents.text import read_document
+from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.run import run_built
+from clustersim.scenario.rundir import results_document
+from clustersim.scenario.simulate import SCHEMA_VERSION
+
+RESULTS: Final = "results.json"
+RESOLVED: Final = "resolved.yaml"
+_ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.wall_s")
+"""Figures of the simulator and not of what it simulates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run: what it was, and what came out."""
+
+    source: str
+    """As it was named."""
+    name: str
+    scenario_hash: str
+    resolved: Mapping[str, Data]
+    results: Mapping[str, Data]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A key of the scenario that is not the same in all runs."""
+
+    key: str
+    values: tuple[Data, ...]
+    """One for each run; None where the key is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of all runs."""
+
+    key: str
+    values: tuple[float | None, ...]
+    """None where a run does not have it."""
+
+    @property
+    def relative(self) -> tuple[float | None, ...]:
+        """How much more than the first, as a fraction of it; None where that says nothing."""
+        first = self.values[0]
+        return tuple(None if value is None or not first else value / first - 1.0 for value in self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Several runs, the first of which the others are held against."""
+
+    runs: tuple[Run, ...]
+    labels: tuple[str, ...]
+    """A short name for each run, no two alike."""
+    differences: tuple[Difference, ...]
+    figures: tuple[Figure, ...]
+    """All single figures of the results, in their order."""
+
+    def figure(self, key: str) -> Figure | None:
+        """Return a figure by its key, if any run has it."""
+        return next((figure for figure in self.figures if figure.key == key), None)
+
+
+def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Run:
+    """Return a run: read from its directory, or simulated from a scenario.
+
+    Parameters
+    ----------
+    source
+        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``.
+    overrides
+        ``key=value`` texts for a scenario.
+    seed
+        Of everything random in a scenario.
+
+    Raises
+    ------
+    ScenarioError
+        When there is neither, or the directory is not one of this version.
+    InfeasibleError
+        When the scenario cannot run.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if overrides:
+            raise ScenarioError(
+                "is a run directory, in which nothing can be set", place=Place(file=source), hint="name its scenario.yaml instead"
+            )
+        return _read(source, _run_directory(path))
+    if path.name == RESULTS and path.is_file():
+        return _read(source, path.parent)
+    try:
+        result = run_built(build(load_scenario(source, overrides)), seed=seed)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{source}: {error}") from error
+    except ScenarioError as error:
+        if error.place is None and not path.suffix:
+            raise ScenarioError(
+                error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
+            ) from error
+        raise
+    return Run(
+        source=source,
+        name=result.metrics.scenario,
+        scenario_hash=result.scenario_hash,
+        resolved=result.resolved,
+        results=results_document(result),
+    )
+
+
+def side_by_side(runs: Sequence[Run]) -> SideBySide:
+    """Return runs side by side."""
+    return SideBySide(
+        runs=tuple(runs),
+        labels=_labels(runs),
+        differences=_differences([run.resolved for run in runs]),
+        figures=_figures([run.results for run in runs]),
+    )
+
+
+def _run_directory(path: Path) -> Path:
+    if (path / RESULTS).is_file():
+        return path
+    inside = sorted(each.parent for each in path.glob(f"*/{RESULTS}"))
+    if len(inside) == 1:
+        return inside[0]
+    if inside:
+        names = ", ".join(str(each) for each in inside[:4])
+        raise ScenarioError(f"holds {len(inside)} runs", place=Place(file=str(path)), hint=f"name one or several of them, such as {names}")
+    near = did_you_mean(path.name, [each.name for each in path.parent.iterdir() if each.is_dir() and each != path]) if path.name else None
+    raise ScenarioError(
+        f"is no run directory: {RESULTS} is missing", place=Place(file=str(path)), hint=near or "name what 'run' has written"
+    )
+
+
+def _read(source: str, folder: Path) -> Run:
+    name, _, results = read_json(str(folder / RESULTS))
+    if not isinstance(results, dict) or "scenario_hash" not in results:
+        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
+    version = results.get("schema_version")
+    if version != SCHEMA_VERSION:
+        message = f"is of schema version {version}, and this is version {SCHEMA_VERSION}"
+        raise ScenarioError(message, place=Place(file=name), hint=f"run {folder / 'scenario.yaml'} again")
+    return Run(
+        source=source,
+        name=str(results.get("scenario", folder.parent.name)),
+        scenario_hash=str(results["scenario_hash"]),
+        resolved=read_document(folder / RESOLVED).data,
+        results=results,
+    )
+
+
+def _labels(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the names of runs, with what tells them apart where two have the same."""
+    names = [run.name for run in runs]
+    labels: list[str] = []
+    for run in runs:
+        label = run.name if names.count(run.name) == 1 else f"{run.name} {run.scenario_hash}"
+        labels.append(
+            label if label not in labels else f"{label} ({labels.count(label) + sum(each.startswith(f'{label} (') for each in labels) + 1})"
+        )
+    return tuple(labels)
+
+
+def _differences(resolved: Sequence[Mapping[str, Data]]) -> tuple[Difference, ...]:
+    flat = [dict(_flat(each)) for each in resolved]
+    keys = dict.fromkeys(key for each in flat for key in each if key not in {"name", "version"})
+    rows = [Difference(key=key, values=tuple(each.get(key) for each in flat)) for key in keys]
+    return tuple(row for row in rows if any(value != row.values[0] for value in row.values))
+
+
+def _figures(results: Sequence[Mapping[str, Data]]) -> tuple[Figure, ...]:
+    flat = [{key: value for key, value in _flat(each) if _is_number(value)} for each in results]
+    keys = dict.fromkeys(key for each in flat for key in each if key not in _ABOUT_THE_RUN)
+    return tuple(Figure(key=key, values=tuple(_number(each.get(key)) for each in flat)) for key in keys)
+
+
+def _flat(data: Mapping[str, Data], prefix: str = "") -> Iterator[tuple[str, Data]]:
+    """Yield dotted keys and what stands there; lists stay whole, and of empty mappings there is nothing."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_number(value: Data) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Data | Scalar) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,83 @@
+"""``clustersim compare``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+
+def test_it_compares_examples_by_name(cli: Cli) -> None:
+    outcome = cli("compare", "1f1b", "gpipe", "zb-h1")
+
+    lines = outcome.out.splitlines()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert lines[0].startswith("gpipe against 1f1b: as fast, ")
+    assert lines[1].startswith("zb-h1 against 1f1b: +")
+    assert any(line.split() == ["strategy.schedule", "1f1b", "gpipe", "zb_h1"] for line in lines)
+    assert any(line.startswith("pipeline bubble ") for line in lines)
+    assert not any("strategy.tp" in line for line in lines)
+
+
+def test_a_run_directory_stands_beside_a_scenario(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "1f1b", "--no-plots", "-q")
+
+    outcome = cli("compare", tmp_path / "runs" / "1f1b", "gpipe", "--json")
+
+    found = json.loads(outcome.out)
+    assert outcome.code == 0
+    assert [run["scenario"] for run in found["runs"]] == ["1f1b", "gpipe"]
+    assert [row["key"] for row in found["differences"]] == ["strategy.schedule"]
+
+
+def test_set_changes_all_scenarios(cli: Cli) -> None:
+    found = json.loads(cli("compare", "1f1b", "gpipe", "-s", "training.micro_batch_size=2", "--json").out)
+
+    assert [row["key"] for row in found["differences"]] == ["strategy.schedule"]
+
+
+def test_the_name_of_a_file_gives_the_format(cli: Cli, tmp_path: Path) -> None:
+    for name in ("both.md", "both.csv", "both.json"):
+        outcome = cli("compare", "1f1b", "gpipe", "-o", name)
+        assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {name}\n")
+
+    assert (tmp_path / "both.md").read_text(encoding="utf-8").startswith("# 1f1b against gpipe\n")
+    assert json.loads((tmp_path / "both.json").read_text(encoding="utf-8"))["schema_version"] == 1
+    assert (tmp_path / "both.csv").read_text(encoding="utf-8") == cli("compare", "1f1b", "gpipe", "--csv").out
+
+
+def test_csv_on_stdout_is_a_table(cli: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("compare", "1f1b", "gpipe", "--csv").out)))
+
+    assert rows[0] == {"kind": "scenario", "key": "strategy.schedule", "1f1b": "1f1b", "gpipe": "gpipe", "relative gpipe": ""}
+
+
+def test_equal_comparisons_are_equal_byte_for_byte(cli: Cli) -> None:
+    first, second = (cli("compare", "1f1b", "zb-h1", "--md").out for _ in range(2))
+
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1f1b"], "one run alone cannot be compared; name two or more"),
+        (["1f1b"] * 21, "21 runs do not fit side by side; name at most 20"),
+        (["1f1b", "gpipe", "--md", "--csv"], "--md and --csv exclude each other; ask for one of them"),
+        (["1f1b", "gpipe", "-o", "x.txt"], "'x.txt' does not say its format; name a file that ends in .md, .csv or .json"),
+        (["1f1b", "gpipe", "-o", "nowhere/x.md"], "cannot write nowhere/x.md: its folder does not exist"),
+        (["1f1b", "gpip"], "there is no file and no shipped example 'gpip'; did you mean 'gpipe'?; or name a run directory"),
+        (["1f1b", "gpipe", "-s", "strategy.ttp=1"], "--set strategy.ttp=1: strategy.ttp: unknown field 'ttp'; did you mean 'tp'?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, arguments: list[str], message: str) -> None:
+    outcome = cli("compare", *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"error: {message}")
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from clustersim.cli import watching
+from clustersim.cli.watching import Profile, watched
+from clustersim.progress import advanced, phase, watched_by
+
+
+class Terminal(io.StringIO):
+    """What rich takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, *, patience_s: float, stream: io.StringIO) -> str:
+    """Return what stands on stderr after a phase that is told how far it is."""
+    monkeypatch.setattr(watching, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with watched(), phase("replay"):
+        advanced(1, 4)
+    return stream.getvalue()
+
+
+def test_a_bar_shows_on_a_terminal_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "replay" in shown(monkeypatch, patience_s=0.0, stream=Terminal())
+
+
+def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, patience_s=0.0, stream=io.StringIO()) == ""
+
+
+def test_nothing_is_shown_of_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, patience_s=60.0, stream=Terminal()) == ""
+
+
+def test_a_profile_counts_phases_by_the_way_to_them() -> None:
+    profile = Profile()
+
+    with watched_by(profile):
+        for _ in range(2):
+            with phase("simulate"), phase("lower"):
+                advanced(1, 2)
+        with phase("lower"):
+            pass
+
+    assert [(way, times) for way, (times, _) in profile.phases.items()] == [
+        (("simulate",), 2),
+        (("simulate", "lower"), 2),
+        (("lower",), 1),
+    ]
+    assert profile.phases[("simulate",)][1] >= profile.phases["simulate", "lower"][1] > 0.0
+    assert [line.split("  ")[0] for line in profile.lines()][-2:] == ["elsewhere", "altogether"]
+    assert profile.lines()[0].endswith("2 times")
+
+
+def test_a_phase_that_fails_has_ended_too() -> None:
+    profile = Profile()
+
+    with watched_by(profile), pytest.raises(ValueError, match="wrong"), phase("outer"), phase("inner"):
+        raise ValueError("wrong")
+
+    assert [times for times, _ in profile.phases.values()] == [1, 1]
