@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.engine.clock import Clock
 from clustersim.engine.lean import LeanReplay
 from clustersim.network.levels import State
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
@@ -47,18 +48,18 @@ class Window:
     """Of each rank class."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """All tasks of a replay that has ended."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """All that was done in a replay that has ended."""
 
     start_s: FloatArray
     end_s: FloatArray
     next: IntArray
-    """For each task the one that does the same for the micro-batch so many later; -1 without any."""
+    """For each row the one that does the same so many micro-batches, or steps, later; -1 without any."""
     tolerance_s: float
 
     def shifts(self, rows: IntArray) -> FloatArray:
-        """Return by how much later those start that follow some tasks."""
+        """Return by how much later those start that follow some rows."""
         rows = rows[self.next[rows] >= 0]
         return self.start_s[self.next[rows]] - self.start_s[rows]
 
@@ -115,7 +116,7 @@ def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
     rows = _rows(replay, ways)
     for period_s in _periods(replay, rows):
         found = rows.window(period_s)
-        if found is None or not _is_repeated_on_links(replay, *found, rows.tolerance_s):
+        if found is None or not is_repeated_on_links(replay.clock, *found, rows.tolerance_s):
             continue
         counts = _passes_before(replay, found[0]), _passes_before(replay, found[1])
         if _is_balanced(*counts, ways):
@@ -125,7 +126,7 @@ def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
     return None
 
 
-def _rows(replay: LeanReplay, ways: Ways) -> _Rows:
+def _rows(replay: LeanReplay, ways: Ways) -> Rows:
     """Return tasks with those that follow them: of the same use, the so manieth of their micro-batch."""
     start_s, end_s = np.array(replay.start_s), np.array(replay.ended_s)
     label = np.array([task.micro_batch for task in replay.program.tasks], dtype=np.int64)
@@ -144,10 +145,10 @@ def _rows(replay: LeanReplay, ways: Ways) -> _Rows:
     way = np.searchsorted(np.array(ways.first), label, side="right")
     there = (key[later] == wanted) & (label >= 0) & (way[later] == way)
     tolerance_s = SAME * float(end_s.max(initial=0.0))
-    return _Rows(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
+    return Rows(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
 
 
-def _periods(replay: LeanReplay, rows: _Rows) -> list[float]:
+def _periods(replay: LeanReplay, rows: Rows) -> list[float]:
     """Return lengths to be tried: how far the passes of the first class follow each other, those that start last first."""
     first = min((task.lanes[0].rank_class for task in replay.tracks.uses.tasks if isinstance(task.action, Compute)), default=0)
     own = [
@@ -165,11 +166,11 @@ def _periods(replay: LeanReplay, rows: _Rows) -> list[float]:
     return found
 
 
-def _is_repeated_on_links(replay: LeanReplay, start_s: float, end_s: float, tolerance_s: float) -> bool:
+def is_repeated_on_links(clock: Clock, start_s: float, end_s: float, tolerance_s: float) -> bool:
     """Return whether the same kinds of flow start and land in a stretch as in the one before, each as much later."""
-    if not replay.clock.log:
+    if not clock.log:
         return True
-    moment_s, kind, change = (np.array(column) for column in zip(*replay.clock.log, strict=True))
+    moment_s, kind, change = (np.array(column) for column in zip(*clock.log, strict=True))
     period_s = end_s - start_s
     order = np.lexsort((moment_s, change, kind))
     moment_s, kind, change = moment_s[order], kind[order], change[order]
@@ -220,10 +221,18 @@ def states_within(replay: LeanReplay, start_s: float, end_s: float) -> Mapping[S
     for use, count in Counter(tracks.uses.of_task[index] for index in inside if index not in replay.crowded).items():
         for state, lasted_s in tracks.carried[use].items():
             seconds[state] = seconds.get(state, 0.0) + count * lasted_s
-    components = replay.clock.network.wiring.components
+    for state, lasted_s in flown_within(replay.clock, start_s, end_s).items():
+        seconds[state] = seconds.get(state, 0.0) + lasted_s
+    return seconds
+
+
+def flown_within(clock: Clock, start_s: float, end_s: float) -> Mapping[State, float]:
+    """Return for how many seconds of a stretch each combination of kinds was on the network."""
+    seconds: dict[State, float] = {}
+    components = clock.network.wiring.components
     counts: dict[int, Counter[int]] = {}
     since_s: dict[int, float] = {}
-    for moment_s, kind, change in (*(replay.clock.log or ()), *((end_s, kind, 0) for kind in range(len(components)))):
+    for moment_s, kind, change in (*(clock.log or ()), *((end_s, kind, 0) for kind in range(len(components)))):
         component = int(components[kind])
         state, lasted_s = counts.setdefault(component, Counter()), min(moment_s, end_s) - max(since_s.get(component, 0.0), start_s)
         if state and lasted_s > 0.0:

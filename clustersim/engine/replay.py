@@ -81,7 +81,8 @@ class Replay:
     _over: Callable[[], None] = lambda: None
     _graph: Graph = field(init=False)
     _uses: Uses = field(init=False)
-    _record: Record = field(init=False)
+    record: Record = field(init=False)
+    """What has happened so far."""
     _steps: dict[int, _Step] = field(default_factory=dict[int, _Step])
     _n_started: int = 0
     _n_running: int = 0
@@ -93,7 +94,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         """Turn the dependencies round, once for all steps."""
-        self._graph, self._uses, self._record = graph_of(self.program), uses_of(self.program), Record(tasks=self.program.tasks)
+        self._graph, self._uses, self.record = graph_of(self.program), uses_of(self.program), Record(tasks=self.program.tasks)
         self.waiting = Waiting(program=self.program, graph=self._graph)
 
     @property
@@ -175,7 +176,7 @@ class Replay:
                 price = price.part(min(1.0, passed_s / price.duration_s))
             if passed_s > 0.0 and self.records:
                 use = self._uses.of_task[index]
-                self._record.note(index, use, price, start_s=running.start_s, end_s=now_s, step=step.number, is_whole=False)
+                self.record.note(index, use, price, start_s=running.start_s, end_s=now_s, step=step.number, is_whole=False)
 
     def end_s(self) -> float:
         """Return when the last task ended.
@@ -186,11 +187,11 @@ class Replay:
             When tasks are left.
         """
         self.check()
-        return max(self._record.end_s, default=0.0)
+        return max(self.record.end_s, default=0.0)
 
     def spans(self) -> Spans:
         """Return what happened."""
-        return self._record.spans()
+        return self.record.spans()
 
     def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
         """Yield what passes put on links that were not on the network, and how often each was made; a fraction where one goes on."""
@@ -273,7 +274,7 @@ class Replay:
         graph, now_s = self._graph, self.clock.now_s
         del step.running[index]
         if self.records:
-            self._record.note(index, self._uses.of_task[index], price, start_s=running.start_s, end_s=now_s, step=step.number)
+            self.record.note(index, self._uses.of_task[index], price, start_s=running.start_s, end_s=now_s, step=step.number)
         step.ended_s[index] = now_s
         step.n_left -= 1
         if step.n_left == 0:

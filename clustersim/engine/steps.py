@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
+from clustersim.engine.cycle import Cycle, carried_again, cycle_of
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Jitter
 from clustersim.engine.policies import Governor, Policy, Synchronous
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Laid, Machine, Rolling, lay
+from clustersim.engine.waiting import TIE
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
-from clustersim.trace.columns import Columns
+from clustersim.trace.columns import Columns, Spans
 from clustersim.trace.steps import ClassSteps, StepLog
 from clustersim.trace.timeline import Timeline
+
+_N_FEW: Final = 6
+"""Steps that are replayed to see whether they repeat: two that may differ, three that are alike, and the last."""
+_N_MANY: Final = 9
+"""Steps from which on that is tried."""
 
 
 def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and what else goes on
@@ -35,7 +43,8 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
 
     A rank class begins its next step as soon as all tasks with a lane on it have ended and the policy lets it; a task with lanes on
     several classes waits for all of them. The spans of all steps are kept. What was in progress when the run ended is there as far as it
-    had come. The step time is the mean, and what links carried is that of a step on average.
+    had come. The step time is the mean, and what links carried is that of a step on average. Where all steps go together and alike, a few
+    are replayed, and the others are written down as a repetition of these if all happens again and again.
 
     Parameters
     ----------
@@ -59,12 +68,31 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     policy = policy or Synchronous()
     overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
     rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
-    laid = lay(program, machine, background, others=others, rolling=rolling)
-    assert isinstance(laid.first, Replay)  # what rolls is replayed event by event
-    run = _Run(replay=laid.first, n_steps=n_steps)
+
+    def run_of(n_steps: int) -> tuple[Laid, _Run]:
+        laid = lay(program, machine, background, others=others, rolling=rolling)
+        assert isinstance(laid.first, Replay)  # what rolls is replayed event by event
+        return laid, _Run(replay=laid.first, n_steps=n_steps)
+
+    if n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
+        laid, run = run_of(_N_FEW)
+        run.replay.clock.log = []
+        run.go(policy, laid)
+        cycle = cycle_of(run.replay, _N_FEW, times=n_steps - _N_FEW)
+        if cycle is not None:
+            return _repeated(laid, run, cycle), run.replay.traffic.uneven()
+    laid, run = run_of(n_steps)
     run.go(policy, laid)
     log = run.log()
-    return laid.timeline(log.duration_s, log), laid.first.traffic.uneven()
+    return laid.timeline(log.duration_s, log), run.replay.traffic.uneven()
+
+
+def _repeated(laid: Laid, run: _Run, cycle: Cycle) -> Timeline:
+    """Return the timeline of a run of which a stretch comes again."""
+    log = run.log(cycle)
+    timeline = laid.timeline(log.duration_s, log, added_s=carried_again(run.replay, run.n_steps, cycle))
+    assert isinstance(timeline.spans, Spans)  # those of a replay
+    return replace(timeline, spans=Spans(replace(timeline.spans.columns, repetition=cycle.repetition)))
 
 
 @dataclass(slots=True)
@@ -122,32 +150,41 @@ class _Run:
         laid.go()
         self.replay.check()
 
-    def log(self) -> StepLog:
-        """Return what happened."""
+    def log(self, cycle: Cycle | None = None) -> StepLog:
+        """Return what happened, with all that comes again; all steps were made together then."""
         ends_s = [0.0, *self._ends_s] if self._ends_s else [0.0] * (1 + self.n_steps)
-        duration_s = ends_s[-1]
         assert len(ends_s) == 1 + self.n_steps
-        waited_steps = [0] * len(self.completed)
-        for waited in self._waited_in.values():
-            waited_steps[min(waited, key=lambda rank_class: (-waited[rank_class], rank_class))] += 1
-        idle_s = _idle(self.replay.spans().columns, len(self.completed), duration_s)
+        step_times_s = [end_s - before_s for before_s, end_s in pairwise(ends_s)]
+        columns = self.replay.spans().columns
+        idle_s = _idle(columns, len(self.completed), ends_s[-1])
+        waited_s, waited_steps = list(self._waited_s), [0] * len(self.completed)
+        for step, waited in self._waited_in.items():
+            times = cycle.times if cycle is not None and step == cycle.step else 0
+            waited_steps[_longest(waited, TIE * self.now_s)] += 1 + times
+            for rank_class, seconds in waited.items():
+                waited_s[rank_class] += times * seconds
+        n_more, added_s = (0, 0.0) if cycle is None else (cycle.times, cycle.times * cycle.period_s)
+        if cycle is not None:
+            step_times_s[cycle.step : cycle.step] = [cycle.period_s] * cycle.times
+            more_idle_s = _idle(columns, len(self.completed), ends_s[-1], within_s=(cycle.start_s, cycle.end_s))
+            idle_s = [seconds + cycle.times * more_s for seconds, more_s in zip(idle_s, more_idle_s, strict=True)]
         return StepLog(
-            n_steps=self.n_steps,
-            step_times_s=tuple(end_s - before_s for before_s, end_s in pairwise(ends_s)),
-            duration_s=duration_s,
+            n_steps=self.n_steps + n_more,
+            step_times_s=tuple(step_times_s),
+            duration_s=ends_s[-1] + added_s,
             classes=tuple(
                 ClassSteps(
-                    steps=self.completed[each],
-                    last_end_s=self._last_end_s[each],
+                    steps=self.completed[each] + (n_more if each in self.classes else 0),
+                    last_end_s=self._last_end_s[each] + (added_s if each in self.classes else 0.0),
                     idle_s=idle_s[each],
-                    waited_s=self._waited_s[each],
+                    waited_s=waited_s[each],
                     waited_steps=waited_steps[each],
                     dropped=self._dropped[each],
                 )
                 for each in range(len(self.completed))
             ),
-            applied=self._applied,
-            staleness=tuple(sorted(self._staleness.items())),
+            applied=self._applied + n_more * len(self.classes),
+            staleness=tuple((age, count + n_more * len(self.classes)) for age, count in sorted(self._staleness.items())),
             max_lead=self._max_lead,
         )
 
@@ -235,16 +272,23 @@ class _Run:
         self.replay.enter([(each, self.completed[each]) for each in begun])
 
 
-def _idle(columns: Columns, n_classes: int, duration_s: float) -> list[float]:
-    """Return for how long no span of each class was in progress."""
+def _longest(waited_s: dict[int, float], tie_s: float) -> int:
+    """Return the class that was waited for longest; of equals the first."""
+    longest_s = max(waited_s.values())
+    return min(rank_class for rank_class, seconds in waited_s.items() if seconds >= longest_s - tie_s)
+
+
+def _idle(columns: Columns, n_classes: int, duration_s: float, *, within_s: tuple[float, float] | None = None) -> list[float]:
+    """Return for how long no span of each class was in progress, in all that is written down or within a stretch of it."""
     classes = np.array([span.rank_class for span in columns.patterns], dtype=np.int64)[columns.pattern]
     order = np.lexsort((columns.start_s, classes))
     bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
+    from_s, to_s = within_s or (0.0, duration_s)
     idle_s: list[float] = []
     for first, stop in pairwise(bounds.tolist()):
         rows = order[first:stop]
         # Up to when all that began before has ended.
         reached_s = np.maximum.accumulate(np.concatenate(([0.0], columns.end_s[rows])))
-        gaps_s = np.append(columns.start_s[rows], duration_s) - reached_s
+        gaps_s = np.minimum(np.append(columns.start_s[rows], duration_s), to_s) - np.maximum(reached_s, from_s)
         idle_s.append(float(np.sum(gaps_s[gaps_s > 0.0])))
     return idle_s

@@ -116,9 +116,10 @@ class Waiting:
         """Return who was waited for in a step that has ended."""
         account = self._accounts.pop(step)
         if self._is_pipeline:
-            arrivals = [self._longest(account.busy_s, component) for component in self.graph.components]
+            arrivals = [self._longest(account.busy_s, component, now_s) for component in self.graph.components]
         else:
-            arrivals = [*account.arrivals, *([self._longest(account.ended_s, self._taking_part)] if step == self.last_step else [])]
+            last = [self._longest(account.ended_s, self._taking_part, now_s)] if step == self.last_step else []
+            arrivals = [*account.arrivals, *last]
         kept = frozenset[int]().union(*[each for each in self.graph.components if account.is_kept_by_loader(each, tie_s=TIE * now_s)])
         found = [Charge(rank_class=each.last, seconds=self._mean_s(each)) for each in arrivals if each.last not in kept]
         return [charge for charge in found if charge.seconds > TIE * now_s]
@@ -139,17 +140,24 @@ class Waiting:
         own = joint.own
         arrivals_s = [max(ended_s[earlier] for earlier in before) for _, before in own]
         waits_s = {each: 0.0 if self._n_active[each] else now_s - self._idle_since_s[each] for each, _ in own}
-        account.arrivals.append(_Arrival(last=own[arrivals_s.index(max(arrivals_s))][0], waits_s=waits_s, n_ranks=joint.n_ranks))
+        last = own[_first_of_longest(arrivals_s, TIE * now_s)][0]
+        account.arrivals.append(_Arrival(last=last, waits_s=waits_s, n_ranks=joint.n_ranks))
 
     def _mean_s(self, arrival: _Arrival) -> float:
         waited_s = fsum(count * wait_s for count, wait_s in zip(arrival.n_ranks, arrival.waits_s.values(), strict=True))
         return waited_s / (sum(arrival.n_ranks) if self._is_pipeline else self._n_ranks)
 
-    def _longest(self, seconds: Sequence[float], classes: Sequence[int]) -> _Arrival:
+    def _longest(self, seconds: Sequence[float], classes: Sequence[int], now_s: float) -> _Arrival:
         """Return the first class of those with the longest time as the last, for which the others wait as much as theirs are shorter."""
-        last = max(classes, key=lambda each: seconds[each])
+        last = classes[_first_of_longest([seconds[each] for each in classes], TIE * now_s)]
         n_ranks = [self.program.rank_classes[each].n_ranks for each in classes]
         return _Arrival(last=last, waits_s={each: seconds[last] - seconds[each] for each in classes}, n_ranks=n_ranks)
+
+
+def _first_of_longest(seconds: Sequence[float], tie_s: float) -> int:
+    """Return the place of the first of those that are as long as the longest, whatever sums in another order are rounded to."""
+    longest_s = max(seconds)
+    return next(place for place, each in enumerate(seconds) if each >= longest_s - tie_s)
 
 
 def _is_between_stages(program: Program, task: Task) -> bool:

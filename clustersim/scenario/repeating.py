@@ -19,7 +19,7 @@ from clustersim.strategy.stages import orders_of, places_of
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import Timeline
 
-_TRIED: Final = ((1, 8, 2), (3, 12, 3), (9, 36, 3))
+_TRIED: Final = ((1, 8, 2), (3, 12, 3), (5, 20, 3), (9, 36, 4))
 """Micro-batches that are tried: so many times the stages, and so many more; if the plan has so many times as many at least."""
 
 

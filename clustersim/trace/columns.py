@@ -18,15 +18,17 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """A stretch of time that comes again and again, each time with the next micro-batches."""
+    """A stretch of time that comes again and again, each time with the next micro-batches, or the next step."""
 
     start_s: float
     end_s: float
     """Nothing starts or ends at either."""
     times: int
     """How often it comes again, behind the one that is written down."""
-    n_micro_batches: int
+    n_micro_batches: int = 0
     """By how many micro-batches each way through the model goes on meanwhile."""
+    n_steps: int = 0
+    """By how many steps all go on meanwhile."""
     ways: tuple[int, ...] = (0,)
     """The first micro-batch that is written down of each way through the model; of those that are not there is room between ways."""
 
@@ -91,7 +93,7 @@ class Columns:
             start_s=self.start_s[rows] + shift_s,
             end_s=self.end_s[rows] + shift_s,
             micro_batch=again.renumbered(self.micro_batch[rows], number),
-            step=self.step[rows],
+            step=self.step[rows] + number * again.n_steps,
         )
 
     def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Columns:

@@ -120,6 +120,16 @@ def test_more_micro_batches_cost_no_more_events(schedule: str) -> None:
     assert 4 * len(many[1].spans.columns.start_s) < len(many[1].spans)
 
 
+def test_stages_that_keep_many_micro_batches_go_at_one_pace_only_when_they_have_filled_up() -> None:
+    plan = make_plan(pp=4, dp=2, schedule="zb_h2", global_batch_size=2 * 128)
+
+    (_, timeline), (_, whole) = (simulated(plan, whole=each) for each in (False, True))
+
+    assert isinstance(timeline.spans, Spans)
+    assert 2 * len(timeline.spans.columns.start_s) < len(timeline.spans) == len(whole.spans)
+    assert timeline.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+
+
 def test_a_window_of_a_long_step_shows_what_all_of_it_shows_there() -> None:
     _, timeline = simulated(make_plan(LLAMA, pp=2, dp=4, global_batch_size=400), whole=False)
     assert isinstance(timeline.spans, Spans)

@@ -105,3 +105,14 @@ def test_where_all_wait_for_the_loader_nobody_is_to_blame() -> None:
     beside = program(*joined(1.0, 3.0).tasks, loader(3.5, 0), loader(3.5, 1), n_classes=2)
 
     assert waited_s(beside, 2) == [0.0, 0.0]
+
+
+def test_of_stages_that_take_as_long_the_first_is_named_whatever_sums_are_rounded_to() -> None:
+    slow = [1.0, 1.0 + 4e-15]
+
+    assert [each > 0.0 for each in waited_s(pipeline(0.1, *slow))] == [False, True, False]
+    assert [each > 0.0 for each in waited_s(pipeline(0.1, *slow[::-1]))] == [False, True, False]
+
+
+def test_of_classes_that_arrive_together_the_first_is_named_whatever_sums_are_rounded_to() -> None:
+    assert [each > 0.0 for each in waited_s(joined(0.5, 1.0, 1.0 + 4e-15), 2)] == [False, True, False]

@@ -1,0 +1,96 @@
+"""Find a stretch of a run of several steps that comes again with the next step, so that not every step need be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clustersim.engine.repetition import SAME, Rows, flown_within, is_repeated_on_links
+from clustersim.engine.replay import Replay
+from clustersim.network.levels import State
+from clustersim.topology.cluster import FloatArray
+from clustersim.trace.columns import Repetition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """A stretch of a run in which each task is done once, as in the one before, and which comes again so often."""
+
+    start_s: float
+    end_s: float
+    step: int
+    """The last one of which something starts in it: the steps that come again are like this one."""
+    times: int
+
+    @property
+    def period_s(self) -> float:
+        """How long it lasts."""
+        return self.end_s - self.start_s
+
+    @property
+    def repetition(self) -> Repetition:
+        """What of the run comes again."""
+        return Repetition(start_s=self.start_s, end_s=self.end_s, times=self.times, n_steps=1)
+
+
+def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
+    """Return a stretch of a run that has ended that is like the one before it, or None where there is none.
+
+    Both lie in steps of which each does all as much later than the one before it as the stretch is long, and neither is the last, behind
+    which nobody begins another. So are the steps before, from which somebody may still have waited.
+
+    Parameters
+    ----------
+    n_steps
+        That were replayed, each of them whole.
+    times
+        How often the stretch is to come again.
+    """
+    n_tasks, record = len(replay.program.tasks), replay.record
+    if not n_tasks:
+        return None
+    order = np.lexsort((record.task, record.step))
+    start_s, end_s = np.array(record.start_s)[order], np.array(record.end_s)[order]
+    step = np.repeat(np.arange(n_steps), n_tasks)
+    tolerance_s, last = SAME * float(end_s.max()), n_steps - 2
+    period_s = float(start_s[last * n_tasks] - start_s[(last - 1) * n_tasks])
+    first = _first_alike(start_s.reshape(n_steps, n_tasks), end_s.reshape(n_steps, n_tasks), period_s, tolerance_s)
+    later = np.where((step >= first) & (step < last), np.arange(len(step)) + n_tasks, -1)
+    rows = Rows(start_s=start_s, end_s=end_s, next=later, tolerance_s=tolerance_s)
+    found = rows.window(period_s) if period_s > 0.0 else None
+    if found is None or not is_repeated_on_links(replay.clock, *found, tolerance_s):
+        return None
+    inside = np.flatnonzero((start_s >= found[0]) & (start_s < found[1]))
+    if (np.bincount(inside % n_tasks, minlength=n_tasks) != 1).any():
+        return None
+    return Cycle(start_s=found[0], end_s=found[1], step=int(step[inside].max()), times=times)
+
+
+def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float, tolerance_s: float) -> int:
+    """Return the first of the steps before the last of which each is so much later than the one before it.
+
+    Parameters
+    ----------
+    start_s, end_s
+        Of every task, shape (n_steps, n_tasks).
+    """
+    alike = [(np.abs(np.diff(each[:-1], axis=0) - period_s) <= tolerance_s).all(axis=1) for each in (start_s, end_s)]
+    (others,) = np.nonzero(~np.concatenate(([False], alike[0] & alike[1])))
+    return int(others[-1]) + 1
+
+
+def carried_again(replay: Replay, n_steps: int, cycle: Cycle) -> dict[State, float]:
+    """Return for how many seconds each combination of kinds is in flight in all that comes again.
+
+    Parameters
+    ----------
+    n_steps
+        That were replayed, each of them whole.
+    """
+    seconds = {state: cycle.times * lasted_s for state, lasted_s in flown_within(replay.clock, cycle.start_s, cycle.end_s).items()}
+    for carried, count in replay.priced(cycle.end_s):
+        # A pass that met nobody is alike in all steps.
+        for state, lasted_s in carried.items():
+            seconds[state] = seconds.get(state, 0.0) + cycle.times * (count / n_steps) * lasted_s
+    return seconds
