@@ -19,6 +19,8 @@ from clustersim.strategy.stages import orders_of, places_of
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import Timeline
 
+LEAST_PASSES: Final = 800
+"""Passes of all stages up to which a replay of all is as quick as one that looks for what repeats, and then may not find it."""
 _TRIED: Final = ((1, 8, 2), (3, 12, 3), (5, 20, 3), (9, 36, 4))
 """Micro-batches that are tried: so many times the stages, and so many more; if the plan has so many times as many at least."""
 
@@ -35,7 +37,10 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
     n_ways = places_of(strategy).n_copies
     schedule = SCHEDULES[strategy.schedule]
     each = strategy.pp if schedule.whole_rounds else 1
-    if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders_of(plan)):
+    orders = orders_of(plan)
+    if strategy.pp > 1 and sum(map(len, orders)) < LEAST_PASSES:
+        return None
+    if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders):
         return None
     for times, more, worth in _TRIED:
         n_least = max(times * strategy.pp + more, schedule.least_rounds * strategy.pp + more)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.catalog import load_node
 from clustersim.report.metrics import Metrics
-from clustersim.scenario import replaying
+from clustersim.scenario import repeating, replaying
 from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
@@ -52,7 +52,8 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def simulated(plan: Plan, *, whole: bool) -> tuple[Metrics, Timeline]:
     replay_in_part = replaying.replay_in_part
-    with patch.object(replaying, "replay_in_part", (lambda *_: None) if whole else replay_in_part):
+    in_part = patch.object(replaying, "replay_in_part", (lambda *_: None) if whole else replay_in_part)
+    with in_part, patch.object(repeating, "LEAST_PASSES", 0):
         return simulate(plan, CLUSTER, name="plan", flags=())
 
 
@@ -139,3 +140,12 @@ def test_a_window_of_a_long_step_shows_what_all_of_it_shows_there() -> None:
 
     assert within == tuple(span for span in timeline.spans if span.start_s < end_s and span.end_s > start_s)
     assert 0 < len(within) < 0.2 * len(timeline.spans)
+
+
+def test_a_short_step_is_replayed_whole_at_once() -> None:
+    plan = make_plan(LLAMA, pp=2, dp=4, global_batch_size=4 * 100)
+
+    _, timeline = simulate(plan, CLUSTER, name="plan", flags=())
+
+    assert isinstance(timeline.spans, Spans)
+    assert len(timeline.spans.columns.start_s) == len(timeline.spans)
