@@ -38,7 +38,8 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
     schedule = SCHEDULES[strategy.schedule]
     each = strategy.pp if schedule.whole_rounds else 1
     orders = orders_of(plan)
-    if strategy.pp > 1 and sum(map(len, orders)) < LEAST_PASSES:
+    # Where weights are gathered layer by layer a pass is many tasks.
+    if strategy.pp > 1 and not strategy.gathers_weights and sum(map(len, orders)) < LEAST_PASSES:
         return None
     if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders):
         return None
