@@ -13,7 +13,7 @@ import clustersim
 from clustersim.cli.watching import Profile
 from clustersim.progress import watched_by
 from tests.benchmarks.claims import best_s, has_not_regressed
-from tests.benchmarks.test_scale_budgets import step_of
+from tests.benchmarks.test_scale_budgets import deep, step_of
 
 ROUNDS: Final = 5
 N_TIMEOUTS: Final = 100_000
@@ -28,18 +28,6 @@ def fsdp(n_nodes: int) -> dict[str, object]:
         "cluster": {"node": "dgx-h100", "nodes": n_nodes},
         "training": {"global_batch_size": 16 * n_nodes, "micro_batch_size": 1, "seq_length": 8192, "precision": "bf16"},
         "strategy": {"zero_stage": 3},
-    }
-
-
-def deep(n_micro_batches: int) -> dict[str, object]:
-    """Return GPT-1T in 64 stages."""
-    return {
-        "version": 1,
-        "name": "deep",
-        "model": "gpt-1t",
-        "cluster": {"node": "dgx-a100-80g", "nodes": 64},
-        "training": {"global_batch_size": n_micro_batches, "micro_batch_size": 1, "precision": "bf16"},
-        "strategy": {"tp": 8, "pp": 64},
     }
 
 
