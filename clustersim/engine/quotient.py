@@ -10,24 +10,8 @@ import numpy as np
 
 from clustersim.engine.orbits import Orbits
 from clustersim.program.program import Program
-from clustersim.program.tasks import (
-    Action,
-    Block,
-    Collective,
-    Communicate,
-    Compute,
-    Group,
-    HostCopy,
-    HostUpdate,
-    Item,
-    Lane,
-    Overlapped,
-    Task,
-    Transfer,
-    Uneven,
-    Work,
-    Woven,
-)
+from clustersim.program.rewriting import Rewriting
+from clustersim.program.tasks import Action, Collective, Communicate, Compute, Group, HostCopy, HostUpdate, Lane, Task, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import RankClass
@@ -78,6 +62,8 @@ class Quotient:
     _class_of: IntArray = field(init=False)
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
     _actions: dict[tuple[int, int], Action] = field(default_factory=dict[tuple[int, int], Action])
+    _passes: dict[tuple[int, int], Rewriting] = field(default_factory=dict[tuple[int, int], Rewriting])
+    """Of each cell."""
     _groups: dict[tuple[int, int, int], Group] = field(default_factory=dict[tuple[int, int, int], Group])
     _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
     _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
@@ -159,22 +145,8 @@ class Quotient:
                 ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
                 return replace(action, ranks=ranks)
             case Compute():
-                blocks = tuple(self._block(block, number, cell) for block in action.blocks)
-                return replace(action, blocks=blocks)
-
-    def _block(self, block: Block, number: int, cell: Cell) -> Block:
-        return replace(block, body=tuple(self._item(item, number, cell) for item in block.body))
-
-    def _item(self, item: Item, number: int, cell: Cell) -> Item:
-        match item:
-            case Work() | Uneven():
-                return item
-            case Collective():
-                return self._narrowed(item, number, cell)
-            case Overlapped():
-                return replace(item, collective=self._narrowed(item.collective, number, cell))
-            case Woven():
-                return replace(item, collectives=tuple(self._narrowed(each, number, cell) for each in item.collectives))
+                passes = _once(self._passes, (number, cell.number), lambda: Rewriting(lambda each: self._narrowed(each, number, cell)))
+                return passes.compute(action)
 
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
         """Return a collective of those groups that are in the instances of a cell."""

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
 from clustersim.hardware.communication import Servers
 from clustersim.program.program import Program
-from clustersim.program.tasks import (
-    Action,
-    Block,
-    Collective,
-    Communicate,
-    Compute,
-    Group,
-    HostCopy,
-    HostUpdate,
-    Item,
-    Overlapped,
-    Transfer,
-    Uneven,
-    Work,
-    Woven,
-)
+from clustersim.program.rewriting import Rewriting, once
+from clustersim.program.tasks import Action, Collective, Communicate, Compute, Group, HostCopy, HostUpdate, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,56 +56,33 @@ class _Placing:
 
     placement: Placement
     _actions: dict[int, Action] = field(default_factory=dict[int, Action])
-    _blocks: dict[int, Block] = field(default_factory=dict[int, Block])
-    _items: dict[int, Item] = field(default_factory=dict[int, Item])
-    _collectives: dict[int, Collective] = field(default_factory=dict[int, Collective])
+    _passes: Rewriting = field(init=False)
     _groups: dict[int, Group] = field(default_factory=dict[int, Group])
     _servers: dict[int, Servers] = field(default_factory=dict[int, Servers])
 
+    def __post_init__(self) -> None:
+        self._passes = Rewriting(self._moved)
+
     def action(self, action: Action) -> Action:
-        return _once(self._actions, action, self._action)
+        return once(self._actions, action, self._action)
 
     def _action(self, action: Action) -> Action:
         match action:
             case Compute():
-                return replace(action, blocks=tuple(_once(self._blocks, block, self._block) for block in action.blocks))
+                return self._passes.compute(action)
             case Communicate():
-                return replace(action, collective=self._collective(action.collective))
+                return replace(action, collective=self._passes.collective(action.collective))
             case Transfer():
                 return replace(action, pairs=self.placement.ranks[action.pairs])
             case HostCopy() | HostUpdate():
                 return replace(action, ranks=self.placement.ranks[action.ranks])
 
-    def _block(self, block: Block) -> Block:
-        return replace(block, body=tuple(_once(self._items, item, self._item) for item in block.body))
-
-    def _item(self, item: Item) -> Item:
-        match item:
-            case Work() | Uneven():
-                return item
-            case Collective():
-                return self._collective(item)
-            case Overlapped():
-                return replace(item, collective=self._collective(item.collective))
-            case Woven():
-                return replace(item, collectives=tuple(self._collective(each) for each in item.collectives))
-
-    def _collective(self, collective: Collective) -> Collective:
-        return _once(self._collectives, collective, self._moved)
-
     def _moved(self, collective: Collective) -> Collective:
-        servers = None if collective.servers is None else _once(self._servers, collective.servers, self._served)
-        return replace(collective, group=_once(self._groups, collective.group, self._group), servers=servers)
+        servers = None if collective.servers is None else once(self._servers, collective.servers, self._served)
+        return replace(collective, group=once(self._groups, collective.group, self._group), servers=servers)
 
     def _group(self, group: Group) -> Group:
         return replace(group, members=self.placement.ranks[group.members])
 
     def _served(self, servers: Servers) -> Servers:
         return replace(servers, hosts=tuple(self.placement.hosts[host] for host in servers.hosts))
-
-
-def _once(done: dict[int, T], of: T, make: Callable[[T], T]) -> T:
-    found = done.get(id(of))
-    if found is None:
-        found = done[id(of)] = make(of)
-    return found
