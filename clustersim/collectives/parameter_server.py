@@ -227,6 +227,8 @@ def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -
 
 def _is_alone(group: Grouping, servers: Servers) -> bool:
     """Return whether servers get one gradient only: of a lone worker, or of one domain that has added up its own."""
+    if servers.adds:
+        return False
     return group.members.shape[1] == 1 or (servers.per_node and bool(np.all(group.domains == group.domains[:, :1])))
 
 

@@ -74,6 +74,7 @@ class Stepper:
             exposed_s=self.exposed_s,
             hidden_s=self.hidden_s,
             host_s=self.host_s,
+            waiting_s=price.waiting_s,
         )
 
     def _in_order(self) -> Iterator[Item]:

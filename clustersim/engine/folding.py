@@ -31,8 +31,9 @@ Regard = Literal["all", "nodes", "none"]
 Ways = dict[int, set[str]]
 """Algorithms of each action, by its place in the program."""
 
-MOST_TASKS: Final = 400_000
-"""Tasks up to which everything is told apart; where paths are chosen at random, nothing may be like anything else."""
+MOST_WORK: Final = 60_000_000
+"""Tasks times cells of what they do, up to which everything is told apart: with paths chosen at random nothing may be like anything else,
+every flow may meet every other, and each task is then a change for all of them."""
 _ALONE: Final = 1
 """Instances of an orbit that nothing can tell apart from each other."""
 
@@ -96,7 +97,7 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
             _Side(program=program, library=library, colours=own, apart=folding == "ranks")
             for program, library, own in zip(programs, wires.libraries, colours, strict=True)
         ]
-        wired = _refined(sides, wires, regard, most=MOST_TASKS if folding == "cells" else None)
+        wired = _refined(sides, wires, regard, most=MOST_WORK if folding == "cells" else None)
         if wired is not None:
             return wired
     raise AssertionError("without regard to links nothing is split by them")
@@ -108,7 +109,7 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
     ways: list[Ways] = []
     of_no_account: BoolArray | None = None
     while True:
-        if regard != "none" and most is not None and sum(side.quotient.n_tasks for side in sides) > most:
+        if regard != "none" and most is not None and any(side.quotient.n_tasks * side.partition.n_cells > most for side in sides):
             return None
         wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
         if regard == "none" or all(side.is_discrete for side in sides):

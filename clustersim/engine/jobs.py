@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clustersim.engine.pace import Timing
 from clustersim.engine.replay import Replay
-from clustersim.kernels.model import KernelModel
 from clustersim.program.program import Program
 from clustersim.trace.timeline import JobProgress
 
@@ -17,7 +17,7 @@ class OtherJob:
     name: str
     program: Program
     """One step, on ranks of the cluster."""
-    kernels: KernelModel
+    kernels: Timing
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,12 +17,11 @@ from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
 from clustersim.engine.lean import LeanReplay, Tracks, settled
 from clustersim.engine.links import LinkCells, link_cells, link_use
-from clustersim.engine.pace import Assigned, Jitter, Pace
+from clustersim.engine.pace import Assigned, Jitter, Pace, Timing
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import Calibration
-from clustersim.kernels.model import KernelModel
 from clustersim.network.levels import State
 from clustersim.program.background import Background
 from clustersim.program.program import Program
@@ -38,7 +37,7 @@ class Machine:
     """What a Program is replayed on."""
 
     cluster: Cluster
-    kernels: KernelModel
+    kernels: Timing
     calibration: Calibration
     paces: tuple[Pace, ...] = ()
     """Of each rank class of the program; empty where all compute alike, with ``kernels``."""
@@ -211,7 +210,7 @@ def _assigned(jitter: Jitter | None, machine: Machine, program: Program) -> Jitt
     return Assigned(jitter, tuple(int(machine.pace_of[rank_class.representative_rank]) for rank_class in program.rank_classes))
 
 
-def _even(program: Program, traffic: Traffic, kernels: KernelModel, machine: Machine) -> Sequence[Pricing]:
+def _even(program: Program, traffic: Traffic, kernels: Timing, machine: Machine) -> Sequence[Pricing]:
     """Return the same prices for all rank classes."""
     pricing = Pricing(kernels=kernels, traffic=traffic, network=traffic.network, step_host_s=machine.calibration.launch.step_s)
     return [pricing] * len(program.rank_classes)

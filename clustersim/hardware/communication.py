@@ -87,3 +87,5 @@ class Servers:
     """Add up to 1."""
     per_node: bool = False
     """True where the accelerators of a scale-up domain add up their gradients first, and each sends its part of the sum."""
+    adds: bool = False
+    """True where more gradients are added up than those of the group that pushes; otherwise the group says whether any are."""

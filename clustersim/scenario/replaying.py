@@ -11,7 +11,7 @@ import numpy as np
 
 from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import OtherJob
-from clustersim.engine.pace import Drawn
+from clustersim.engine.pace import Drawn, Slowest, Timing
 from clustersim.engine.policies import Policy, Synchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
@@ -144,7 +144,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     uneven = conditions.uneven
     machine = machine_of(plan, cluster, calibration)
     if uneven is None:
-        parts = own_parts(plan, cluster.n_nodes, folds=conditions.folds)
+        parts = own_parts(plan, cluster.node, folds=conditions.folds)
         folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.folds else "ranks"
         with phase("lower"):
             program = lower(plan, parts)
@@ -223,7 +223,7 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
     others: list[OtherJob] = []
     others_alone_s: list[float] = []
     for index, job in enumerate(neighbours.jobs):
-        theirs = machine_of(job.planned.plan, cluster, calibration)
+        theirs = replace(machine_of(job.planned.plan, cluster, calibration), kernels=_kernels_on(job, cluster))
         step = on_nodes(lower(job.planned.plan), job.nodes, cluster)
         others.append(OtherJob(name=job.name, program=step, kernels=theirs.kernels))
         others_alone_s.append(replay(step, theirs)[0].step_time_s)
@@ -246,6 +246,13 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
             for job, progress, step_s in zip(neighbours.jobs, timeline.jobs, others_alone_s, strict=True)
         ),
     )
+
+
+def _kernels_on(job: Job, cluster: Cluster) -> Timing:
+    """Return how long the work of a job takes on its own nodes, which may be of another kind than those of the scenario."""
+    accelerators = {node.accelerator.name: node.accelerator for node in map(cluster.node_at, job.nodes)}
+    models = tuple(kernels_of(job.planned.plan, each, calibration_for(each)) for _, each in sorted(accelerators.items()))
+    return models[0] if len(models) == 1 else Slowest(models)
 
 
 def on_nodes(program: Program, nodes: Sequence[int], cluster: Cluster) -> Program:

@@ -20,7 +20,7 @@ from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageM
 from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.scenario.routing_report import experts_report
-from clustersim.scenario.unevenness import class_of_ranks, division_of, slow_ranks
+from clustersim.scenario.unevenness import division_of, slow_among, slow_ranks
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
@@ -153,14 +153,11 @@ def _slow(plan: Plan, timeline: Timeline, neighbours: Neighbours | None, conditi
     """Return for each class the ranks of it that are slower than the others."""
     if conditions is None or conditions.uneven is None:
         return ()
-    division = division_of(plan, conditions.uneven)
-    classes, slow = class_of_ranks(division, plan.n_ranks), slow_ranks(division, conditions.uneven)
-    first = np.array([rank_class.representative_rank for rank_class in timeline.rank_classes], dtype=np.int64)
+    of_classes = [rank_class.ranks for rank_class in timeline.rank_classes]
     if neighbours is not None and (neighbours.jobs or neighbours.background):
         per_node = plan.n_ranks // len(neighbours.nodes)
-        first = np.searchsorted(neighbours.nodes, first // per_node) * per_node + first % per_node
-    of_class: list[int] = classes[first].tolist()
-    return tuple(slow[each] for each in of_class)
+        of_classes = [np.searchsorted(neighbours.nodes, ranks // per_node) * per_node + ranks % per_node for ranks in of_classes]
+    return tuple(slow_among(conditions.uneven, ranks) for ranks in of_classes)
 
 
 def _pace_flags(plan: Plan, conditions: Conditions | None) -> tuple[Flag, ...]:

@@ -54,7 +54,7 @@ def division_of(plan: Plan, uneven: Uneven) -> Division:
     gradients = plan.strategy.data_parallel
     if gradients.single_process:
         return divided(mesh, root_and_others(plan.strategy.dp))
-    units = _units(plan, mesh, len(uneven.nodes))
+    units = _units(plan, mesh, ranks_per_domain(uneven.nodes[0]))
     if own_pace(plan) or uneven.jitter is not None:
         return divided(mesh, units)
     if uneven.is_even:
@@ -76,7 +76,12 @@ def is_divided(plan: Plan) -> bool:
     return gradients.single_process or gradients.service is not None or own_pace(plan)
 
 
-def own_parts(plan: Plan, n_nodes: int, *, folds: bool) -> tuple[Part, ...] | None:
+def ranks_per_domain(node: Node) -> int:
+    """Return how many accelerators are in a scale-up domain of such nodes."""
+    return node.n_accelerators * node.scale_up.nodes_per_domain
+
+
+def own_parts(plan: Plan, node: Node, *, folds: bool) -> tuple[Part, ...] | None:
     """Return the parts into which the replicas of a plan fall where every rank is like every other; None where they are one.
 
     Parameters
@@ -86,7 +91,7 @@ def own_parts(plan: Plan, n_nodes: int, *, folds: bool) -> tuple[Part, ...] | No
     """
     if plan.strategy.data_parallel.single_process:
         return root_and_others(plan.strategy.dp)
-    return _units(plan, place(plan.strategy), n_nodes) if is_divided(plan) and not folds else None
+    return _units(plan, place(plan.strategy), ranks_per_domain(node)) if is_divided(plan) and not folds else None
 
 
 def class_of_ranks(division: Division, n_ranks: int) -> IntArray:
@@ -111,10 +116,11 @@ def paces_of(division: Division, uneven: Uneven, kernels_of: KernelsOf) -> tuple
 
 def slow_ranks(division: Division, uneven: Uneven) -> tuple[str, ...]:
     """Return for each class which of its ranks the others go at the pace of; nothing where all are alike."""
-    return tuple(_slow(uneven, division.ranks(stage, part)) for stage in division.stages for part in range(division.n_parts))
+    return tuple(slow_among(uneven, division.ranks(stage, part)) for stage in division.stages for part in range(division.n_parts))
 
 
-def _slow(uneven: Uneven, ranks: IntArray) -> str:
+def slow_among(uneven: Uneven, ranks: IntArray) -> str:
+    """Return which of some ranks are the slowest, for people; nothing where all are alike."""
     factors = _factors(uneven, ranks)
     slow = ranks[factors == factors.max()]
     return "" if len(slow) == len(ranks) else ranks_text(slow)
@@ -151,19 +157,18 @@ def own_pace(plan: Plan) -> bool:
     return gradients.mode != "sync" or gradients.backup_workers > 0
 
 
-def _units(plan: Plan, mesh: Mesh, n_nodes: int) -> tuple[Part, ...]:
+def _units(plan: Plan, mesh: Mesh, ranks_per_domain: int) -> tuple[Part, ...]:
     """Return replicas that cannot be told apart by whom they talk to.
 
-    These are single ones; with parameter servers those of a node; and those that send tokens to each other's experts, which wait for each
-    other in every layer.
+    These are single ones; with parameter servers those of a scale-up domain; and those that send tokens to each other's experts, which
+    wait for each other in every layer.
     """
     service = plan.strategy.data_parallel.service
     if service is None or not service.reduce_in_node:
         sparse = isinstance(plan.model, Transformer) and plan.model.experts is not None
         return replicas_together(plan.strategy, mesh) if sparse else tuple((replica,) for replica in range(plan.strategy.dp))
-    per_node = plan.n_ranks // n_nodes
-    first_node = mesh.ranks.min(axis=(0, 2, 3)) // per_node
-    return tuple(tuple(np.flatnonzero(first_node == node).tolist()) for node in np.unique(first_node))
+    domain = mesh.ranks.min(axis=(0, 2, 3)) // ranks_per_domain
+    return tuple(tuple(np.flatnonzero(domain == each).tolist()) for each in np.unique(domain))
 
 
 def _factors(uneven: Uneven, ranks: IntArray) -> FloatArray:

@@ -65,13 +65,17 @@ def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
     return (embedding, *layers, tuple(size for size in head if size))
 
 
-def served_slices(plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]]) -> tuple[LayerSlice, ...]:
+def served_slices(
+    plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]], *, adds: bool = False
+) -> tuple[LayerSlice, ...]:
     """Return slices of the model, in forward order, and who keeps them.
 
     Parameters
     ----------
     borders
         First layer of each slice, and the first behind it.
+    adds
+        Whether servers add up more gradients than those of the group that pushes.
     """
     groups = model_tensors(plan)
     n_layers = len(groups) - 2
@@ -81,7 +85,7 @@ def served_slices(plan: Plan, service: ParameterService, borders: Sequence[tuple
         # The embedding stands before the first layer, the head behind the last.
         own = groups[start + (start > 0) : stop + 1 + (stop == n_layers)]
         sizes = [size for group in own for size in group]
-        held = _holdings(service, sizes, tuple(islice(holders, len(sizes))))
+        held = _holdings(service, sizes, tuple(islice(holders, len(sizes))), adds=adds)
         slices.append(LayerSlice(start=start, stop=stop, holdings=held))
     return tuple(slices)
 
@@ -97,16 +101,16 @@ def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> 
             return greedy_holders(sizes, n_servers)
 
 
-def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequence[int]) -> tuple[Holding, ...]:
+def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequence[int], *, adds: bool) -> tuple[Holding, ...]:
     hosts, per_node = service.hosts, service.reduce_in_node
     if not holders:
-        servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node)
+        servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node, adds=adds)
         return (Holding(servers=servers, parameters=fsum(sizes)),)
     kept: dict[int, list[float]] = {}
     for size, holder in zip(sizes, holders, strict=True):
         kept.setdefault(holder, []).append(size)
     return tuple(
-        Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node), parameters=fsum(kept[holder]))
+        Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
         for holder in sorted(kept)
     )
 
@@ -132,7 +136,10 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
     """
     ((chunk,),) = model_chunks(plan)
     borders = layer_slices(plan, chunk.n_layers)
-    pushed = served_slices(plan, service, borders)
+    # Parts of a synchronous step push apart, and their gradients are added up all the same.
+    gradients = plan.strategy.data_parallel
+    adds = division.n_parts > 1 and gradients.mode == "sync" and not gradients.backup_workers
+    pushed = served_slices(plan, service, borders, adds=adds)
     pulled = pushed if service.priority == "layers" else served_slices(plan, service, ((0, chunk.n_layers),))
     workers = [
         _Worker(
@@ -151,7 +158,6 @@ def lower_served_step(builder: ProgramBuilder, plan: Plan, division: Division, s
     for worker in workers:
         worker.add_pulls()
         worker.add_passes()
-    gradients = plan.strategy.data_parallel
     if gradients.backup_workers:
         return
     together = gradients.mode == "sync"

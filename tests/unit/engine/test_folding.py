@@ -122,7 +122,7 @@ def test_paths_that_collide_tell_apart_what_they_touch() -> None:
 def test_what_is_too_much_to_be_told_apart_is_replayed_together_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = make_fabric("leaf_spine", nodes_per_leaf=1, oversubscription=2.0, routing="ecmp", n_ports=8)
     of = lower(PLAN)
-    monkeypatch.setattr(folding, "MOST_TASKS", len(of.tasks))
+    monkeypatch.setattr(folding, "MOST_WORK", 20 * len(of.tasks))
 
     coarse = played(of, machine_of(4, fabric=fabric))
 

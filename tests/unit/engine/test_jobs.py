@@ -10,6 +10,7 @@ import pytest
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.simulate import Machine, replay
 from clustersim.errors import DeadlockError
+from clustersim.kernels.model import KernelModel
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
@@ -224,6 +225,7 @@ def test_two_copies_of_one_job_keep_in_step() -> None:
 
 def test_a_job_may_compute_in_another_precision() -> None:
     machine = make_machine(NARROW, 4)
+    assert isinstance(machine.kernels, KernelModel)
     slow = replace(machine.kernels, calibration=replace(machine.calibration, memory_fraction=0.5))
     step = job(task(compute(work(0.4))), nodes=(1, 3))
 

@@ -6,6 +6,7 @@ import pytest
 
 from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
+from clustersim.kernels.model import KernelModel
 from clustersim.program.tasks import Block, Compute, Item, Overlapped, Uneven, Work, Woven
 from clustersim.trace.timeline import SpanDetail
 from clustersim.workload.operators import Gemm, Recorded, Stream
@@ -183,6 +184,7 @@ def issued(*items: Item, dispatch_s: float, slowdown: float = 1.0, blocks: bool 
     """Return the price of a pass of four layers where issuing a kernel or a collective takes the host so long."""
     action = compute(*items, repeat=4)
     machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=dispatch_s, step_s=0.0))
+    assert isinstance(machine.kernels, KernelModel)
     machine = replace(machine, kernels=replace(machine.kernels, blocks=blocks))
     _, _, pricing, _ = laid_out(machine, program(task(action)))
     return replace(pricing, slowdown=slowdown).price(action)

@@ -134,7 +134,7 @@ def test_a_slow_class_takes_longer_to_compute_and_not_to_communicate() -> None:
 def test_classes_may_have_accelerators_of_different_kinds() -> None:
     machine = make_machine()
     slow = make_machine(
-        replace(machine.cluster.node, accelerator=replace(machine.kernels.accelerator, memory_bandwidth_bytes_per_s=1.5e12))
+        replace(machine.cluster.node, accelerator=replace(machine.cluster.node.accelerator, memory_bandwidth_bytes_per_s=1.5e12))
     )
     machine = replace(machine, paces=(Pace(kernels=machine.kernels), Pace(kernels=slow.kernels)))
 
