@@ -54,14 +54,6 @@ def joined(parts: Sequence[Flows]) -> Flows:
     )
 
 
-def added(footprints: Sequence[Footprint]) -> Footprint:
-    """Return what all footprints together put on each link."""
-    some = [each for each in footprints if len(each.link_ids)]
-    if len(some) < 2:
-        return (some or footprints)[0]
-    return summed(np.concatenate([each.link_ids for each in some]), np.concatenate([each.flows for each in some]))
-
-
 def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
     """Return so many flows on each of some routes, which begin or end at these ranks."""
     return Crossings(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import NO_FLOWS, Exchange, Flows, added, crossings, exchanged, joined, on_links, wave
+from clustersim.collectives.flows import NO_FLOWS, Exchange, Flows, crossings, exchanged, gathered, joined, on_links, wave
 from clustersim.collectives.pattern import Wave, grouping
 from clustersim.topology.build import build_cluster
-from clustersim.topology.load import Footprint
+from clustersim.topology.load import Crossings, Footprint, chained
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 
@@ -34,11 +34,19 @@ def test_no_parts_make_no_flows() -> None:
     assert len(joined([]).sources) == 0
 
 
-def test_footprints_add_up_link_by_link() -> None:
-    one = Footprint(link_ids=ranks(1, 4), flows=np.array([1.0, 2.0]))
-    other = Footprint(link_ids=ranks(0, 4), flows=np.array([8.0, 0.5]))
+def test_flows_add_up_link_by_link() -> None:
+    one = crossing(links=(1, 4), amounts=(1.0, 2.0))
+    other = crossing(links=(0, 4), amounts=(8.0, 0.5))
 
-    assert loads(added([one, other])) == {0: 8.0, 1: 1.0, 4: 2.5}
+    assert loads(gathered([one, other])) == {0: 8.0, 1: 1.0, 4: 2.5}
+    assert loads(gathered([chained([one, other])])) == {0: 8.0, 1: 1.0, 4: 2.5}
+
+
+def crossing(*, links: tuple[int, ...], amounts: tuple[float, ...]) -> Crossings:
+    """Return one flow of rank 0 over some links."""
+    return Crossings(
+        ranks=ranks(0), starts=ranks(0, len(links)), link_ids=ranks(*links), amounts=np.array(amounts), latency_s=np.array([1e-6])
+    )
 
 
 def test_a_link_that_is_listed_twice_carries_twice_as_many() -> None:
