@@ -226,7 +226,7 @@ def _family(spec: FamilySpec) -> FamilyCalibration:
     return FamilyCalibration(start_s=spec.start, chunk_s=spec.chunk)
 
 
-POWER_EXPONENT: Final = 0.5
+POWER_EXPONENT: Final = 0.8
 """Of the clock: between the cube root of the power, where voltage falls with the clock (dynamic power goes as ``f V^2``), and the power
 itself, where voltage is at its floor. Fitted, to a tenth, to the rows of torchtitan-h100, on an H100 limited to 500 W."""
 

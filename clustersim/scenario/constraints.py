@@ -225,9 +225,9 @@ def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
     asked = strategy.overlap_tp
     if isinstance(asked, bool):
         return "weight_gradient" if asked else "none"
-    if asked == "gemm_chunks" and strategy.tp > 1 and strategy.sequence_parallel is False:
+    if asked in ("gemm_chunks", "async_tp") and strategy.tp > 1 and strategy.sequence_parallel is False:
         raise ScenarioError(
-            "gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
+            f"{asked} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
             field="strategy.overlap_tp",
             hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
         )

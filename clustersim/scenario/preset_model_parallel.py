@@ -154,7 +154,7 @@ _TORCHTITAN: Final = Preset(
             key="strategy.overlap_tp",
             value="none",
             source=TORCHTITAN,
-            reason="enable_async_tensor_parallel is off; with compilation it is gemm_chunks",
+            reason="enable_async_tensor_parallel is off; with compilation it is async_tp",
         ),
         *one_forward_one_backward(TORCHTITAN, "several stages a rank"),
         Setting(

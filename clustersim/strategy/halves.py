@@ -111,7 +111,7 @@ class Halves:
             return (*before, input_gradient, *close)
         if self.gradients == "weight":
             return (*before, *regather, weight_gradient)
-        if self.plan.strategy.overlap_tp == "none":
+        if self.plan.strategy.overlap_tp in ("none", "async_tp"):
             return (*before, *regather, input_gradient, *close, weight_gradient)
         first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
         return (*before, *first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
@@ -126,7 +126,7 @@ class Halves:
 
     @property
     def _chunked(self) -> bool:
-        return self.plan.strategy.overlap_tp == "gemm_chunks"
+        return self.plan.strategy.overlap_tp in ("gemm_chunks", "async_tp")
 
     @property
     def _closing(self) -> CollectiveOp:

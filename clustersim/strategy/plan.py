@@ -33,9 +33,10 @@ OptimizerKernels = Literal["fused", "foreach", "loop"]
 """How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
 """How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
-TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks"]
+TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
 """Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
-2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine, PyTorch's asynchronous TP)."""
+2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine). Asynchronous TP of PyTorch has the chunks
+alone: what several column-split layers give is added up before it is scattered, and a sum is no product that could be cut."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
 

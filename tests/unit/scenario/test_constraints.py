@@ -245,9 +245,10 @@ def test_a_batch_smaller_than_the_replicas_gets_the_smallest_that_works() -> Non
     assert refusal("training.global_batch_size=2").hint == "the nearest is 4"
 
 
-def test_products_in_chunks_need_sequence_parallelism() -> None:
-    assert full("strategy.overlap_tp=gemm_chunks", "strategy.sequence_parallel=false") == (
-        "strategy.overlap_tp: gemm_chunks needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank;"
+@pytest.mark.parametrize("overlap", ["gemm_chunks", "async_tp"])
+def test_products_in_chunks_need_sequence_parallelism(overlap: str) -> None:
+    assert full(f"strategy.overlap_tp={overlap}", "strategy.sequence_parallel=false") == (
+        f"strategy.overlap_tp: {overlap} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank;"
         " use sequence_parallel: true, or overlap_tp: weight_gradient"
     )
 

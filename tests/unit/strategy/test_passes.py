@@ -135,9 +135,20 @@ def test_products_in_chunks_hide_what_comes_before_and_after_a_pair() -> None:
     ]
 
 
+def test_asynchronous_tp_scatters_a_sum_of_gradients_with_nothing_beside_it() -> None:
+    items = passes(**{**CHUNKED, "overlap_tp": "async_tp"})
+
+    assert names(items.layer_forward()) == names(passes(**CHUNKED).layer_forward())
+    assert names(items.layer_backward())[:9] == [
+        *("mlp residual", "mlp_down input gradient", "all_gather + mlp_down input gradient chunks", "mlp_down weight gradient"),
+        *("mlp_up", "all_gather", "mlp_up input gradient", "reduce_scatter", "mlp_up weight gradient"),
+    ]
+
+
+@pytest.mark.parametrize("overlap", ["gemm_chunks", "async_tp"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_chunks_change_neither_the_work_nor_what_is_sent(recompute: str) -> None:
-    whole, chunked = (passes(**{**CHUNKED, "overlap_tp": overlap, "recompute": recompute}) for overlap in ("none", "gemm_chunks"))
+def test_chunks_change_neither_the_work_nor_what_is_sent(recompute: str, overlap: str) -> None:
+    whole, chunked = (passes(**{**CHUNKED, "overlap_tp": each, "recompute": recompute}) for each in ("none", overlap))
 
     for direction in (ChunkPasses.layer_forward, ChunkPasses.layer_backward):
         before, after = direction(whole), direction(chunked)
