@@ -226,8 +226,8 @@ class StrategySpec(Part):
     )
     overlap_tp: TensorOverlap | StrictBool = Field(
         default="weight_gradient",
-        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too (async_tp:"
-        " of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
+        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
+        " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
     )
     shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
     gather: GatherUnit = Field(
