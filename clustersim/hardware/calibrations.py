@@ -247,18 +247,28 @@ def calibration_for(accelerator: Accelerator) -> Calibration:
 
 
 def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration:
-    """Return a calibration for an accelerator of the same generation with a lower power limit.
+    """Return a calibration for an accelerator of the same generation with less power for each operation of its peak.
 
     Where products are held back by power, the clock follows it, and the rates of products and of fused attention follow the clock.
-    Nothing is changed where products keep their rate under load, nor where the limit is as high.
+    Nothing is changed where products keep their rate under load, nor where there is as much power.
     """
-    measured_w, limit_w, kept = load_accelerator(calibration.accelerators[0]).power_w, accelerator.power_w, calibration.gemm.under_load
-    if measured_w is None or limit_w is None or limit_w >= measured_w or kept["default"] == 1.0:
+    measured, limited, kept = (
+        _watts_per_peak(load_accelerator(calibration.accelerators[0])),
+        _watts_per_peak(accelerator),
+        calibration.gemm.under_load,
+    )
+    if measured is None or limited is None or limited >= measured or kept["default"] == 1.0:
         return calibration
-    clock = (limit_w / measured_w) ** POWER_EXPONENT
+    clock = (limited / measured) ** POWER_EXPONENT
     gemm = replace(calibration.gemm, under_load={name: share * clock for name, share in kept.items()})
     attention = {name: _slower(generation, clock) for name, generation in calibration.attention.items()}
     return replace(calibration, gemm=gemm, attention=attention)
+
+
+def _watts_per_peak(accelerator: Accelerator) -> float | None:
+    """Return the power limit over the dense 16-bit peak, in joules for each operation; None where either is not known."""
+    peak = accelerator.peak_flops_per_s.get("fp16")
+    return None if accelerator.power_w is None or peak is None else accelerator.power_w / peak
 
 
 def _slower(attention: AttentionCalibration, clock: float) -> AttentionCalibration:
