@@ -12,7 +12,7 @@ from clustersim.hardware.models import Node
 from clustersim.program.background import Background
 from clustersim.report.metrics import Flag
 from clustersim.scenario.background import background_of
-from clustersim.scenario.checks import parse_checks
+from clustersim.scenario.checks import given_by, parse_checks
 from clustersim.scenario.constraints import (
     check_size,
 )
@@ -182,10 +182,4 @@ def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:
 def _checks(scenario: Scenario) -> tuple[Condition, ...]:
     texts = scenario.spec.checks
     places = [scenario.document.place(("checks", index)) for index in range(len(texts))]
-    spec = scenario.spec
-    given = {
-        "training.tokens": spec.training.tokens is not None,
-        "cost": spec.cost is not None,
-        "reliability": spec.reliability is not None,
-    }
-    return parse_checks(texts, given, places)
+    return parse_checks(texts, given_by(scenario.spec), places)

@@ -10,6 +10,7 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.parse import Condition, parse_condition
 from clustersim.expressions.tokens import ExpressionError
 from clustersim.scenario.metric_names import metric_names, wanted_by, without_value
+from clustersim.scenario.schema import ScenarioSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,20 @@ def parse_check(text: str) -> Condition:
     ('memory_fraction', 'step_time_s')
     """
     return parse_condition(text, metric_names())
+
+
+def given_by(spec: ScenarioSpec) -> dict[str, bool]:
+    """Return the keys without which some metrics have no value, and whether a scenario has them."""
+    return {"training.tokens": spec.training.tokens is not None, "cost": spec.cost is not None, "reliability": spec.reliability is not None}
+
+
+def lacking(names: Sequence[str], given: Mapping[str, bool]) -> ScenarioError | None:
+    """Return the error for the first metric that has no value because a scenario lacks a key; None where all have one."""
+    for name in names:
+        for key, hint in wanted_by(name):
+            if not given.get(key, False):
+                return ScenarioError(f"'{name}' has no value without '{key}'", hint=hint)
+    return None
 
 
 def parse_checks(texts: Sequence[str], given: Mapping[str, bool], places: Sequence[Place]) -> tuple[Condition, ...]:
@@ -99,10 +114,9 @@ def _checked(index: int, text: str, given: Mapping[str, bool], place: Place) -> 
         check = parse_check(text)
     except ExpressionError as error:
         raise ScenarioError(error.message, field=field, hint=error.hint, place=_inside(place, text, error.offset)) from error
-    for name in check.names:
-        for key, hint in wanted_by(name):
-            if not given.get(key, False):
-                raise ScenarioError(f"'{name}' has no value without '{key}'", field=field, hint=hint, place=place)
+    missing = lacking(check.names, given)
+    if missing is not None:
+        raise ScenarioError(missing.message, field=field, hint=missing.hint, place=place)
     return check
 
 

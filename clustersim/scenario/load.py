@@ -49,6 +49,16 @@ class Scenario:
         return blame(error if error.place else located(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A scenario as it was written, before anything in it is changed or checked."""
+
+    document: Document
+    text: str
+    folder: Path
+    """What paths inside the scenario are relative to."""
+
+
 def example_names() -> tuple[str, ...]:
     """Return the names of the shipped example scenarios."""
     return tuple(sorted(path.stem for path in _examples().glob("*.yaml")))
@@ -83,10 +93,40 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
     ScenarioError
         With the first mistake, its place and what would be right.
     """
-    changes = tuple(parse_override(text) for text in overrides)
-    document, text, folder = _read(source)
-    document = apply_overrides(document, changes)
-    blamed = changes
+    return checked_scenario(read_source(source), [parse_override(text) for text in overrides])
+
+
+def read_source(source: str | Path | Mapping[str, object]) -> Source:
+    """Return a scenario as it was written; parameters as for :func:`load_scenario`.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is not YAML.
+    """
+    if _is_mapping(source):
+        data = _plain_mapping(source, "", 0)
+        return Source(document=plain_document(data, _MAPPING), text=yaml_text(data), folder=Path())
+    if source == STDIN:
+        text = _stdin_text()
+        return Source(document=parse_document(text, "stdin"), text=text, folder=Path())
+    path = _find(source if isinstance(source, Path) else str(source))
+    try:
+        return Source(document=read_document(path), text=path.read_text(encoding="utf-8-sig"), folder=path.parent)
+    except OSError as error:
+        raise ScenarioError(f"cannot be read: {error.strerror}", place=Place(file=str(path))) from error
+
+
+def checked_scenario(source: Source, changes: Sequence[Override]) -> Scenario:
+    """Return a checked scenario: what was written, with changes on top.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    document = apply_overrides(source.document, changes)
+    blamed = tuple(changes)
     try:
         merged = apply_preset(document, changes)
         document, blamed = merged.document, (*merged.brought, *changes)
@@ -97,26 +137,11 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
         name=spec.name or _name_from(document.name),
         spec=spec,
         document=document,
-        text=text,
-        folder=folder,
-        overrides=changes,
+        text=source.text,
+        folder=source.folder,
+        overrides=tuple(changes),
         preset_overrides=merged.brought,
     )
-
-
-def _read(source: str | Path | Mapping[str, object]) -> tuple[Document, str, Path]:
-    if _is_mapping(source):
-        data = _plain_mapping(source, "", 0)
-        return plain_document(data, _MAPPING), yaml_text(data), Path()
-    if source == STDIN:
-        text = _stdin_text()
-        return parse_document(text, "stdin"), text, Path()
-    path = _find(source if isinstance(source, Path) else str(source))
-    try:
-        document = read_document(path)
-        return document, path.read_text(encoding="utf-8-sig"), path.parent
-    except OSError as error:
-        raise ScenarioError(f"cannot be read: {error.strerror}", place=Place(file=str(path))) from error
 
 
 def _find(source: str | Path) -> Path:
