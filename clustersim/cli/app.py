@@ -114,6 +114,21 @@ def compare(
 
 
 @app.command()
+def explain(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
+) -> int:
+    """Say what sets the step time, how figures and constants come about, and what would shorten it."""
+    from clustersim.cli.explain import explain_command
+
+    return explain_command(run, tuple(set_ or ()), as_json=json, seed=seed, changes=changes)
+
+
+@app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,

@@ -14,7 +14,7 @@ from clustersim.engine.contention import deadlock_message
 from clustersim.engine.crowding import Crowding
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pricing import Price, Pricing, price_of
-from clustersim.engine.recording import Record
+from clustersim.engine.recording import Record, patterns_of
 from clustersim.engine.traffic import Moved, Traffic, moved_by
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.errors import DeadlockError
@@ -24,6 +24,7 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
 from clustersim.progress import advanced
 from clustersim.trace.columns import Spans
+from clustersim.trace.timeline import Span
 
 TOLD_EVERY: Final = 256
 """Tasks after which those who watch are told how far the replay has come."""
@@ -177,6 +178,13 @@ class LeanReplay:
         record = Record(tasks=self.program.tasks)
         record.note_all(of_task, [met.get(index, price[use]) for index, use in enumerate(of_task)], self.start_s, self.ended_s)
         return record.spans()
+
+    def shown(self) -> list[Span]:
+        """Return what each task shows on the first of its lanes, without its times and micro-batch."""
+        price, uses, met = self.tracks.price, self.tracks.uses, self._met
+        alone = [patterns_of(task, price[use])[0] for use, task in enumerate(uses.tasks)]
+        tasks = self.program.tasks
+        return [patterns_of(tasks[index], met[index])[0] if index in met else alone[use] for index, use in enumerate(uses.of_task)]
 
     def _go(self, ready: list[int]) -> None:
         """End all tasks whose end is known, and have the clock begin the others."""

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.engine.critical import critical_path
 from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Drawn, Slowest, Timing
@@ -33,6 +34,7 @@ from clustersim.scenario.unevenness import Uneven, class_of_ranks, division_of, 
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.trace.critical import CriticalPath
 from clustersim.trace.timeline import Timeline
 
 MAX_TASKS: Final = 2_000_000
@@ -214,6 +216,13 @@ def replay_plan(
         return Replayed(timeline=timeline, uneven=uneven)
     prepared = prepared.on_nodes(neighbours.nodes, cluster)
     return _beside_others(prepared, cluster, calibration, neighbours)
+
+
+def critical_path_of(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> CriticalPath:
+    """Return which chain of tasks sets the time of one synchronous step of a plan that has the cluster to itself."""
+    prepared = _prepared(plan, cluster, calibration, replace(conditions, n_steps=1))
+    with phase("replay"):
+        return critical_path(prepared.program, prepared.machine)
 
 
 def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibration, neighbours: Neighbours) -> Replayed:

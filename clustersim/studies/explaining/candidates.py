@@ -1,0 +1,197 @@
+"""What could be changed about a scenario, one thing at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.scenario.build import Built
+from clustersim.strategy.plan import Plan
+from clustersim.workload.layered import Layered
+
+RECOMPUTATION: Final = ("none", "selective", "full")
+"""From the least work to the least memory."""
+INTERLEAVED: Final = "interleaved_1f1b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One change."""
+
+    family: str
+    """What is turned; of several changes of one family only the best is of interest."""
+    what: str
+    """In words."""
+    overrides: tuple[str, ...]
+    """As ``--set`` takes them."""
+    remark: str = ""
+    """What it changes besides time."""
+
+
+def candidates(built: Built) -> tuple[Candidate, ...]:
+    """Return changes of a scenario that may shorten its step; whether they can be made shows when they are built.
+
+    Batch size, sequence length, model and number of accelerators stay.
+    """
+    return tuple(
+        candidate
+        for family in (_micro_batches, _layouts, _schedules, _overlaps, _sharding, _recomputation, _kernels, _machine)
+        for candidate in family(built)
+    )
+
+
+def _micro_batches(built: Built) -> Iterator[Candidate]:
+    size = built.plan.training.micro_batch_size
+    for other in (size // 2, 2 * size, 4 * size):
+        if other >= 1:
+            unit = "sequence" if not isinstance(built.plan.model, Layered) else "sample"
+            yield Candidate(
+                family="micro-batch",
+                what=f"micro-batches of {other} {unit}{'s' if other > 1 else ''} instead of {size}",
+                overrides=(f"training.micro_batch_size={other}",),
+            )
+
+
+def _layouts(built: Built) -> Iterator[Candidate]:
+    """Turn one dimension by two, and let another or the replicas take it up; tensor parallelism stays where links are fast."""
+    strategy, node = built.plan.strategy, built.cluster.node
+    domain = node.n_accelerators * max(1, node.scale_up.nodes_per_domain)
+    now = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp}
+    steps = [{"tp": 0.5}, {"tp": 2.0}, {"pp": 0.5}, {"pp": 2.0}, {"cp": 0.5}, {"tp": 0.5, "pp": 2.0}, {"tp": 2.0, "pp": 0.5}]
+    for step in steps:
+        then = {**now, **{name: now[name] * factor for name, factor in step.items()}}
+        if any(value != int(value) for value in then.values()) or any(now[name] == 1 for name, factor in step.items() if factor < 1.0):
+            continue
+        sizes = {name: int(value) for name, value in then.items()}
+        if sizes["tp"] > max(domain, strategy.tp):
+            continue  # over the network each layer would wait for its collectives
+        dp = built.plan.n_ranks // (sizes["tp"] * sizes["pp"] * sizes["cp"])
+        changed = ", ".join(f"{name} {sizes[name]} instead of {now[name]}" for name in step)
+        yield Candidate(
+            family="layout",
+            what=f"{changed}, dp {dp}",
+            overrides=(*(f"strategy.{name}={sizes[name]}" for name in step), "strategy.dp=auto", *_parts(built, sizes["pp"])),
+        )
+
+
+def _parts(built: Built, pp: int) -> tuple[str, ...]:
+    """Return what a list of layers for each stage becomes with other stages."""
+    listed = isinstance(built.scenario.spec.strategy.stage_layers, list)
+    return ("strategy.stage_layers=balanced",) if listed and pp > 1 else ("strategy.stage_layers=even",) if listed else ()
+
+
+def _schedules(built: Built) -> Iterator[Candidate]:
+    strategy = built.plan.strategy
+    if strategy.pp == 1 or strategy.written is not None:
+        return
+    n_layers = built.plan.model.n_layers
+    for chunks in (2, 3, 4, 5, 6, 8):
+        if n_layers % (strategy.pp * chunks) == 0 and (strategy.schedule, strategy.virtual_stages) != (INTERLEAVED, chunks):
+            yield Candidate(
+                family="schedule",
+                what=f"interleaved stages of {chunks} chunks instead of {_named(strategy.schedule, strategy.virtual_stages)}",
+                overrides=(f"strategy.schedule={INTERLEAVED}", f"strategy.virtual_stages={chunks}", *_parts(built, strategy.pp)),
+            )
+    for schedule in ("1f1b", "zb_h1", "zb_2p"):
+        if strategy.schedule != schedule:
+            yield Candidate(
+                family="schedule",
+                what=f"the schedule {schedule} instead of {_named(strategy.schedule, strategy.virtual_stages)}",
+                overrides=(f"strategy.schedule={schedule}", "strategy.virtual_stages=1", *_parts(built, strategy.pp)),
+            )
+    if built.scenario.spec.strategy.stage_layers == "even":
+        yield Candidate(
+            family="stages",
+            what="layers dealt out to stages by time, embedding and logits counted, instead of evenly",
+            overrides=("strategy.stage_layers=balanced",),
+        )
+
+
+def _named(schedule: str, chunks: int) -> str:
+    return f"{schedule} of {chunks} chunks" if chunks > 1 else schedule
+
+
+def _overlaps(built: Built) -> Iterator[Candidate]:
+    strategy = built.plan.strategy
+    if strategy.tp > 1:
+        if not strategy.sequence_parallel:
+            yield Candidate(family="sequence parallelism", what="with sequence parallelism", overrides=("strategy.sequence_parallel=true",))
+        elif strategy.overlap_tp != "gemm_chunks":
+            yield Candidate(
+                family="tensor overlap",
+                what=f"tensor-parallel collectives beside chunks of products instead of {strategy.overlap_tp}",
+                overrides=("strategy.overlap_tp=gemm_chunks",),
+                remark="needs kernels that do so",
+            )
+    if strategy.pp > 1 and not strategy.overlap_p2p:
+        yield Candidate(family="stage overlap", what="sends between stages beside computation", overrides=("strategy.overlap_p2p=true",))
+    if strategy.replicas > 1 and not strategy.data_parallel.overlap and strategy.data_parallel.mode == "sync":
+        yield Candidate(
+            family="gradient overlap",
+            what="gradients reduced while the backward pass runs",
+            overrides=("strategy.data_parallel.overlap=true",),
+        )
+
+
+def _sharding(built: Built) -> Iterator[Candidate]:
+    strategy = built.plan.strategy
+    if strategy.replicas == 1 or strategy.data_parallel.algorithm == "parameter_server":
+        return
+    for stage in (0, 1, 2, 3):
+        if stage != strategy.zero_stage:
+            yield Candidate(
+                family="sharding", what=f"ZeRO stage {stage} instead of {strategy.zero_stage}", overrides=(f"strategy.zero_stage={stage}",)
+            )
+
+
+def _recomputation(built: Built) -> Iterator[Candidate]:
+    now = built.plan.strategy.recompute
+    if now in RECOMPUTATION:
+        for other in RECOMPUTATION[: RECOMPUTATION.index(now)]:
+            yield Candidate(
+                family="recomputation", what=f"recomputation {other} instead of {now}", overrides=(f"strategy.recompute={other}",)
+            )
+
+
+def _kernels(built: Built) -> Iterator[Candidate]:
+    training = built.plan.training
+    if training.attention == "unfused" and not isinstance(built.plan.model, Layered):
+        yield Candidate(family="attention", what="fused attention", overrides=("training.attention=flash",))
+    if training.kernels == "eager":
+        yield Candidate(family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",))
+    if _has_fp8(built.plan, built):
+        yield Candidate(
+            family="precision",
+            what="products in fp8 instead of bf16",
+            overrides=("training.precision=fp8",),
+            remark="changes the numbers that are trained with",
+        )
+
+
+def _has_fp8(plan: Plan, built: Built) -> bool:
+    known = all("fp8" in node.accelerator.peak_flops_per_s for node, _ in built.cluster.kinds)
+    return plan.training.precision == "bf16" and known and not isinstance(plan.model, Layered)
+
+
+def _machine(built: Built) -> Iterator[Candidate]:
+    spec = built.scenario.spec.cluster
+    if built.plan.n_ranks > built.cluster.node.n_accelerators and not isinstance(spec.nodes, list):
+        faster = f"{2 * 8 * built.cluster.node.nic.bandwidth_bytes_per_s / 1e9:.12g} Gbit/s"
+        yield Candidate(
+            family="adapters",
+            what=f"network adapters of {faster}, twice as fast",
+            overrides=(f"cluster.nics.bandwidth={faster}",),
+            remark="is another machine",
+        )
+        if built.cluster.fabric.oversubscription > 1.0:
+            yield Candidate(
+                family="oversubscription",
+                what=f"as much bandwidth up as down at every leaf instead of 1:{built.cluster.fabric.oversubscription:.3g}",
+                overrides=("cluster.fabric.oversubscription=1",),
+                remark="is another machine",
+            )
+    if spec.stragglers:
+        yield Candidate(family="stragglers", what="no slow ranks", overrides=("cluster.stragglers=[]",), remark="is another machine")
+    if spec.links:
+        yield Candidate(family="links", what="no changed links", overrides=("cluster.links=[]",), remark="is another machine")
