@@ -306,11 +306,21 @@ def test_a_lower_power_limit_slows_products_and_attention() -> None:
     limited = replace(card, name="held", power_w=card.power_w / 4 if card.power_w else None)
     usual, slow = calibration_for(card), calibration_for(limited)
 
-    assert slow.gemm.under_load["default"] == pytest.approx(usual.gemm.under_load["default"] / 2)
-    assert slow.attention["flash_2"].backward.fraction == pytest.approx(usual.attention["flash_2"].backward.fraction / 2)
+    assert slow.gemm.under_load["default"] == pytest.approx(usual.gemm.under_load["default"] / 4**0.8)
+    assert slow.attention["flash_2"].backward.fraction == pytest.approx(usual.attention["flash_2"].backward.fraction / 4**0.8)
 
 
-@pytest.mark.parametrize(("name", "share"), [("h100-sxm5-80g", 4.0), ("a100-sxm4-80g", 0.25)])
+def test_half_the_power_for_half_the_peak_is_no_limit() -> None:
+    card = load_accelerator("h100-sxm5-80g")
+    assert card.power_w is not None
+    half = replace(
+        card, name="half", power_w=card.power_w / 2, peak_flops_per_s={key: each / 2 for key, each in card.peak_flops_per_s.items()}
+    )
+
+    assert calibration_for(half).gemm == calibration_for(card).gemm
+
+
+@pytest.mark.parametrize(("name", "share"), [("h100-sxm5-80g", 4.0), ("a100-sxm4-80g", 4.0), ("mi300x", 0.25)])
 def test_a_higher_limit_or_one_that_does_not_bind_changes_nothing(name: str, share: float) -> None:
     card = load_accelerator(name)
     other = replace(card, name="other", power_w=share * (card.power_w or 0.0))
