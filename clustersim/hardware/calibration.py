@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Protocol
-from clustersim.hardware.models import Source
+from clustersim.hardware.source import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,7 +161,7 @@ class CalibrationSpec(Spec):
     """``hardware_profiles/calibration/<generation>.yaml``."""
 
     generation: str
-    accelerators: list[str]
+    accelerators: list[str] = Field(min_length=1)
     """Those that were measured; the rest of the generation shares their constants, and results say so."""
     notes: dict[str, str] = Field(default_factory=dict)
     """Flags that every result with this calibration carries."""
@@ -232,14 +232,17 @@ itself, where voltage is at its floor. Fitted, to a tenth, to the rows of torcht
 
 
 def calibration_for(accelerator: Accelerator) -> Calibration:
-    """Return the calibration of an accelerator's generation, or the borrowed one of another generation, noted as such."""
-    calibration, own = _of_generation(accelerator.generation)
+    """Return the calibration of an accelerator: its own, that of its generation, or a borrowed one of another generation, noted as such."""
+    calibration = accelerator.calibration or calibration_of_generation(accelerator.generation)
     if accelerator.name in calibration.accelerators:
         return calibration
-    if own:
+    if calibration.generation == accelerator.generation:
         measured = ", ".join(calibration.accelerators)
         note = ("related_calibration", f"{accelerator.name} itself was not measured; it shares the constants of {measured}")
         calibration = _at_power(calibration, accelerator)
+    elif accelerator.calibration is not None:
+        message = f"{calibration.name} is a calibration of {calibration.generation}, and {accelerator.name} is {accelerator.generation}"
+        note = ("foreign_calibration", message)
     else:
         message = f"{accelerator.name} ({accelerator.generation}) has no calibration; the constants of {calibration.name} are borrowed"
         note = ("borrowed_calibration", message)
@@ -276,8 +279,18 @@ def _slower(attention: AttentionCalibration, clock: float) -> AttentionCalibrati
     return replace(attention, forward=forward, backward=backward)
 
 
+def calibration_names() -> tuple[str, ...]:
+    """Return the generations that have a shipped calibration."""
+    return tuple(sorted(path.stem for path in calibration_path(FALLBACK).parent.glob("*.yaml")))
+
+
+def calibration_path(generation: str) -> Path:
+    """Return the file of a shipped calibration."""
+    return data_path("hardware_profiles") / "calibration" / f"{generation}.yaml"
+
+
 @lru_cache
-def _of_generation(generation: str) -> tuple[Calibration, bool]:
-    folder = data_path("hardware_profiles") / "calibration"
-    own = folder / f"{generation}.yaml"
-    return read_calibration(own if own.is_file() else folder / f"{FALLBACK}.yaml"), own.is_file()
+def calibration_of_generation(generation: str) -> Calibration:
+    """Return the shipped calibration of a generation, or that of the generation from which others borrow."""
+    own = calibration_path(generation)
+    return read_calibration(own if own.is_file() else calibration_path(FALLBACK))

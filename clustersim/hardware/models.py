@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.source import Source
+
 ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
 FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly"]
 Routing = Literal["adaptive", "ecmp"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where figures come from."""
-
-    title: str
-    url: str
-    """Address, or ``memory`` for a figure that was only remembered and not seen in a source."""
-    accessed: str
-    covers: tuple[str, ...]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +36,8 @@ class Accelerator:
     sources: tuple[Source, ...]
     idle_power_w: float | None = None
     """With nothing to do; None where nobody has said."""
+    calibration: Calibration | None = None
+    """Constants of its own; None for those of its generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from clustersim.documents.check import validate_part
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator, load_host, load_nic, load_node, load_switch, named
-from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp, Source
+from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp
 from clustersim.hardware.provenance import SCENARIO
 from clustersim.hardware.schema import FabricChange, NicsChange, NodeChange, ScaleUpChange
+from clustersim.hardware.source import Source
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]

@@ -15,9 +15,9 @@ from clustersim.documents.check import did_you_mean
 from clustersim.documents.data import data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
-from clustersim.hardware.models import Source
 from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.schema import Spec
+from clustersim.hardware.source import Source
 from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Usd, UsdPerHour, UsdPerKilowattHour
 
 PositiveUsd = Annotated[Usd, Field(gt=0)]

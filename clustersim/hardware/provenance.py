@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from clustersim.documents.check import choices_hint
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Source, Switch
+from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Switch
 from clustersim.hardware.schema import Spec
+from clustersim.hardware.source import Source
 
 UNSEEN: Final = ("memory", "assumed")
 """What stands instead of an address for figures that nobody has seen in a source."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import Condition
+from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
 from clustersim.program.background import Background
 from clustersim.report.metrics import Flag
@@ -25,6 +26,7 @@ from clustersim.scenario.load import Scenario
 from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.offloading import host_shortfall
+from clustersim.scenario.own_constants import ConstantsFile, with_constants
 from clustersim.scenario.planning import plan_on
 from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.stragglers import slowdowns_of
@@ -60,6 +62,8 @@ class Built:
     priced: Priced | None
     """What things cost; None where nobody asked."""
     flags: tuple[Flag, ...]
+    constants: ConstantsFile | None = None
+    """Measured constants of the user's own; None for the shipped ones."""
 
     @property
     def name(self) -> str:
@@ -72,8 +76,13 @@ class Built:
         return self.scenario.spec.training.tokens
 
 
-def build(scenario: Scenario) -> Built:
+def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = None) -> Built:
     """Return model, cluster and plan of a scenario, with every default filled in.
+
+    Parameters
+    ----------
+    constants
+        By generation of accelerators, calibrations to use in place of the shipped ones, for studies that ask what others would predict.
 
     Raises
     ------
@@ -81,15 +90,16 @@ def build(scenario: Scenario) -> Built:
         When values contradict each other, with the place of the one to change.
     """
     try:
-        return _build(scenario)
+        return _build(scenario, constants or {})
     except ScenarioError as error:
         raise scenario.located(error) from error
 
 
-def _build(scenario: Scenario) -> Built:
+def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     spec = scenario.spec
     checks = _checks(scenario)
     hardware = hardware_of(spec.cluster, scenario.document)
+    hardware = replace(hardware, kinds=with_constants(constants, hardware.kinds))
     node, n_nodes = hardware.node, hardware.n_nodes
     check_size(n_nodes, node.n_accelerators)
     seats = seat(spec.jobs, n_nodes)
@@ -133,6 +143,7 @@ def _build(scenario: Scenario) -> Built:
             *(priced.flags if priced else ()),
             *(flag for job in jobs for flag in job.planned.flags),
         ),
+        constants=hardware.constants,
     )
 
 

@@ -187,7 +187,7 @@ def _network_flags(calibration: Calibration) -> tuple[Flag, ...]:
     covers = tuple(
         replace(source, covers=tuple(cover for cover in source.covers if cover.startswith("network"))) for source in calibration.sources
     )
-    notes = tuple(note for note in calibration.notes if note[0] in ("related_calibration", "borrowed_calibration"))
+    notes = tuple(note for note in calibration.notes if note[0] in ("related_calibration", "borrowed_calibration", "foreign_calibration"))
     return calibration_flags(replace(calibration, sources=covers, notes=notes))
 
 

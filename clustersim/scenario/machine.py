@@ -14,6 +14,7 @@ from clustersim.hardware.provenance import remembered_fields
 from clustersim.hardware.schema import NodeChange
 from clustersim.report.metrics import Flag
 from clustersim.scenario.node_groups import Hardware, NodeGroupSpec, check_alike
+from clustersim.scenario.own_constants import in_place, read_constants
 from clustersim.scenario.schema import ClusterSpec
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Cluster
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 def hardware_of(spec: ClusterSpec, document: Document) -> Hardware:
     """Return the nodes with their overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
+    hardware = _described(spec, document)
+    if spec.calibration is None:
+        return hardware
+    constants = read_constants(spec.calibration, document.name)
+    return replace(hardware, kinds=in_place(constants.calibration, hardware.kinds), constants=constants)
+
+
+def _described(spec: ClusterSpec, document: Document) -> Hardware:
     given = document.data.get("cluster")
     changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
     if isinstance(spec.nodes, list):

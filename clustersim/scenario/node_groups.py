@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.schema import NodeChange
+from clustersim.scenario.own_constants import ConstantsFile
 from clustersim.units.fields import PositiveInt
 
 
@@ -42,6 +43,8 @@ class Hardware:
     fabric: Fabric
     unseen: tuple[str, ...]
     """Figures that nobody has seen in a source."""
+    constants: ConstantsFile | None = None
+    """Measured constants of the user's own; None for the shipped ones."""
 
     @property
     def node(self) -> Node:

@@ -33,7 +33,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "version": spec.version,
         "name": built.name,
         "model": _model(built.loaded, built.plan),
-        "cluster": resolved_hardware(built.cluster.kinds, built.cluster.fabric) | _unlike(spec.cluster),
+        "cluster": resolved_hardware(built.cluster.kinds, built.cluster.fabric) | _constants(built) | _unlike(spec.cluster),
         "training": _training(built.plan, built.cluster.node) | _tokens(built),
         "strategy": _strategy(built.plan.strategy, len(built.nodes)),
     }
@@ -48,9 +48,11 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
 
 
 def files_of(built: Built) -> dict[str, str]:
-    """Return the files that a resolved scenario refers to, by name: a schedule, how tokens spread over experts, and price lists."""
+    """Return the files that a resolved scenario refers to, by name: a schedule, loads of experts, measured constants, and price lists."""
     strategy = built.plan.strategy
     named = {strategy.expert_load.file: strategy.expert_load.text}
+    if built.constants is not None:
+        named[built.constants.name] = built.constants.text
     if strategy.written is not None:
         named[strategy.schedule] = strategy.written.text
     kept = {name: text for name, text in named.items() if name}
@@ -90,6 +92,10 @@ def _job(job: Job, node: Node) -> dict[str, Data]:
 def _model(loaded: LoadedModel, plan: Plan) -> dict[str, Data]:
     spec = loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
     return {"name": plan.model.name, **spec}
+
+
+def _constants(built: Built) -> dict[str, Data]:
+    return {} if built.constants is None else {"calibration": built.constants.name}
 
 
 def _unlike(spec: ClusterSpec) -> dict[str, Data]:

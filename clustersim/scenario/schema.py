@@ -289,6 +289,9 @@ class ClusterSpec(NodeChange):
     nodes: PositiveInt | NodeGroups | None = Field(
         default=None, description="Servers; a shipped cluster brings its own number. Or groups: [{node: ..., count: ...}, ...]."
     )
+    calibration: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Measured constants of your own, a file of `clustersim calibrate`; default: the shipped ones."
+    )
     links: list[LinkSpec] = Field(default=[], description="Links that are not as built.")
     stragglers: list[StragglerSpec] = Field(default=[], description="Ranks that compute slower than they should.")
     jitter: JitterField | None = Field(default=None, description="How much computation varies from step to step, such as '3 %'.")

@@ -10,9 +10,10 @@ from clustersim.documents.data import data_path
 from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, load_accelerator, load_cluster, load_node, node_names
-from clustersim.hardware.models import Accelerator, Source
+from clustersim.hardware.models import Accelerator
 from clustersim.hardware.provenance import SCENARIO, UNSEEN, check_sources, remembered_fields
 from clustersim.hardware.schema import AcceleratorSpec, ClusterSpec, HostSpec, NicSpec, NodeSpec, Spec, SwitchSpec
+from clustersim.hardware.source import Source
 
 MODELS: dict[str, type[Spec]] = {
     "accelerators": AcceleratorSpec,
