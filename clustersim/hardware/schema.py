@@ -17,7 +17,8 @@ PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
 PositivePower = Annotated[Watts, Field(gt=0)]
 
-ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept")
+MEASURED: Final = "measured"
+ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept", MEASURED)
 """What may stand instead of an address; each asks for a note."""
 
 
@@ -31,15 +32,30 @@ class Checked(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
 
+class FitSpec(Checked):
+    """How well constants meet what they were fitted to: errors of predicted times."""
+
+    rows: PositiveInt
+    mean_error_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Mean of the absolute relative errors."""
+    median_error_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    mean_error_before_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """The mean with the constants that were fitted from."""
+
+
 class SourceSpec(Checked):
     """Where figures come from, and which."""
 
     title: str = Field(min_length=1)
     url: str
-    """An address, or a word: ``memory`` (recalled and not seen), ``assumed`` (nobody publishes it), ``derived`` or ``not kept`` (seen)."""
-    accessed: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    """An address, or a word: ``memory`` (recalled and not seen), ``assumed`` (nobody publishes it), ``derived``, ``not kept`` (seen) or
+    ``measured`` (in a file of one's own, which its hash names)."""
+    accessed: str = Field(default="", pattern=r"^(\d{4}-\d{2}-\d{2})?$")
+    """The day; not of a measured file, whose hash says more."""
     covers: list[str] = Field(min_length=1)
     note: str = ""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    fit: FitSpec | None = None
 
     @field_validator("url")
     @classmethod
@@ -52,6 +68,14 @@ class SourceSpec(Checked):
     def _check_note(self) -> SourceSpec:
         if self.url in ADDRESS_WORDS and not self.note:
             raise _refusal(f"a source with url '{self.url}' needs a note", "say what is known of the figure")
+        return self
+
+    @model_validator(mode="after")
+    def _check_day(self) -> SourceSpec:
+        if self.url == MEASURED and self.sha256 is None:
+            raise _refusal("nothing says which file was measured", "add its 'sha256: ...', as clustersim calibrate does")
+        if self.url != MEASURED and not self.accessed:
+            raise _refusal("'accessed' is missing", "add the day, such as 'accessed: 2026-11-21'")
         return self
 
 

@@ -326,3 +326,28 @@ def test_a_higher_limit_or_one_that_does_not_bind_changes_nothing(name: str, sha
     other = replace(card, name="other", power_w=share * (card.power_w or 0.0))
 
     assert calibration_for(other).gemm == calibration_for(card).gemm
+
+
+# Measured by the user
+
+MEASURED = "    url: measured\n    sha256: " + 64 * "a" + "\n    covers"
+FIT = "    fit: {rows: 7, mean_error_fraction: 0.05, median_error_fraction: 0.04, mean_error_before_fraction: 0.3}\n"
+
+
+def test_a_source_may_be_a_measured_file_with_its_hash_and_how_well_it_is_met(tmp_path: Path) -> None:
+    found = calibration(
+        tmp_path,
+        ("    url: https://example.org\n    accessed: 2026-11-21\n    covers", f"{FIT}    note: mine\n{MEASURED}"),
+    )
+
+    assert found.sources[0].url == "measured"
+
+
+def test_a_measured_source_needs_the_hash_of_its_file(tmp_path: Path) -> None:
+    error = refusal(tmp_path, ("url: https://example.org", "note: mine\n    url: measured"))
+
+    assert error.message == "nothing says which file was measured"
+
+
+def test_a_source_that_was_not_measured_needs_its_day(tmp_path: Path) -> None:
+    assert refusal(tmp_path, ("    accessed: 2026-11-21\n", "")).message == "'accessed' is missing"
