@@ -157,6 +157,33 @@ def validate(
 
 
 @app.command()
+def calibrate(
+    *,
+    accelerator: Annotated[str, typer.Option(metavar="NAME", help="The shipped accelerator that was measured.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Calibration file to write, such as mine.yaml.")],
+    base: Annotated[
+        str | None, typer.Option(metavar="GENERATION", help="Shipped calibration, or a file, to start from; default: the accelerator's.")
+    ] = None,
+    gemm: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured matrix products. Repeatable.")] = None,
+    attention: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured fused attention. Repeatable.")] = None,
+    nccl: Annotated[list[str] | None, typer.Option(metavar="FILE", help="nccl-tests as text or JSON, or a CSV. Repeatable.")] = None,
+    trace: Annotated[list[str] | None, typer.Option(metavar="JSON", help="Trace of the PyTorch profiler. Repeatable.")] = None,
+    steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Fit a calibration file to measurements of your own, and show errors before and after."""
+    from clustersim.cli.calibrate import CalibrateOptions, calibrate_command, request_of
+
+    files = {"gemm": gemm, "attention": attention, "nccl": nccl, "trace": trace, "steps": steps}
+    given = {name: tuple(paths or ()) for name, paths in files.items()}
+    request = request_of(accelerator, given, base=base, node=node, ranks=(nodes, ranks_per_node))
+    return calibrate_command(request, CalibrateOptions(out=out, as_json=json))
+
+
+@app.command()
 def collective(
     *,
     cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],

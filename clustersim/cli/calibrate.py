@@ -1,0 +1,73 @@
+"""``clustersim calibrate``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
+from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.studies.calibration.calibrate import Calibrated, CalibrationRequest, calibrate, write_calibration
+from clustersim.studies.calibration.calibration_text import (
+    CONSTANT_COLUMNS,
+    ERROR_COLUMNS,
+    constant_rows,
+    document,
+    error_rows,
+    headline,
+)
+from clustersim.studies.calibration.nccl_tests import Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions:
+    """The options of ``calibrate`` beside the measurements."""
+
+    out: str
+    as_json: bool
+
+
+def request_of(
+    accelerator: str, files: Mapping[str, tuple[str, ...]], *, base: str | None, node: str | None, ranks: tuple[int | None, int | None]
+) -> CalibrationRequest:
+    """Return what the command line asks for; files by the name of their option."""
+    return CalibrationRequest(
+        accelerator=accelerator,
+        base=base,
+        gemm=files["gemm"],
+        attention=files["attention"],
+        nccl=files["nccl"],
+        trace=files["trace"],
+        steps=files["steps"],
+        node=node,
+        ranks=Ranks(n_nodes=ranks[0], per_node=ranks[1]),
+    )
+
+
+def calibrate_command(request: CalibrationRequest, options: CalibrateOptions) -> int:
+    """Fit a calibration to measurements, write it, print the errors before and after, and return the exit code."""
+    path = Path(options.out)
+    if path.suffix != ".yaml":
+        raise ScenarioError(f"'{options.out}' is not the name of a calibration", field="--out", hint="write such as -o mine.yaml")
+    if not path.parent.is_dir():
+        raise ScenarioError(f"cannot write {options.out}: its folder does not exist", hint="choose another file with --out")
+    with watched():
+        found = calibrate(request, path.stem)
+    write_calibration(found, path)
+    if options.as_json:
+        write_json(document(found))
+    else:
+        _print(found)
+    for line in found.notices:
+        notice(f"note: {line}")
+    notice(f"wrote {path}; use it with cluster.calibration: {path.name}")
+    return EXIT_OK
+
+
+def _print(found: Calibrated) -> None:
+    write_out(f"{headline(found)}\n\nErrors of predicted times\n")
+    print_table(ERROR_COLUMNS, error_rows(found))
+    write_out("\nConstants\n")
+    print_table(CONSTANT_COLUMNS, constant_rows(found))

@@ -1,0 +1,281 @@
+"""Calibrate an accelerator: measurements in, a calibration file out, and the errors before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document, read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import FALLBACK, calibration_names, calibration_path, read_calibration
+from clustersim.hardware.catalog import load_accelerator, load_node, node_names
+from clustersim.hardware.constant_names import changed, constant
+from clustersim.hardware.models import Node
+from clustersim.studies.calibration.attention import attention_part
+from clustersim.studies.calibration.collectives import collectives_part
+from clustersim.studies.calibration.document import Errors, FileFit, calibration_text, covers_of, leaves
+from clustersim.studies.calibration.fitting import rounded
+from clustersim.studies.calibration.nccl_tests import Ranks
+from clustersim.studies.calibration.parts import Part, Target
+from clustersim.studies.calibration.products import products_part
+from clustersim.studies.calibration.steps import steps_part
+from clustersim.studies.calibration.tables import MeasuredFile, measured_file
+from clustersim.studies.calibration.trace_readings import TraceResult, trace_result
+
+TRACE: Final = "trace"
+SUFFIXES: Final = (".yaml", ".yml")
+SECTIONS: Final = ("gemm", "attention", "memory_fraction", "launch", "network")
+NOTE: Final = "Fitted: least absolute logarithms of predicted over measured times, held to the base by what these measurements do not say."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRequest:
+    """What is calibrated, and with which measurements."""
+
+    accelerator: str
+    base: str | None = None
+    """Generation of a shipped calibration, or a file; that of the accelerator when left out."""
+    gemm: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
+    nccl: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    node: str | None = None
+    """What collectives ran on."""
+    ranks: Ranks = field(default_factory=Ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantChange:
+    """One constant that was measured."""
+
+    name: str
+    part: str
+    before: float
+    after: float
+    """In SI units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """One kind of measurements: how well they were met, and are."""
+
+    name: str
+    files: tuple[str, ...]
+    before: Errors
+    after: Errors
+    worst: str
+    """The measurement that is farthest off afterwards."""
+    worst_error_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A calibration, how it came to be, and its file."""
+
+    name: str
+    accelerator: str
+    generation: str
+    base: str
+    calibration: Calibration
+    parts: tuple[PartResult, ...]
+    changes: tuple[ConstantChange, ...]
+    kept: tuple[str, ...]
+    """Constants of which nothing was measured: they are those of the base."""
+    notices: tuple[str, ...]
+    text: str
+    """Of the file."""
+
+
+def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
+    """Return a calibration that is fitted to measurements, part after part: kernels, collectives, then whole steps.
+
+    Each part is fitted with what those before it gave. What nothing was measured of is that of the base.
+
+    Parameters
+    ----------
+    name
+        Of the file that it will be, without ``.yaml``.
+
+    Raises
+    ------
+    ScenarioError
+        When nothing is given to fit to, or a file cannot be used.
+    """
+    target, document = _target(request)
+    traces = [(measured_file(path), trace_result(path, target)) for path in request.trace]
+    traced = [product for _, result in traces for product in result.products]
+    with_products = [file for file, result in traces if result.products]
+    given: tuple[tuple[tuple[str, ...], Callable[[], Part]], ...] = (
+        ((*request.gemm, *(file.name for file in with_products)), lambda: products_part(request.gemm, target, traced, with_products)),
+        (request.attention, lambda: attention_part(request.attention, target)),
+        (request.nccl, lambda: collectives_part(request.nccl, target, _node(request, target), request.ranks)),
+        (request.steps, lambda: steps_part(request.steps, target)),
+    )
+    # All files are read before the first fit: a mistake in the last one is found at once.
+    parts = [part() for files, part in given if files]
+    if not parts and not traces:
+        raise ScenarioError("nothing is given to fit to", hint="add --gemm, --attention, --nccl, --trace or --steps with a file")
+    state = _State(target)
+    for file, result in traces:
+        state.read(file, result)
+    for part in parts:
+        state.fit(part)
+    return state.calibrated(name, document)
+
+
+class _State:
+    """A calibration on its way."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.calibration = target.base
+        self.values: dict[str, float] = {}
+        self.part_of: dict[str, str] = {}
+        self.results: list[PartResult] = []
+        self.fits: list[FileFit] = []
+        self.notices: list[str] = []
+
+    def read(self, file: MeasuredFile, result: TraceResult) -> None:
+        """Take the constants that were read off a trace; those of a later one take the place of those of an earlier one."""
+        values = {reading.name: rounded(reading.value) for reading in result.readings}
+        self.notices += result.notices
+        self.calibration = changed(self.calibration, values)
+        self.values |= values
+        self.part_of |= dict.fromkeys(values, TRACE)
+        samples = ", ".join(f"{reading.name} from {reading.n_samples} samples" for reading in result.readings)
+        self._supersede(tuple(values))
+        if values:
+            self.fits.append(FileFit(part=TRACE, file=file, covers=tuple(values), before=None, after=None, note=f"Read off: {samples}."))
+
+    def fit(self, part: Part) -> None:
+        """Fit one part, and go on from there."""
+        found = part.fitted(self.target, self.calibration)
+        self.calibration = found.constants[self.target.generation]
+        names = [name for _, name in found.values]
+        self.values |= {name: value for (_, name), value in found.values.items()}
+        self.part_of |= dict.fromkeys(names, part.name)
+        self.notices += part.notices
+        self._supersede(covers_of(names))
+        before, after = found.errors_before.tolist(), found.errors.tolist()
+        worst = max(range(len(after)), key=lambda place: abs(after[place]))
+        self.results.append(
+            PartResult(
+                name=part.name,
+                files=tuple(file.name for file in part.files),
+                before=Errors.of(before),
+                after=Errors.of(after),
+                worst=part.measured[worst].what,
+                worst_error_fraction=after[worst],
+            )
+        )
+        for file in part.files:
+            own = [place for place, each in enumerate(part.measured) if each.file == file.name]
+            self.fits.append(
+                FileFit(
+                    part=part.name,
+                    file=file,
+                    covers=covers_of(names),
+                    before=Errors.of([before[place] for place in own]) if own else None,
+                    after=Errors.of([after[place] for place in own]) if own else None,
+                    note=NOTE,
+                )
+            )
+
+    def _supersede(self, covers: Sequence[str]) -> None:
+        """Take away from the files so far what is fitted to others now."""
+        self.fits = [replace(fit, covers=tuple(name for name in fit.covers if name not in covers)) for fit in self.fits]
+
+    def calibrated(self, name: str, document: Document) -> Calibrated:
+        """Return the result."""
+        accelerator, base = self.target.accelerator, self.target.base
+        kept = tuple(leaf for leaf in _constants(document.data) if leaf not in covers_of(list(self.values)))
+        note = f"not measured, and kept from {base.name}: {', '.join(_gathered(kept, document.data))}"
+        notes: dict[str, Data] = {key: text for key, text in base.notes if key != "partly_calibrated"}
+        described: dict[str, Data] = {
+            "title": f"Measured on {accelerator.name}",
+            "generation": accelerator.generation,
+            "accelerators": [accelerator.name],
+            "notes": {**notes, "partly_calibrated": note} if kept else notes,
+        }
+        return Calibrated(
+            name=name,
+            accelerator=accelerator.name,
+            generation=accelerator.generation,
+            base=base.name,
+            calibration=self.calibration,
+            parts=tuple(self.results),
+            changes=tuple(
+                ConstantChange(name=each, part=self.part_of[each], before=constant(base, each), after=value)
+                for each, value in self.values.items()
+            ),
+            kept=kept,
+            notices=tuple(dict.fromkeys(self.notices)),
+            text=calibration_text(name, document.data, self.values, self.fits, described),
+        )
+
+
+def write_calibration(found: Calibrated, path: Path) -> None:
+    """Write the file of a calibration, and read it back: what cannot be used is not left behind.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be written.
+    """
+    try:
+        path.write_text(found.text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
+    read = read_calibration(path)
+    assert changed(read, {}).gemm == found.calibration.gemm
+    assert read.network == found.calibration.network
+
+
+def _target(request: CalibrationRequest) -> tuple[Target, Document]:
+    accelerator = load_accelerator(request.accelerator)
+    path = _base_path(request, accelerator.generation)
+    return Target(accelerator=accelerator, base=read_calibration(path)), read_document(path)
+
+
+def _base_path(request: CalibrationRequest, generation: str) -> Path:
+    asked = request.base
+    if asked is None:
+        return calibration_path(generation if generation in calibration_names() else FALLBACK)
+    if asked.endswith(SUFFIXES):
+        return Path(asked)
+    if asked not in calibration_names():
+        message = f"there is no calibration of '{asked}'"
+        raise ScenarioError(message, field="--base", hint=choices_hint(asked, calibration_names()))
+    return calibration_path(asked)
+
+
+def _node(request: CalibrationRequest, target: Target) -> Node:
+    if request.node is not None:
+        return load_node(request.node)
+    fitting = [name for name in node_names() if load_node(name).accelerator.name == target.accelerator.name]
+    hint = f"add --node with one of {', '.join(fitting)}" if fitting else "add --node"
+    raise ScenarioError("nothing says which nodes the collectives ran on", field="--node", hint=hint)
+
+
+def _constants(data: Mapping[str, Data]) -> list[str]:
+    """Return the names of all constants of a file."""
+    return [leaf for section in SECTIONS for leaf in leaves(data, section)]
+
+
+def _gathered(names: Sequence[str], data: Mapping[str, Data]) -> list[str]:
+    """Return names as short as can be: that of a whole section where nothing of it is missing."""
+    found: dict[str, None] = {}
+    for name in names:
+        parts = name.split(".")
+        whole = next(
+            (head for depth in range(1, len(parts)) if set(leaves(data, head := ".".join(parts[:depth]))) <= set(names)),
+            name,
+        )
+        found[whole] = None
+    return list(found)

@@ -1,0 +1,201 @@
+"""Whole training steps, and the constants that meet them: what stays of the rates of kernels under load, and what the host costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from pydantic import JsonValue
+
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import calibration_of_generation
+from clustersim.progress import advanced, phase
+from clustersim.scenario.build import Built, build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.run import run_built
+from clustersim.studies.calibration.fitting import Constants, Fit, Parameter, fit
+from clustersim.studies.calibration.parts import Measured, Part, Target
+from clustersim.studies.calibration.tables import MeasuredFile, measured_file
+from clustersim.studies.published import step_time_of
+from clustersim.studies.sources import PublishedSource, read_source
+from clustersim.topology.cluster import FloatArray
+
+CONSTANTS: Final = ("gemm.under_load.default", "memory_fraction", "launch.dispatch", "launch.step")
+"""What a step says something of that kernels and collectives by themselves do not."""
+SPREADS: Final[Mapping[str, float]] = {"gemm.under_load": 0.15, "memory_fraction": 0.15, "launch": 1.0, "gemm": 0.15, "attention": 0.3}
+"""How far, as a standard deviation of the logarithm, steps may move a constant whose name begins so."""
+OTHER_SPREAD: Final = 0.3
+FLOOR_S: Final = 1e-6
+NOT_SHARES: Final = ("launch.", "network.families.", "network.multiprocessors", "gemm.depth_overhead")
+"""Constants that may be more than 1."""
+LENGTHS: Final = ("half_length", "half_head_dim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One measured step: the scenario that was run, and how long it took."""
+
+    id: str
+    source: str
+    """Of the row; the file without its folder."""
+    scenario: Mapping[str, JsonValue]
+    generation: str
+    """Of its accelerators."""
+    measured_s: float
+    weight: float = 1.0
+
+
+def steps_of(source: PublishedSource, *, quality: str = "B") -> list[Step]:
+    """Return the rows of a source as measured steps, those of at least some quality.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario of a row cannot be used, with its place in the file.
+    """
+    found: list[Step] = []
+    for index, row in enumerate(source.spec.rows):
+        if row.quality > quality:
+            continue
+        scenario = source.scenario(index)
+        try:
+            built = build(load_scenario(scenario))
+        except ScenarioError as error:
+            raise source.located(error, index) from error
+        found.append(
+            Step(
+                id=row.id,
+                source=source.spec.source_id,
+                scenario=scenario,
+                generation=built.cluster.node.accelerator.generation,
+                measured_s=step_time_of(row.measured, built.plan)[0],
+            )
+        )
+    return found
+
+
+def predicted_s(step: Step, constants: Constants) -> float:
+    """Return the predicted time of a step with some constants, by generation; shipped ones for generations that are not named."""
+    built: Built = build(load_scenario(step.scenario), constants=constants)
+    return run_built(built).step_time_s
+
+
+class Predictions:
+    """Predicted times of steps; each is simulated once for the same constants of its generation."""
+
+    def __init__(self, steps: Sequence[Step], on_prediction: Callable[[Step, float], None] | None = None) -> None:
+        self._steps = steps
+        self._on_prediction = on_prediction
+        self._seen: dict[str, list[tuple[Calibration, dict[int, float]]]] = {}
+
+    def __call__(self, constants: Constants) -> FloatArray:
+        """Return the times with some constants, in seconds."""
+        times: list[float] = []
+        for index, step in enumerate(self._steps):
+            known = self._known(step.generation, constants[step.generation])
+            if index not in known:
+                known[index] = predicted_s(step, constants)
+                if self._on_prediction is not None:
+                    self._on_prediction(step, known[index])
+            times.append(known[index])
+            advanced(index + 1, len(self._steps))
+        return np.array(times)
+
+    def _known(self, generation: str, calibration: Calibration) -> dict[int, float]:
+        """Return the times of one generation that are known already: constants of one do not move the steps of another."""
+        seen = self._seen.setdefault(generation, [])
+        for other, times in seen:
+            if other == calibration:
+                return times
+        seen.append((calibration, {}))
+        return seen[-1][1]
+
+
+def fit_steps(
+    steps: Sequence[Step],
+    base: Constants | None = None,
+    *,
+    names: Sequence[str] = CONSTANTS,
+    shared: Sequence[str] = (),
+    on_prediction: Callable[[Step, float], None] | None = None,
+) -> Fit:
+    """Return the constants with which predicted steps meet measured ones best, for each generation that was measured.
+
+    Parameters
+    ----------
+    steps
+        At least one; their weights count.
+    base
+        By generation, what is fitted from, and what stays where steps say nothing; shipped calibrations when left out.
+    names
+        Of the constants, as :func:`clustersim.hardware.constant_names.constant` takes them; each generation has its own.
+    shared
+        Those among the names for which all generations move by the same factor, such as costs of the host.
+    on_prediction
+        Told of every step that is simulated, with the prediction.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no step, a name is not known, or scipy is not installed.
+    """
+    if not steps:
+        raise ScenarioError("there is no step to fit to", hint="name sources with rows on this accelerator")
+    generations = list(dict.fromkeys(step.generation for step in steps))
+    start = {each: calibration_of_generation(each) for each in generations} | dict(base or {})
+    predict = Predictions(tuple(steps), on_prediction)
+    with phase("fit steps"):
+        weights = [step.weight for step in steps]
+        return fit(predict, [step.measured_s for step in steps], parameters(generations, names, shared), start, weights=weights)
+
+
+def parameters(generations: Sequence[str], names: Sequence[str], shared: Sequence[str] = ()) -> tuple[Parameter, ...]:
+    """Return what steps may move: every name for every generation, or once for all."""
+    found: list[Parameter] = []
+    for name in names:
+        groups = [tuple(generations)] if name in shared else [(each,) for each in generations]
+        for group in groups:
+            spread = next((width for prefix, width in SPREADS.items() if name.startswith(prefix)), OTHER_SPREAD)
+            most = float("inf") if name.startswith(NOT_SHARES) or name.endswith(LENGTHS) else 1.0
+            constants = tuple((generation, name) for generation in group)
+            found.append(Parameter(constants=constants, spread=spread, most=most, floor=FLOOR_S))
+    return tuple(found)
+
+
+def steps_part(paths: Sequence[str], target: Target) -> Part:
+    """Return the measured steps of some files, in the form of published sources, and the constants that they may move.
+
+    Raises
+    ------
+    ScenarioError
+        When a file cannot be used, or no row is of the accelerator's generation.
+    """
+    steps: list[Step] = []
+    notices: list[str] = []
+    files: list[MeasuredFile] = []
+    for path in paths:
+        source = read_source(Path(path))
+        files.append(measured_file(path))
+        if source.spec.table is not None:
+            files.append(measured_file(str(Path(path).parent / source.spec.table.file)))
+        rows = steps_of(source)
+        own = [step for step in rows if step.generation == target.generation]
+        if len(own) < len(rows):
+            notices.append(f"{Path(path).name}: {len(rows) - len(own)} steps on accelerators of other generations are left out")
+        steps += own
+    if not steps:
+        raise ScenarioError(f"no step was measured on {target.generation}", hint="name sources with rows on this generation")
+
+    names = {Path(path).stem: Path(path).name for path in paths}
+    return Part(
+        name="steps",
+        files=tuple(files),
+        measured=tuple(Measured(file=names[step.source], what=step.id, time_s=step.measured_s) for step in steps),
+        predict=Predictions(tuple(steps)),
+        parameters=parameters([target.generation], CONSTANTS),
+        notices=tuple(notices),
+    )

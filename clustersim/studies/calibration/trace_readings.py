@@ -1,0 +1,176 @@
+"""What a trace of the profiler tells: products with their kernels, gaps between kernels, and how fast the host and memory are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum, prod
+from pathlib import Path
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.errors import ScenarioError
+from clustersim.studies.calibration.parts import Target
+from clustersim.studies.calibration.products import ELEMENT_BYTES, Product
+from clustersim.studies.calibration.trace_file import LaunchedKernel, Tensor, TraceFile, read_trace
+from clustersim.workload.operators import Gemm
+
+FEWEST: Final = 10
+"""Samples from which a constant is read."""
+FEWEST_BYTES: Final = 100e6
+"""Of an elementwise kernel: what moves less may stay in the cache."""
+PAUSE: Final = 20.0
+"""Times the median: a longer interval between launches is a pause, such as that between steps."""
+TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {"c10::half": "fp16", "half": "fp16", "c10::bfloat16": "bf16", "bfloat16": "bf16", "float": "fp32"}
+)
+PRODUCTS: Final = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+ELEMENTWISE: Final = tuple(f"aten::{name}" for name in ("add", "sub", "mul", "div", "gelu", "silu", "relu", "tanh", "sigmoid", "clone"))
+"""Operators that read their tensors and write one of the common shape; with ``_`` behind the name, into the first."""
+COPY: Final = "aten::copy_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A constant that was read off, and from how many samples."""
+
+    name: str
+    value: float
+    """In SI units."""
+    n_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceResult:
+    """What one trace gave."""
+
+    products: tuple[Product, ...]
+    readings: tuple[Reading, ...]
+    notices: tuple[str, ...]
+
+
+def trace_result(path: str, target: Target) -> TraceResult:
+    """Return products and readings of a trace.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be used.
+    """
+    trace, name = read_trace(path), Path(path).name
+    products, in_fp32 = _products(trace, target, name)
+    samples = {"launch.kernel": gaps_s(trace), "launch.dispatch": intervals_s(trace), "memory_fraction": _shares(trace, target)}
+    # A mean, because what the host loses now and then is lost; gaps and shares have outliers that are no property of theirs.
+    means = {"launch.dispatch": fmean}
+    readings = [
+        Reading(name=constant, value=means.get(constant, median)(values), n_samples=len(values))
+        for constant, values in samples.items()
+        if len(values) >= FEWEST
+    ]
+    notices = [f"{name}: {len(values)} samples of {constant} are too few" for constant, values in samples.items() if len(values) < FEWEST]
+    if not trace.operators:
+        notices.append(f"{name}: no shapes; record them with record_shapes=True")
+    if in_fp32:
+        notices.append(f"{name}: {in_fp32} products in fp32 are left out, which may have run in tf32")
+    if not readings and not products:
+        raise ScenarioError(f"{name} says nothing of any constant", hint="record some steps with record_shapes=True")
+    return TraceResult(products=tuple(products), readings=tuple(readings), notices=tuple(notices))
+
+
+def gaps_s(trace: TraceFile) -> list[float]:
+    """Return the gaps between kernels on the busiest stream before those that had been issued when the one before ended."""
+    streams: dict[tuple[str, str], list[LaunchedKernel]] = {}
+    for kernel in trace.kernels:
+        streams.setdefault(kernel.stream, []).append(kernel)
+    busiest = max(streams.values(), key=len)
+    return [
+        max(0.0, after.start_s - before.end_s)
+        for before, after in pairwise(busiest)
+        if after.launched_s is not None and after.launched_s < before.end_s
+    ]
+
+
+def intervals_s(trace: TraceFile) -> list[float]:
+    """Return the times from launch to launch on each thread of the host, without those in which it waited, and without pauses."""
+    found: list[float] = []
+    for times in trace.launches_s:
+        for before, after in pairwise(times):
+            place = bisect_left(trace.waits_s, before)
+            if place == len(trace.waits_s) or trace.waits_s[place] >= after:
+                found.append(after - before)
+    longest = PAUSE * median(found) if found else 0.0
+    return [interval for interval in found if interval <= longest]
+
+
+def _products(trace: TraceFile, target: Target, name: str) -> tuple[list[Product], int]:
+    """Return the products with the times of their kernels, and how many in fp32 there are."""
+    found: list[Product] = []
+    in_fp32 = 0
+    for operator, kernels in _kernels_of(trace).items():
+        called, tensors = trace.operators[operator]
+        matrices = tensors[-2:]
+        if called not in PRODUCTS or len(matrices) < 2:
+            continue
+        precision = TYPES.get(matrices[0].type.lower())
+        shape = _shape(*matrices)
+        if precision == "fp32":
+            in_fp32 += 1
+        elif precision in target.accelerator.peak_flops_per_s and precision is not None and shape is not None:
+            batch, m, n, k = shape
+            gemm = Gemm(m, n, k, batch=batch, element_bytes=ELEMENT_BYTES[precision], output_bytes=ELEMENT_BYTES[precision])
+            time_s = fsum(kernel.duration_s for kernel in kernels)
+            if time_s > 0.0:
+                found.append(Product(gemm=gemm, precision=precision, time_s=time_s, file=name, kernel_alone=True))
+    return found, in_fp32
+
+
+def _kernels_of(trace: TraceFile) -> dict[int, list[LaunchedKernel]]:
+    """Return the kernels of each operator whose shapes are known."""
+    found: dict[int, list[LaunchedKernel]] = {}
+    for kernel in trace.kernels:
+        if kernel.operator is not None and kernel.operator in trace.operators:
+            found.setdefault(kernel.operator, []).append(kernel)
+    return found
+
+
+def _shape(left: Tensor, right: Tensor) -> tuple[int, int, int, int] | None:
+    """Return batch, m, n and k of a product of two tensors."""
+    if len(left.dims) != len(right.dims) or len(left.dims) not in (2, 3) or left.dims[-1] != right.dims[-2] or 0 in left.dims + right.dims:
+        return None
+    return prod(left.dims[:-2]), left.dims[-2], right.dims[-1], left.dims[-1]
+
+
+def _shares(trace: TraceFile, target: Target) -> list[float]:
+    """Return the share of the memory bandwidth that each large elementwise kernel reached."""
+    found: list[float] = []
+    for operator, kernels in _kernels_of(trace).items():
+        traffic_bytes = elementwise_bytes(*trace.operators[operator])
+        if traffic_bytes >= FEWEST_BYTES and len(kernels) == 1 and kernels[0].duration_s > 0.0:
+            share = traffic_bytes / kernels[0].duration_s / target.accelerator.memory_bandwidth_bytes_per_s
+            if share <= 1.0:
+                found.append(share)
+    return found
+
+
+def elementwise_bytes(name: str, tensors: Sequence[Tensor]) -> float:
+    """Return what an elementwise operator moves; 0 for another.
+
+    Examples
+    --------
+    >>> half = Tensor(dims=(1000, 10), type="c10::Half")
+    >>> elementwise_bytes("aten::add", (half, half)), elementwise_bytes("aten::mul_", (half,)), elementwise_bytes("aten::mm", (half, half))
+    (60000.0, 40000.0, 0.0)
+    """
+    sizes = [prod(tensor.dims) * ELEMENT_BYTES[TYPES[tensor.type.lower()]] for tensor in tensors if tensor.type.lower() in TYPES]
+    if not sizes or len(sizes) < len(tensors):
+        return 0.0
+    if name == COPY:
+        return fsum(sizes)
+    if name in ELEMENTWISE:
+        return fsum(sizes) + max(sizes)
+    if name.endswith("_") and name.removesuffix("_") in ELEMENTWISE:
+        return fsum(sizes) + sizes[0]
+    return 0.0
