@@ -31,7 +31,6 @@ _PREFIX: Final = re.compile(r"^\[\d+,\d+\]<std\w+>:\s?")
 _PROGRAM: Final = re.compile(r"Collective test starting: (\S+?)_perf")
 _DEVICE: Final = re.compile(r"^#\s+Rank\s+\d+\s.*\son\s+(\S+)\s+device\s")
 _RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+\S+\s+-?\d+\s+(.*)$")
-_BLANK: Final = re.compile(r"^\s*(#.*)?$")
 COLUMNS: Final = {
     "op": ("collective", "operation"),
     "nodes": (),
@@ -161,10 +160,10 @@ def _of_json(path: str, ranks: Ranks) -> list[Timed]:
     devices = _list_at(config, "devices") or _list_at(data, "devices")
     hosts = [str(device.get("hostname")) for device in devices if isinstance(device, dict)]
     arguments = _list_at(data, "args")
-    op = _operation(Path(str(arguments[0])).name.removesuffix("_perf") if arguments else None, path)
     results = _list_at(data, "results")
     if not results:
         return []
+    op = _operation(Path(str(arguments[0])).name.partition("_perf")[0] if arguments else None, path)
     n_nodes, per_node = ranks.known(hosts, Place(file=path))
     found: list[Timed] = []
     for index, result in enumerate(results):
