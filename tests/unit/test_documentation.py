@@ -122,7 +122,7 @@ def test_every_command_is_described() -> None:
     assert sorted(described) == sorted(commands)
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "show", "init", "schema", "flows"])
+@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "show", "init", "schema", "flows"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]

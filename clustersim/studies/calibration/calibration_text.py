@@ -9,7 +9,7 @@ from clustersim.studies.calibration.document import SECONDS
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1
-ERROR_COLUMNS = ("part", ">measurements", ">mean error before", ">after", ">median before", ">after", ">bias after", "worst after")
+ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">median before", ">median after", ">bias after", "worst after")
 CONSTANT_COLUMNS = ("constant", ">before", ">after", ">change", "from")
 
 

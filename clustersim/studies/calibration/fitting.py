@@ -87,7 +87,7 @@ class Fit:
 
 def fit(
     predict: Predict,
-    measured_s: Sequence[float],
+    measured_s: Sequence[float] | FloatArray,
     parameters: Sequence[Parameter],
     base: Constants,
     *,

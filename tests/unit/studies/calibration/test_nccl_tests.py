@@ -117,6 +117,7 @@ def test_a_broken_line_has_its_place(tmp_path: Path) -> None:
     assert error.message == "'4l' is not a time in microseconds"
     assert error.place is not None
     lines = text.splitlines()
+    assert error.place.line is not None
     assert error.place.line == next(number for number, line in enumerate(lines, 1) if "4l" in line)
     assert error.place.column == lines[error.place.line - 1].index("4l") + 1
 
