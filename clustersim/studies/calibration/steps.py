@@ -17,7 +17,7 @@ from clustersim.progress import advanced, phase
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
-from clustersim.studies.calibration.fitting import Constants, Fit, Parameter, fit
+from clustersim.studies.calibration.fitting import Constants, Fit, Parameter, Predict, fit
 from clustersim.studies.calibration.parts import Measured, Part, Target
 from clustersim.studies.calibration.tables import MeasuredFile, measured_file
 from clustersim.studies.published import step_time_of
@@ -121,7 +121,7 @@ def fit_steps(
     *,
     names: Sequence[str] = CONSTANTS,
     shared: Sequence[str] = (),
-    on_prediction: Callable[[Step, float], None] | None = None,
+    predictions: Predict | None = None,
 ) -> Fit:
     """Return the constants with which predicted steps meet measured ones best, for each generation that was measured.
 
@@ -135,8 +135,9 @@ def fit_steps(
         Of the constants, as :func:`clustersim.hardware.constant_names.constant` takes them; each generation has its own.
     shared
         Those among the names for which all generations move by the same factor, such as costs of the host.
-    on_prediction
-        Told of every step that is simulated, with the prediction.
+    predictions
+        Where predicted times come from; each step is simulated when left out. :class:`clustersim.studies.calibration.slopes.Slopes` is
+        much faster where the same steps are fitted many times.
 
     Raises
     ------
@@ -147,7 +148,7 @@ def fit_steps(
         raise ScenarioError("there is no step to fit to", hint="name sources with rows on this accelerator")
     generations = list(dict.fromkeys(step.generation for step in steps))
     start = {each: calibration_of_generation(each) for each in generations} | dict(base or {})
-    predict = Predictions(tuple(steps), on_prediction)
+    predict = predictions or Predictions(tuple(steps))
     with phase("fit steps"):
         weights = [step.weight for step in steps]
         return fit(predict, [step.measured_s for step in steps], parameters(generations, names, shared), start, weights=weights)

@@ -14,7 +14,7 @@ from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.constant_names import changed, constant
 from clustersim.studies.calibration.parts import Target
-from clustersim.studies.calibration.steps import CONSTANTS, Step, fit_steps, parameters, predicted_s, steps_of, steps_part
+from clustersim.studies.calibration.steps import CONSTANTS, Predictions, Step, fit_steps, parameters, predicted_s, steps_of, steps_part
 from clustersim.studies.sources import read_source
 
 HOPPER, AMPERE = calibration_of_generation("hopper"), calibration_of_generation("ampere")
@@ -93,7 +93,9 @@ def test_no_step_is_simulated_twice_with_the_same_constants() -> None:
     made = [*steps("hopper", "dgx-h100", launch__step=0.03)[:1], *steps("ampere", "dgx-a100-80g", launch__step=0.03)[:1]]
     asked: list[tuple[str, float]] = []
 
-    fit_steps(made, names=["launch.step"], on_prediction=lambda step, time_s: asked.append((step.id, time_s)))
+    predictions = Predictions(made, lambda step, time_s: asked.append((step.id, time_s)))
+
+    fit_steps(made, names=["launch.step"], predictions=predictions)
 
     assert Counter(asked).most_common(1)[0][1] == 1
     assert {name for name, _ in asked} == {step.id for step in made}
