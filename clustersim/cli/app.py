@@ -28,7 +28,10 @@ from clustersim.errors import (
 app: Final = typer.Typer(
     name="clustersim",
     help="Predict how long a training step of a large model takes on a GPU cluster, and where the time goes.",
-    epilog="Exit codes: 0 done; 1 done, and the answer is no; 2 wrong command line or input; 70 a bug; 130 interrupted.",
+    epilog=(
+        "Exit codes: 0 done; 1 done, and the answer is no; 2 wrong command line or input; 3 some points of a sweep failed;"
+        " 70 a bug; 130 interrupted."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help: rich alone would take longer to import than the start-up budget.
@@ -126,6 +129,52 @@ def explain(
     from clustersim.cli.explain import explain_command
 
     return explain_command(run, tuple(set_ or ()), as_json=json, seed=seed, changes=changes)
+
+
+@app.command()
+def sweep(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|STUDY", help="A scenario as for run, or a study: a path or a shipped name.")],
+    *,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help="Vary a key: 1,2,4 or 1..8 or 1..64 step 8 or 1..64 times 2. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="Leave points out, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What an answer must meet, such as 'mfu > 0.3'. Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Smallest first; -METRIC: largest first; default -tokens_per_s.")
+    ] = None,
+    metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
+    set_: SetOption = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one for each processor.")] = None,
+    executor: Annotated[str, typer.Option(help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")] = "local",
+    file_format: Annotated[str, typer.Option("--format", help="Of the table: csv, parquet or duckdb.")] = "csv",
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
+    max_points: Annotated[int, typer.Option(min=1, help="Refuse a sweep of more points.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Run a scenario for all combinations of some values; the same command goes on where it was stopped."""
+    from clustersim.cli.sweep import SweepOptions, sweep_command
+    from clustersim.studies.sweeps.study_file import Asked
+
+    asked = Asked(
+        over=tuple(over or ()),
+        exclude=tuple(exclude or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        sort=sort,
+        metrics=tuple(name.strip() for text in metrics or () for name in text.split(",")),
+        most_points=max_points,
+        seed=seed,
+    )
+    options = SweepOptions(executor=executor, workers=workers, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
+    return sweep_command(source, asked, options)
 
 
 @app.command()

@@ -1,0 +1,109 @@
+"""Points on a Dask cluster; the only file that knows Dask, which is an extra."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportAssignmentType=false
+# distributed declares hardly any types, and as if every client were asynchronous; what is used of it is an executor.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from clustersim import __version__
+from clustersim.errors import ScenarioError
+from clustersim.studies.sweeps.pools import Pool
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+PATIENCE_S: Final = 10.0
+"""How long to wait for the answer of a scheduler, and for its first worker."""
+_LOGGERS: Final = ("distributed", "tornado")
+_SAME: Final = "install the same version where the workers are"
+
+
+class DaskPool:
+    """The workers of a Dask cluster: its scheduler deals with those that die."""
+
+    def __init__(self, client: Client) -> None:
+        self.executor: Executor = client.get_executor(pure=False)
+        self.n_workers = max(1, sum(client.nthreads().values()))
+
+    def renew(self) -> None:
+        """Do nothing: the scheduler has other workers."""
+
+
+@contextmanager
+def cluster_pool(n_workers: int) -> Generator[Pool]:
+    """Give a cluster of its own on this machine, which is gone afterwards."""
+    from distributed import Client, LocalCluster
+
+    with (
+        _quiet(),
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster,
+        Client(cluster) as client,
+    ):
+        yield DaskPool(client)
+
+
+@contextmanager
+def scheduler_pool(address: str) -> Generator[Pool]:
+    """Give the workers of a scheduler.
+
+    Raises
+    ------
+    ScenarioError
+        When it does not answer, has no worker, or its workers have another version of this package, or none.
+    """
+    from distributed import Client
+
+    where = f"the Dask scheduler at {address}"
+    with _quiet():
+        try:
+            client = Client(address, timeout=PATIENCE_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ScenarioError(
+                f"{where} does not answer within {PATIENCE_S:g} s", field="--executor", hint="check its address, and that it runs"
+            ) from error
+        try:
+            _check_workers(client, where)
+            yield DaskPool(client)
+        finally:
+            with suppress(Exception):  # a scheduler that has gone cannot be told goodbye
+                client.close(timeout=PATIENCE_S)
+
+
+def _check_workers(client: Client, where: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE_S)
+    except TimeoutError as error:
+        raise ScenarioError(f"{where} has no worker", field="--executor", hint="start one with dask worker") from error
+    try:
+        versions: Mapping[str, str] = client.run(_version)
+    except Exception as error:
+        raise ScenarioError(f"a worker of {where} cannot run clustersim: {error}", field="--executor", hint=_SAME) from error
+    for worker, version in versions.items():
+        if version != __version__:
+            message = f"worker {worker} has clustersim {version}, and this is {__version__}"
+            raise ScenarioError(message, field="--executor", hint=_SAME)
+
+
+def _version() -> str:
+    return __version__
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep the log of the library away inside: what matters comes back as an error."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

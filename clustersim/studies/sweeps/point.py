@@ -1,0 +1,107 @@
+"""One point of a sweep: what a worker is told, and what it gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from clustersim.documents.spots import Data
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import Scenario, Source, checked_scenario
+from clustersim.scenario.metric_names import metric_values
+from clustersim.scenario.overriding import Override
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run_built
+from clustersim.studies.sweeps.axis import canonical
+from clustersim.units.quantity import format_quantity
+
+Status = Literal["ok", "unmet", "infeasible", "failed"]
+STATUSES: Final[tuple[Status, ...]] = ("ok", "unmet", "infeasible", "failed")
+"""Done; done, but a check of the scenario is false; cannot run or does not fit; something went wrong that should not."""
+SIMULATOR: Final = "engine."
+"""How figures begin that are about the simulator and not about what it simulates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What all points of a sweep start from."""
+
+    source: Source
+    changes: tuple[Override, ...] = ()
+    seed: int = 0
+
+    def scenario(self, values: Mapping[str, Data]) -> Scenario:
+        """Return the checked scenario of a point.
+
+        Raises
+        ------
+        ScenarioError
+            When a value cannot be used.
+        """
+        return checked_scenario(self.source, (*self.changes, *(override_of(key, value) for key, value in values.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a point."""
+
+    status: Status
+    reason: str = ""
+    """Why it is not ``ok``."""
+    scenario_hash: str = ""
+    """Of the resolved scenario; empty where it could not be built."""
+    figures: Mapping[str, float | bool] = field(default_factory=dict[str, float | bool])
+    """Metrics by name, also of a plan that does not fit; none where there was no run."""
+
+
+def override_of(key: str, value: Data) -> Override:
+    """Return a value of a point as ``--set`` has it."""
+    text = value if isinstance(value, str) else canonical(value)
+    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={text}")
+
+
+def evaluate(base: Base, values: Mapping[str, Data]) -> Outcome:
+    """Return what comes of one point; never raises, since one bad point must not end a sweep."""
+    try:
+        return outcome_of(run_built(build(base.scenario(values)), seed=base.seed))
+    except InfeasibleError as error:
+        return Outcome(status="infeasible", reason=str(error))
+    except ScenarioError as error:
+        return Outcome(status="infeasible", reason=reason_of(error))
+    except Exception as error:  # noqa: BLE001 - a bug at one point is kept as its reason, and the others go on
+        return Outcome(status="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+
+
+def outcome_of(result: Result) -> Outcome:
+    """Return what is kept of a run."""
+    memory = result.metrics.memory
+    reason = next((f"a check is false: {check.check}" for check in result.checks if not check.holds), "")
+    status: Status = "unmet" if reason else "ok"
+    if result.host_shortages:
+        status, reason = "infeasible", f"does not fit in memory: {result.host_shortages[0].message}"
+    if not memory.fits:
+        need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
+        status, reason = "infeasible", f"does not fit in memory: {need} of {have}"
+    return Outcome(status=status, reason=_one_line(reason), scenario_hash=result.scenario_hash, figures=figures_of(result))
+
+
+def figures_of(result: Result) -> dict[str, float | bool]:
+    """Return the single figures of a run that are the same whenever and wherever it is run."""
+    sections = {"cost": result.cost, "goodput": result.goodput}
+    values = metric_values(result.metrics, result.time_to_train_s, sections)
+    kept = {name: value for name, value in values.items() if not name.startswith(SIMULATOR) and math.isfinite(value)}
+    # Plain numbers: those of numpy would be written in another way.
+    return {name: value if isinstance(value, bool | int) else float(value) for name, value in kept.items()}
+
+
+def reason_of(error: ScenarioError) -> str:
+    """Return what is wrong, in one line without a place: the values stand beside it."""
+    head = f"{error.field}: " if error.field else ""
+    return _one_line(f"{head}{error.message}" + (f"; {error.hint}" if error.hint else ""))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,140 @@
+"""Who runs the points: this process, processes of its own, or a Dask cluster; all are executors of ``concurrent.futures``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AHEAD: Final = 2
+"""Points that are handed out for each worker, so that none waits for the next one."""
+
+
+class Pool(Protocol):
+    """An executor that can be made anew."""
+
+    n_workers: int
+
+    @property
+    def executor(self) -> Executor:
+        """What takes work now."""
+        ...
+
+    def renew(self) -> None:
+        """Begin again with fresh workers, after one of them has died."""
+        ...
+
+
+class InlineExecutor(Executor):
+    """Does what it is given at once, in this process."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Return the result of a call, as a future that has ended."""
+        future = Future[T]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to who asks for the result
+            future.set_exception(error)
+        return future
+
+
+class InlinePool:
+    """One worker: this process."""
+
+    n_workers = 1
+
+    def __init__(self) -> None:
+        self.executor: Executor = InlineExecutor()
+
+    def renew(self) -> None:
+        """Do nothing: this process is alive."""
+
+
+class LocalPool:
+    """Processes of its own on this machine, each started afresh (``spawn``)."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self._others = {child.pid for child in multiprocessing.active_children()}
+        self.executor: Executor = self._start()
+
+    def renew(self) -> None:
+        """Start other processes in the place of those that there were."""
+        self.stop()
+        self.executor = self._start()
+
+    def stop(self) -> None:
+        """End all processes, also those that are busy, and wait for their end."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        mine = [child for child in multiprocessing.active_children() if child.pid not in self._others]
+        for child in mine:
+            child.kill()
+        for child in mine:
+            child.join()
+
+    def _start(self) -> Executor:
+        context = multiprocessing.get_context("spawn")
+        executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
+        with _interrupts_kept_from_children():
+            # One call for each, or later ones would be started outside.
+            for _ in range(self.n_workers):
+                executor.submit(os.getpid)
+        return executor
+
+
+def begin_worker() -> None:
+    """Make a process ready: it ends with the process that started it, and leaves Ctrl-C to that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+@contextmanager
+def local_pool(n_workers: int) -> Generator[Pool]:
+    """Give this process for one worker, and else processes of its own that have ended afterwards, whatever happens inside."""
+    if n_workers == 1:
+        yield InlinePool()
+        return
+    pool = LocalPool(n_workers)
+    try:
+        yield pool
+    except BaseException:
+        pool.stop()
+        raise
+    pool.executor.shutdown(wait=True)
+
+
+def usable_cores() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _end_after(sentinel: int) -> None:
+    # A parent that is killed cannot tell its children, and they would wait for work for ever.
+    wait([sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Generator[None]:
+    """Hold Ctrl-C back inside: processes that are started meanwhile never see it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

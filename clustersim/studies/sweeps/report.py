@@ -1,0 +1,88 @@
+"""What a sweep has found, in words and as a short table."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clustersim.studies.side_by_side_text import shown
+from clustersim.studies.sweeps.axis import canonical
+from clustersim.studies.sweeps.point import STATUSES
+from clustersim.studies.sweeps.results import Row
+from clustersim.studies.sweeps.sweep import SweepResult
+
+N_REASONS = 5
+_TOO_LARGE = "does not fit in memory"
+
+
+def headline(result: SweepResult) -> str:
+    """Return the answer: the best point, or that there is none."""
+    question, best = result.question, result.best
+    n_points = len(result.rows)
+    points = f"{n_points:,} point{'' if n_points == 1 else 's'}"
+    if best is None:
+        asked = " that meets " + " and ".join(each.text for each in question.where) if question.where and result.count("ok") else ""
+        return f"No point of {n_points:,} runs{asked}" if not asked else f"None of {points}{asked}"
+    figures = ", ".join(
+        f"{name} {shown(name, float(best.outcome.figures[name]))}" for name in question.sort.names if name in best.outcome.figures
+    )
+    return f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
+
+
+def count_line(result: SweepResult) -> str:
+    """Return how many points ended how."""
+    counts = [f"{result.count(status):,} {status}" for status in STATUSES if result.count(status)]
+    where = result.question.where
+    meets = f"; {len(result.answers):,} meet {' and '.join(each.text for each in where)}" if where else ""
+    kept = f"; {result.n_kept:,} were kept from before" if result.n_kept else ""
+    return f"{', '.join(counts)}{meets}{kept}"
+
+
+def table(result: SweepResult, most: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return columns and rows of the best points; metrics that none of them has are left out."""
+    question, rows = result.question, result.answers[:most]
+    metrics = [name for name in question.metrics if any(name in row.outcome.figures for row in rows)]
+    columns = ("point", *question.design.keys, *(f">{name}" for name in metrics))
+    cells = [
+        (
+            f"{row.point.number}",
+            *(value_text(row.point.values[key]) for key in question.design.keys),
+            *(_figure(row, name) for name in metrics),
+        )
+        for row in rows
+    ]
+    return columns, cells
+
+
+def reason_lines(result: SweepResult) -> list[str]:
+    """Return why points did not end well, the most frequent reasons of each kind first."""
+    lines: list[str] = []
+    for status in STATUSES[1:]:
+        reasons = Counter(_kind(row.outcome.reason) for row in result.rows if row.outcome.status == status)
+        ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+        lines += [f"{status}: {number:,} x {reason}" for reason, number in ordered[:N_REASONS]]
+        if len(ordered) > N_REASONS:
+            lines.append(
+                f"{status}: {sum(number for _, number in ordered[N_REASONS:]):,} more, for {len(ordered) - N_REASONS} other reasons"
+            )
+    return lines
+
+
+def point_text(row: Row) -> str:
+    """Return the values of a point, such as ``strategy.tp=4 strategy.pp=2``."""
+    return " ".join(f"{key}={value_text(value)}" for key, value in row.point.values.items())
+
+
+def value_text(value: object) -> str:
+    """Return a value as it is written on the command line."""
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _figure(row: Row, name: str) -> str:
+    value = row.outcome.figures.get(name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return shown(name, value)
+
+
+def _kind(reason: str) -> str:
+    return _TOO_LARGE if reason.startswith(_TOO_LARGE) else reason

@@ -1,0 +1,212 @@
+"""The results of a sweep as a table: a row for each point, written as they finish and put in order at the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.expressions.parse import metric_hint
+from clustersim.scenario.metric_names import metric_names
+from clustersim.studies.sweeps.axis import canonical
+from clustersim.studies.sweeps.design import Point
+from clustersim.studies.sweeps.point import SIMULATOR, Outcome
+from clustersim.studies.sweeps.store import cannot_write, replace_file
+
+FORMATS: Final = ("csv", "parquet", "duckdb")
+RESULTS: Final = "results"
+ALL: Final = "all"
+MAIN_METRICS: Final = (
+    "gpus",
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "hfu",
+    "bubble_fraction",
+    "memory_fraction",
+    "memory.peak_bytes",
+    "time_to_train_s",
+    "cost.training.usd",
+    "goodput.goodput_fraction",
+)
+"""Columns unless somebody asks for others."""
+_BEFORE: Final = "point"
+_AFTER: Final = ("status", "reason", "scenario_hash")
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A point and what came of it."""
+
+    point: Point
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a table of results holds."""
+
+    keys: tuple[str, ...]
+    """Of the axes."""
+    metrics: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, in order."""
+        return (_BEFORE, *self.keys, *_AFTER, *self.metrics)
+
+    def cells(self, row: Row) -> tuple[Cell, ...]:
+        """Return one row of the table; None where there is nothing."""
+        outcome = row.outcome
+        values = [_cell(row.point.values[key]) for key in self.keys]
+        figures = [outcome.figures.get(name) for name in self.metrics]
+        return (row.point.number, *values, outcome.status, outcome.reason or None, outcome.scenario_hash or None, *figures)
+
+    def record(self, row: Row) -> dict[str, Data]:
+        """Return one row as a mapping, with values as they were written."""
+        return {**dict(zip(self.names, self.cells(row), strict=True)), **row.point.values}
+
+
+def sweep_metrics() -> Mapping[str, bool]:
+    """Return the figures that a sweep keeps, and whether each is true or false and not a number."""
+    return {name: flag for name, flag in metric_names().items() if not name.startswith(SIMULATOR)}
+
+
+def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics that are shown: those that are named, all for ``all``, and the main ones if none is named.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such metric.
+    """
+    known = sweep_metrics()
+    if not names:
+        return MAIN_METRICS
+    if tuple(names) == (ALL,):
+        return tuple(known)
+    for name in names:
+        if name not in known:
+            raise ScenarioError(f"there is no metric '{name}'", field="--metrics", hint=metric_hint(name, known))
+    return tuple(dict.fromkeys(names))
+
+
+def check_format(name: str) -> str:
+    """Return the name of a format, if it can be written here.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such format, or what writes it is not installed.
+    """
+    if name not in FORMATS:
+        raise ScenarioError(f"'{name}' is not a format", field="--format", hint=choices_hint(name, FORMATS))
+    if name != "csv" and find_spec("duckdb") is None:
+        raise ScenarioError(
+            f"{name} is written by DuckDB, which is not installed", field="--format", hint="pip install 'clustersim[store]'"
+        )
+    return name
+
+
+def results_path(folder: Path, file_format: str) -> Path:
+    """Return where the table of a sweep is."""
+    return folder / f"{RESULTS}.{file_format}"
+
+
+class GrowingTable:
+    """The table while the sweep goes on: rows in the order in which they finish."""
+
+    def __init__(self, path: Path, columns: Columns, rows: Sequence[Row]) -> None:
+        self._path, self._columns = path, columns
+        replace_file(path, csv_bytes(columns, rows))
+
+    def add(self, row: Row) -> None:
+        """Write one more row.
+
+        Raises
+        ------
+        ScenarioError
+            When there is no room for it.
+        """
+        try:
+            with self._path.open("ab") as stream:
+                stream.write(_csv_lines([self._columns.cells(row)]))
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+
+def write_results(folder: Path, columns: Columns, rows: Sequence[Row], file_format: str) -> Path:
+    """Write the table of all points, whole or not at all, and return its path; there is one as CSV whatever the format.
+
+    Equal sweeps give equal bytes, except in a DuckDB database.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be written.
+    """
+    table = results_path(folder, "csv")
+    replace_file(table, csv_bytes(columns, rows))
+    path = results_path(folder, file_format)
+    if path == table:
+        return path
+    from clustersim.studies.sweeps.duckdb_file import write_by_duckdb
+
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        write_by_duckdb(table, fresh, _types(columns, rows), file_format)
+        fresh.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return path
+
+
+def _types(columns: Columns, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the type of each column in SQL: what all its cells are, and text where they are not alike."""
+    kinds: dict[str, set[type]] = {name: set() for name in columns.names}
+    for row in rows:
+        for name, cell in zip(columns.names, columns.cells(row), strict=True):
+            kinds[name] |= set() if cell is None else {type(cell)}
+    found: dict[str, str] = {}
+    for name, inside in kinds.items():
+        number = "BIGINT" if inside == {int} and name not in columns.metrics else "DOUBLE"
+        found[name] = "BOOLEAN" if inside == {bool} else number if inside and inside <= {int, float} else "VARCHAR"
+        if not inside and name in columns.metrics:
+            found[name] = "DOUBLE"
+    return found
+
+
+def csv_bytes(columns: Columns, rows: Sequence[Row]) -> bytes:
+    """Return the table as CSV, numbers with all their digits."""
+    return _csv_lines([columns.names, *(columns.cells(row) for row in rows)])
+
+
+def _csv_lines(rows: Sequence[Sequence[Cell]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([_csv_cell(cell) for cell in row] for row in rows)
+    return out.getvalue().encode()
+
+
+def _csv_cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return repr(cell) if isinstance(cell, float) else str(cell)
+
+
+def _cell(value: Data) -> Cell:
+    return canonical(value) if isinstance(value, list | dict) else value

@@ -1,0 +1,229 @@
+"""What a sweep has found out so far: a line for each point in ``points.jsonl``, in the order in which they finish.
+
+A line is written at once and whole. What a crash leaves of one is cut off when the file is opened again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim import __version__
+from clustersim.documents.spots import Data
+from clustersim.errors import Place, ScenarioError
+from clustersim.scenario.model_spec import HUB_PREFIX
+from clustersim.studies.sweeps.axis import canonical
+from clustersim.studies.sweeps.lock import locked
+from clustersim.studies.sweeps.point import STATUSES, Base, Outcome, Status
+
+POINTS: Final = "points.jsonl"
+SCHEMA_VERSION: Final = 1
+_FILES: Final = (".yaml", ".yml", ".json", ".csv")
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(slots=True, kw_only=True)
+class Store:
+    """Outcomes by the key of their points, on disk and in memory."""
+
+    path: Path
+    header: Mapping[str, Data]
+    handle: int
+    """Of the open file, at whose end lines are added."""
+    found: dict[str, Outcome]
+
+    def keep(self, key: str, outcome: Outcome) -> None:
+        """Write down what came of a point.
+
+        Raises
+        ------
+        ScenarioError
+            When it cannot be written; everything before it is kept.
+        """
+        append(self.path, self.handle, _line(key, outcome))
+        self.found[key] = outcome
+
+    def arrange(self, keys: Iterable[str]) -> None:
+        """Write the file anew with some points first, in order: the last thing that is done with a store.
+
+        Then it does not matter when each point finished, and a sweep that was interrupted leaves the same file as one that was not.
+
+        Raises
+        ------
+        ScenarioError
+            When it cannot be written; the old file is kept then.
+        """
+        order = dict.fromkeys(keys)
+        rest = sorted(key for key in self.found if key not in order)
+        lines = [_header_line(self.header), *(_line(key, self.found[key]) for key in (*order, *rest) if key in self.found)]
+        replace_file(self.path, b"".join(lines))
+
+
+@contextmanager
+def opened(folder: Path, base: Base) -> Generator[Store]:
+    """Open the store in a folder, with what an earlier sweep of the same scenario has left there.
+
+    Raises
+    ------
+    ScenarioError
+        When another sweep is at work there, the folder cannot be written, or it belongs to another scenario or version.
+    """
+    path, header = folder / POINTS, header_of(base)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            found = _read(path, header)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                if not os.fstat(handle).st_size:
+                    append(path, handle, _header_line(header))
+                yield Store(path=path, header=header, handle=handle, found=found)
+            finally:
+                os.close(handle)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def header_of(base: Base) -> dict[str, Data]:
+    """Return what all outcomes in one store have in common: the version, the scenario with the files that it names, and the seed."""
+    document = base.source.document
+    scenario: Data = {"data": document.data, "changes": [[list(each.path), each.value] for each in base.changes], "seed": base.seed}
+    files = {name: text for name in sorted(set(_texts(scenario))) if (text := _digest(base.source.folder, name))}
+    digest = hashlib.sha256(canonical({"scenario": scenario, "files": files}).encode()).hexdigest()
+    return {"schema_version": SCHEMA_VERSION, "clustersim": __version__, "scenario": digest}
+
+
+def append(path: Path, handle: int, line: bytes) -> None:
+    """Write a line at the end of a file, or nothing of it.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no room for it.
+    """
+    size = os.fstat(handle).st_size
+    try:
+        written = 0
+        while written < len(line):
+            # A disk that is nearly full takes a part, and says why when it is asked to take the rest.
+            written += os.write(handle, line[written:])
+    except OSError as error:
+        os.ftruncate(handle, size)
+        raise cannot_write(path, error) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be written; the old one is kept then.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        with fresh.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> ScenarioError:
+    """Return the error for a file or folder that cannot be written."""
+    hint = "make room" if error.errno in _FULL else "choose another folder with --out"
+    return ScenarioError(
+        f"cannot write {path}: {error.strerror or error}", hint=f"{hint}; what is finished is kept, and the same command goes on"
+    )
+
+
+def _read(path: Path, header: Mapping[str, Data]) -> dict[str, Outcome]:
+    """Return what a file holds, with what a crash has left of its last line cut off."""
+    if not path.exists():
+        return {}
+    raw = path.read_bytes()
+    whole = raw.rfind(b"\n") + 1
+    if whole < len(raw):
+        os.truncate(path, whole)
+    lines = raw[:whole].decode("utf-8", "replace").splitlines()
+    found: dict[str, Outcome] = {}
+    for number, line in enumerate(lines, 1):
+        place = Place(file=str(path), line=number)
+        try:
+            record: Data = json.loads(line)
+        except ValueError as error:
+            raise ScenarioError("is not a line of a sweep", place=place, hint="choose another folder with --out") from error
+        if number == 1:
+            _check_header(record, header, place)
+        else:
+            key, found[key] = _outcome(record, place)
+    return found
+
+
+def _check_header(record: Data, header: Mapping[str, Data], place: Place) -> None:
+    if not isinstance(record, dict) or "clustersim" not in record:
+        raise ScenarioError("is not the beginning of a sweep", place=place, hint="choose another folder with --out")
+    advice = "choose another folder with --out, or remove this one"
+    if (record["clustersim"], record.get("schema_version")) != (header["clustersim"], header["schema_version"]):
+        message = f"was written by clustersim {record['clustersim']}, and this is clustersim {header['clustersim']}"
+        if record["clustersim"] == header["clustersim"]:
+            message = f"is of schema version {record.get('schema_version')}, and this is version {header['schema_version']}"
+        raise ScenarioError(f"{message}: their figures do not belong together", place=place, hint=advice)
+    if record.get("scenario") != header["scenario"]:
+        raise ScenarioError("belongs to another scenario, or to this one before it was changed", place=place, hint=advice)
+
+
+def _outcome(record: Data, place: Place) -> tuple[str, Outcome]:
+    if isinstance(record, dict):
+        status, figures, reason, digits = (record.get(name) for name in ("status", "figures", "reason", "scenario_hash"))
+        known: Status | None = next((each for each in STATUSES if each == status), None)
+        if known and isinstance(figures, dict) and isinstance(reason, str) and isinstance(digits, str):
+            numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+            return canonical(record.get("point")), Outcome(status=known, reason=reason, scenario_hash=digits, figures=numbers)
+    raise ScenarioError("is not a line of a sweep", place=place, hint="choose another folder with --out")
+
+
+def _header_line(header: Mapping[str, Data]) -> bytes:
+    return (json.dumps(header) + "\n").encode()
+
+
+def _line(key: str, outcome: Outcome) -> bytes:
+    record = {
+        "point": json.loads(key),
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "scenario_hash": outcome.scenario_hash,
+        "figures": dict(outcome.figures),
+    }
+    return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _texts(data: Data) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value)
+
+
+def _digest(folder: Path, name: str) -> str | None:
+    """Return the digest of a file that a scenario names; None where a text is no file."""
+    if not name.removeprefix(HUB_PREFIX).endswith(_FILES):
+        return None
+    try:
+        return hashlib.sha256((folder / name.removeprefix(HUB_PREFIX)).read_bytes()).hexdigest()
+    except OSError:
+        return None
