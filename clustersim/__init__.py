@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from clustersim.scenario.result import Result as Result
     from clustersim.scenario.run import run as run
+    from clustersim.studies.sweeps.calling import sweep as sweep
 
 __version__: Final = "0.1.0"
 
-__all__ = ("Result", "__version__", "run")
+__all__ = ("Result", "__version__", "run", "sweep")
 
-_HOMES: Final = {"Result": "clustersim.scenario.result", "run": "clustersim.scenario.run"}
+_HOMES: Final = {
+    "Result": "clustersim.scenario.result",
+    "run": "clustersim.scenario.run",
+    "sweep": "clustersim.studies.sweeps.calling",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Return ``run`` or ``Result``, importing what they need when first asked (PEP 562)."""
+    """Return a public name, importing what it needs when first asked (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

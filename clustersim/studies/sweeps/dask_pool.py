@@ -10,17 +10,18 @@ import logging
 from collections.abc import Generator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from clustersim import __version__
 from clustersim.errors import ScenarioError
-from clustersim.studies.sweeps.pools import Pool
+from clustersim.studies.sweeps.pools import KEPT, Pool
 
 if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE_S: Final = 10.0
-"""How long to wait for the answer of a scheduler, and for its first worker."""
+"""How long to wait for the answer of a scheduler, and for a worker."""
 _LOGGERS: Final = ("distributed", "tornado")
 _SAME: Final = "install the same version where the workers are"
 
@@ -29,11 +30,29 @@ class DaskPool:
     """The workers of a Dask cluster: its scheduler deals with those that die."""
 
     def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen_s = monotonic()
         self.executor: Executor = client.get_executor(pure=False)
         self.n_workers = max(1, sum(client.nthreads().values()))
 
     def renew(self) -> None:
         """Do nothing: the scheduler has other workers."""
+
+    def check(self) -> None:
+        """Look whether there is a scheduler that has workers, while nothing finishes.
+
+        Raises
+        ------
+        ScenarioError
+            When there has been none for a while.
+        """
+        there = self._client.status == "running" and self._client.scheduler_info()["workers"]
+        now_s = monotonic()
+        if there:
+            self._seen_s = now_s
+        elif now_s - self._seen_s > PATIENCE_S:
+            what = "has no worker any more" if self._client.status == "running" else "does not answer any more"
+            raise ScenarioError(f"the Dask scheduler {what}", field="--executor", hint=KEPT)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+KEPT: Final = "what is finished is kept, and the same command goes on"
+"""Advice for whoever has lost workers or room."""
 AHEAD: Final = 2
 """Points that are handed out for each worker, so that none waits for the next one."""
 
@@ -31,6 +33,10 @@ class Pool(Protocol):
 
     def renew(self) -> None:
         """Begin again with fresh workers, after one of them has died."""
+        ...
+
+    def check(self) -> None:
+        """Look whether somebody is at work, while nothing finishes; raises a ScenarioError if nobody is."""
         ...
 
 
@@ -58,6 +64,9 @@ class InlinePool:
     def renew(self) -> None:
         """Do nothing: this process is alive."""
 
+    def check(self) -> None:
+        """Do nothing: this process is alive."""
+
 
 class LocalPool:
     """Processes of its own on this machine, each started afresh (``spawn``)."""
@@ -71,6 +80,9 @@ class LocalPool:
         """Start other processes in the place of those that there were."""
         self.stop()
         self.executor = self._start()
+
+    def check(self) -> None:
+        """Do nothing: the end of a process breaks the executor."""
 
     def stop(self) -> None:
         """End all processes, also those that are busy, and wait for their end."""

@@ -134,9 +134,12 @@ def _check_value(base: Base, axis: Axis, point: Point) -> None:
 
 def _about_one_value(error: BaseException | None) -> bool:
     """Return whether an error says that a value is of the wrong kind, and not that values contradict each other."""
-    while error is not None:
+    # An error that is raised once more may be its own cause.
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
         if isinstance(error, ValidationError):
             return True
+        seen.append(error)
         error = error.__cause__
     return False
 

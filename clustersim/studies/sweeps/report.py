@@ -20,8 +20,8 @@ def headline(result: SweepResult) -> str:
     n_points = len(result.rows)
     points = f"{n_points:,} point{'' if n_points == 1 else 's'}"
     if best is None:
-        asked = " that meets " + " and ".join(each.text for each in question.where) if question.where and result.count("ok") else ""
-        return f"No point of {n_points:,} runs{asked}" if not asked else f"None of {points}{asked}"
+        asked = " and ".join(each.text for each in question.where)
+        return f"None of {points} {f'meets {asked}' if asked and result.count('ok') else 'can run'}"
     figures = ", ".join(
         f"{name} {shown(name, float(best.outcome.figures[name]))}" for name in question.sort.names if name in best.outcome.figures
     )

@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.errors import ScenarioError
 from clustersim.studies.sweeps.design import Point
 from clustersim.studies.sweeps.point import Base, Outcome, evaluate
-from clustersim.studies.sweeps.pools import AHEAD, Pool
+from clustersim.studies.sweeps.pools import AHEAD, KEPT, Pool
 
 MOST_DEATHS: Final = 2
 """Workers that a point may take with it, while nothing else is at work, before it counts as failed."""
@@ -54,13 +54,15 @@ class _Handing:
     def collect(self) -> Iterator[tuple[Point, Outcome]]:
         """Yield what has finished since the last time."""
         done, _ = wait(self.running, timeout=_PATIENCE_S, return_when=FIRST_COMPLETED)
+        if not done:
+            self.pool.check()
         for future in sorted(done, key=lambda each: self.running[each].number):
             error = None if future.cancelled() else future.exception()
             if isinstance(error, BrokenExecutor):
                 continue
             point = self.running.pop(future)
             if future.cancelled() or isinstance(error, CancelledError):
-                raise ScenarioError("the scheduler gave up the work", hint="what is finished is kept, and the same command goes on")
+                raise ScenarioError("the scheduler gave up the work", hint=KEPT)
             yield point, future.result() if error is None else _lost(f"{type(error).__name__}: {error}")
         if any(not each.cancelled() and isinstance(each.exception(), BrokenExecutor) for each in done):
             yield from self._after_death()

@@ -22,6 +22,7 @@ from clustersim.scenario.model_spec import HUB_PREFIX
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.lock import locked
 from clustersim.studies.sweeps.point import STATUSES, Base, Outcome, Status
+from clustersim.studies.sweeps.pools import KEPT
 
 POINTS: Final = "points.jsonl"
 SCHEMA_VERSION: Final = 1
@@ -142,9 +143,7 @@ def replace_file(path: Path, content: bytes) -> None:
 def cannot_write(path: Path, error: OSError) -> ScenarioError:
     """Return the error for a file or folder that cannot be written."""
     hint = "make room" if error.errno in _FULL else "choose another folder with --out"
-    return ScenarioError(
-        f"cannot write {path}: {error.strerror or error}", hint=f"{hint}; what is finished is kept, and the same command goes on"
-    )
+    return ScenarioError(f"cannot write {path}: {error.strerror or error}", hint=f"{hint}; {KEPT}")
 
 
 def _read(path: Path, header: Mapping[str, Data]) -> dict[str, Outcome]:

@@ -19,7 +19,7 @@ from clustersim.scenario.load import Source, example_names, read_source
 from clustersim.scenario.overriding import Override, parse_override
 from clustersim.scenario.schema import NAME_PATTERN
 from clustersim.studies.sweeps.axis import Axis, axis_from_data, parse_axis
-from clustersim.studies.sweeps.design import Design, design_of, exclusion_of
+from clustersim.studies.sweeps.design import MOST_POINTS, Design, design_of, exclusion_of
 from clustersim.studies.sweeps.point import Base
 from clustersim.studies.sweeps.question import BEST, Question, Wishes, question_of
 
@@ -54,7 +54,7 @@ class Asked:
     where: tuple[str, ...] = ()
     sort: str | None = None
     metrics: tuple[str, ...] = ()
-    most_points: int
+    most_points: int = MOST_POINTS
     seed: int = 0
 
 
