@@ -177,6 +177,51 @@ def sweep(
     return sweep_command(source, asked, options)
 
 
+@app.command("what-if")
+def what_if(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, or a file with cases; shipped or a path.")],
+    *,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What a case must meet, such as 'memory_fraction <= 0.9'. Repeatable.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s.")] = None,
+    break_even: Annotated[
+        str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")
+    ] = None,
+    sensitivity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LOW..HIGH", help="A figure to vary; hardware: each rate by 20 % up and down. Repeatable."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="one (figure at a time), morris or sobol.")] = "one",
+    samples: Annotated[int | None, typer.Option(min=2, help="Of morris (8) or sobol (32).")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, for morris and sobol.")] = 1,
+    set_: SetOption = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    json: JsonOption = False,
+) -> int:
+    """Say which of some changes is best, where that changes, and what it depends on."""
+    from clustersim.cli.what_if import WhatIfOptions, what_if_command
+    from clustersim.studies.what_if.question_file import Asked
+
+    asked = Asked(
+        cases=tuple(case or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        metric=metric,
+        break_even=break_even,
+        sensitivity=tuple(sensitivity or ()),
+        method=method,
+        samples=samples,
+        workers=workers,
+        seed=seed,
+    )
+    return what_if_command(source, asked, WhatIfOptions(plot=plot, as_json=json))
+
+
 @app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],

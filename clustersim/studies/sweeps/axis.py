@@ -103,7 +103,49 @@ def parse_axis(text: str) -> Axis:
     key, sign, values = text.partition("=")
     if not sign or not _KEY.fullmatch(key.strip()) or not values.strip() or len(text) > _LONGEST:
         raise ScenarioError("is not key=values", hint=EXAMPLE, place=place)
-    return axis_of(key.strip(), [_values(item, place) for item in _split(values)], place)
+    return axis_of(key.strip(), [_values(item, place) for item in split_values(values)], place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A key and the ends between which it may have any value."""
+
+    key: str
+    low: float
+    high: float
+    unit: str = ""
+
+    def value(self, number: float, *, whole: bool = False) -> Data:
+        """Return a number in between as a scenario has it."""
+        short = float(f"{number:.6g}")
+        if whole:
+            return round(number)
+        return _written(Decimal(repr(short)), self.unit)
+
+
+def parse_span(text: str, option: str) -> Span:
+    """Return what ``key=low..high`` asks for, such as ``cluster.nics.bandwidth=100..400 Gbit/s``.
+
+    Parameters
+    ----------
+    option
+        By which it was given, for messages.
+
+    Raises
+    ------
+    ScenarioError
+        When it is something else.
+    """
+    place = Place(file=f"{option} {text}" if len(text) < 80 else option)
+    key, _, values = text.partition("=")
+    found = _RANGE.fullmatch(values.strip())
+    if not _KEY.fullmatch(key.strip()) or found is None or found["way"]:
+        raise ScenarioError("is not key=low..high", hint="write such as cluster.nics.bandwidth=100..400 Gbit/s", place=place)
+    whole = _range(values.strip(), found, place)
+    low, high = float(found["first"]), float(found["last"])
+    if low == high:
+        raise ScenarioError("both ends are the same", hint="write a smaller and a larger number", place=place)
+    return Span(key=key.strip(), low=low, high=high, unit=whole.unit)
 
 
 def axis_from_data(key: str, data: Data, place: Place) -> Axis:
@@ -117,7 +159,7 @@ def axis_from_data(key: str, data: Data, place: Place) -> Axis:
     if not _KEY.fullmatch(key):
         raise ScenarioError(f"'{key}' is not a key of a scenario", hint="write such as strategy.tp", place=place)
     if isinstance(data, str):
-        return axis_of(key, [_values(item, place) for item in _split(data)], place)
+        return axis_of(key, [_values(item, place) for item in split_values(data)], place)
     if isinstance(data, list):
         parts = [_values(item, place) if isinstance(item, str) and _RANGE.fullmatch(item.strip()) else Values(first=item) for item in data]
         return axis_of(key, parts, place)
@@ -142,7 +184,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _split(text: str) -> list[str]:
+def split_values(text: str) -> list[str]:
     """Return what stands between commas, apart from those inside brackets and quotes."""
     parts, depth, quote, begin = list[str](), 0, "", 0
     for at, letter in enumerate(text):

@@ -71,7 +71,7 @@ def asked_question(source: str | Path | Mapping[str, object], asked: Asked) -> Q
     ScenarioError
         With the first mistake, its place and what would be right.
     """
-    study = _study_document(source)
+    study = study_document(source, AXES)
     if study is None:
         return _from_command_line(read_source(source), asked)
     return _from_study(study, asked)
@@ -86,8 +86,8 @@ def _shipped() -> Path:
     return data_path("scenarios") / "studies"
 
 
-def _study_document(source: str | Path | Mapping[str, object]) -> Document | None:
-    """Return the study that a source is; None for a scenario."""
+def study_document(source: str | Path | Mapping[str, object], keys: Sequence[str]) -> Document | None:
+    """Return the study that a path or a shipped name stands for: a file with any of some keys; None for everything else."""
     if not isinstance(source, str | Path) or str(source) == "-":
         return None
     path = Path(source)
@@ -96,7 +96,7 @@ def _study_document(source: str | Path | Mapping[str, object]) -> Document | Non
     if not path.is_file():
         return None
     document = read_document(path)
-    return document if any(key in document.data for key in AXES) else None
+    return document if any(key in document.data for key in keys) else None
 
 
 def _from_command_line(source: Source, asked: Asked) -> Question:
@@ -118,8 +118,7 @@ def _is_scenario(base: Base) -> bool:
 
 def _from_study(document: Document, asked: Asked) -> Question:
     spec = validate_document(SweepSpec, document)
-    folder = Path(document.name).parent
-    source = _scenario_of(spec, document, folder)
+    source = scenario_of_study(spec.scenario, document)
     fixed = tuple(
         Override(path=tuple(key.split(".")), value=_at(document, "set", key), text=f"{key}={_at(document, 'set', key)}") for key in spec.set
     )
@@ -142,15 +141,23 @@ def _from_study(document: Document, asked: Asked) -> Question:
     return question_of(spec.name or Path(document.name).stem, base, design, wishes, places)
 
 
-def _scenario_of(spec: SweepSpec, document: Document, folder: Path) -> Source:
-    if not isinstance(spec.scenario, str):
+def scenario_of_study(scenario: object, document: Document) -> Source:
+    """Return the scenario of a study: one that stands in it, in a file beside it, or a shipped one.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file.
+    """
+    folder = Path(document.name).parent
+    if not isinstance(scenario, str):
         data = _at(document, "scenario")
         spot = document.spot.children.get("scenario") if document.spot else None
         assert isinstance(data, dict)
         return Source(document=replace(document, data=data, spot=spot), text="", folder=folder)
-    beside = folder / spec.scenario
+    beside = folder / scenario
     try:
-        return read_source(beside if beside.is_file() else spec.scenario)
+        return read_source(beside if beside.is_file() else scenario)
     except ScenarioError as error:
         if error.place is not None and error.message != "no such file":
             raise

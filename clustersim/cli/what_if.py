@@ -1,0 +1,84 @@
+"""``clustersim what-if``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.studies.what_if.answer import Answer, answered
+from clustersim.studies.what_if.picture import tornado_of, tornado_rows
+from clustersim.studies.what_if.question_file import Asked, asked_matter
+from clustersim.studies.what_if.sampled import Sampled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfOptions:
+    """The options of ``what-if`` that do not say what is asked."""
+
+    plot: str | None
+    as_json: bool
+
+
+def what_if_command(source: str, asked: Asked, options: WhatIfOptions) -> int:
+    """Compare cases, say which is best and how sure that is, and return the exit code."""
+    if options.plot is not None:
+        _check_plot(Path(options.plot))
+    matter, probe = asked_matter(source, asked)
+    if options.plot is not None and (not probe.inputs or probe.method is not None):
+        raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
+    answer = answered(matter, probe)
+    if options.as_json:
+        write_json(answer.to_dict())
+    else:
+        _print(answer)
+    if options.plot is not None and answer.sensitivity is not None:
+        from clustersim.report.plots.tornado import write_tornado
+
+        write_tornado(tornado_of(answer, answer.sensitivity), Path(options.plot))
+        notice(f"wrote {options.plot}")
+    return EXIT_OK if answer.best is not None else EXIT_NO
+
+
+def _check_plot(path: Path) -> None:
+    if path.suffix not in {".png", ".svg"}:
+        raise ScenarioError(f"'{path}' does not say its format", field="--plot", hint="name a file that ends in .png or .svg")
+    if not path.parent.is_dir():
+        raise ScenarioError(f"cannot write {path}: its folder does not exist", field="--plot", hint="choose another file")
+
+
+def _print(answer: Answer) -> None:
+    write_out(f"{answer.headline()}\n")
+    for line in answer.lines():
+        write_out(f"{line}\n")
+    rows = answer.case_rows()
+    metric = answer.matter.number.quantity.text
+    columns = ("case", "changes", f">{metric}", ">against base", "cannot be chosen")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    write_out("\n")
+    print_table(columns, rows)
+    if answer.sensitivity is not None:
+        write_out(f"\nOne figure at a time, {answer.sensitivity.case}\n")
+        print_table(*tornado_rows(answer, answer.sensitivity))
+    if answer.sampled is not None:
+        _print_sampled(answer.sampled)
+
+
+def _print_sampled(found: Sampled) -> None:
+    names = list(found.effects[0].of_number)
+    ahead = found.effects[0].of_margin is not None
+    write_out(f"\nAll figures at once: {found.method}, {found.n_runs:,} runs; of the number{' and of the lead' if ahead else ''}\n")
+    columns = ("figure", ">from", ">to", *(f">{name}" for name in names), *(f">{name} of the lead" for name in names if ahead))
+    rows = [
+        (
+            each.input.name,
+            each.input.text(each.input.span.low),
+            each.input.text(each.input.span.high),
+            *(f"{each.of_number[name]:.4g}" for name in names),
+            *(f"{each.of_margin[name]:.4g}" for name in names if each.of_margin is not None),
+        )
+        for each in found.effects
+    ]
+    print_table(columns, rows)

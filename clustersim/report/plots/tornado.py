@@ -1,0 +1,126 @@
+"""What each figure does to a number: bars to both sides of what it is now, the longest first."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import matplotlib as mpl
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.report import palette
+from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, Margins, caption, new_axes, style
+from clustersim.report.plots.panels import HASH_SALT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ROW_PX: Final = 46
+_MARGINS: Final = Margins(left=330, right=130, top=84, bottom=64)
+_ROOM: Final = 0.16
+"""Beside the longest bar, for what stands at its end, as a share of the width."""
+_LOWER: Final = palette.FORWARD
+_HIGHER: Final = palette.EXPOSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TornadoBar:
+    """One figure: its low and high value as text, and the number at either; None where there is none."""
+
+    name: str
+    low_text: str
+    high_text: str
+    low: float | None
+    high: float | None
+    note: str = ""
+    """Such as that the decision turns on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tornado:
+    """A whole picture."""
+
+    finding: str
+    subtitle: str
+    axis: str
+    """Name and unit of the number."""
+    base: float
+    bars: Sequence[TornadoBar]
+    """The longest first."""
+
+
+def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:
+    """Draw a bar for each figure, blue where it is low and orange where it is high, each with its value at the end."""
+    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * max(len(picture.bars), 2)
+    ax = new_axes(height_px, _MARGINS) if ax is None else ax
+    ends = [end for bar in picture.bars for end in (bar.low, bar.high) if end is not None]
+    least, most = min([picture.base, *ends]), max([picture.base, *ends])
+    room = _ROOM * ((most - least) or abs(picture.base) or 1.0)
+    ax.set_xlim(least - room, most + room)
+    ax.set_ylim(len(picture.bars) - 0.4, -0.6)
+    for place, bar in enumerate(picture.bars):
+        _draw_bar(ax, bar, place, picture.base)
+    ax.axvline(picture.base, color=INK, linewidth=1.0, zorder=4)
+    ax.set_yticks(range(len(picture.bars)), [f"{bar.name}\n{bar.note}" if bar.note else bar.name for bar in picture.bars])
+    ax.tick_params(axis="y", length=0, labelcolor=INK)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7))
+    ax.ticklabel_format(axis="x", style="plain", useOffset=False)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    ax.grid(axis="x", color=palette.IDLE, linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel(picture.axis, loc="right")
+    caption(ax, picture.finding, picture.subtitle)
+    return ax
+
+
+def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
+    ends = [
+        (end, text, colour)
+        for end, text, colour in ((bar.low, bar.low_text, _LOWER), (bar.high, bar.high_text, _HIGHER))
+        if end is not None
+    ]
+    # Where both lie on one side, the longer one is drawn first, so that the shorter one is seen.
+    ends.sort(key=lambda end: -abs(end[0] - base))
+    right = bool(ends) and ends[0][0] >= base
+    for end, text, colour in ends:
+        ax.barh(place, end - base, left=base, height=0.62, color=colour, zorder=2)
+        # The text of the shorter one stands on the other side, also where its bar does not.
+        at = end if (end > base) == right else base
+        ax.annotate(
+            text,
+            (at, place),
+            xytext=(5 if right else -5, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=9,
+            color=FAINT_INK if at == base else INK,
+        )
+        right = not right
+
+
+def write_tornado(picture: Tornado, path: Path) -> None:
+    """Write a tornado as PNG or SVG, by the name of the file; equal pictures give equal bytes.
+
+    Raises
+    ------
+    ScenarioError
+        When the file cannot be written.
+    """
+    with style(), mpl.rc_context({"svg.hashsalt": HASH_SALT}):
+        figure = tornado(picture).get_figure(root=True)
+        assert figure is not None
+        try:
+            if path.suffix == ".svg":
+                figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+            else:
+                figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+        except OSError as error:
+            raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file") from error

@@ -1,0 +1,63 @@
+"""The tornado."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clustersim.errors import ScenarioError
+from clustersim.report.plots.canvas import style
+from clustersim.report.plots.tornado import Tornado, TornadoBar, tornado, write_tornado
+
+PICTURE = Tornado(
+    finding="it depends on a",
+    subtitle="x",
+    axis="tokens_per_s",
+    base=100.0,
+    bars=[
+        TornadoBar(name="a", low_text="1", high_text="2", low=60.0, high=130.0, note="b becomes best"),
+        TornadoBar(name="falls", low_text="3", high_text="4", low=110.0, high=95.0),
+        TornadoBar(name="both above", low_text="5", high_text="6", low=104.0, high=108.0),
+        TornadoBar(name="none at low", low_text="7", high_text="8", low=None, high=101.0),
+        TornadoBar(name="nothing", low_text="9", high_text="10", low=100.0, high=100.0),
+    ],
+)
+
+
+def test_bars_reach_from_what_is_now_to_their_ends() -> None:
+    with style():
+        ax = tornado(PICTURE)
+
+    boxes = [(round(box.get_x(), 6), round(box.get_x() + box.get_width(), 6)) for box in ax.patches]
+    assert boxes[:2] == [(100.0, 60.0), (100.0, 130.0)]
+    assert len(boxes) == 9
+    assert [label.get_text().splitlines()[0] for label in ax.get_yticklabels()] == [bar.name for bar in PICTURE.bars]
+    assert ax.get_title(loc="left") == "it depends on a"
+
+
+def test_no_two_texts_of_a_bar_stand_on_one_side() -> None:
+    with style():
+        ax = tornado(PICTURE)
+
+    sides: dict[float, list[str]] = {}
+    for text in ax.texts:
+        place = text.xy[1]
+        if text.get_text() in {"1", "2", "3", "4", "5", "6", "9", "10"}:
+            sides.setdefault(place, []).append(text.get_ha())
+    assert all(sorted(each) == ["left", "right"] for each in sides.values())
+    assert len(sides) == 4
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_equal_pictures_are_equal_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    for folder in (tmp_path, tmp_path / "other"):
+        write_tornado(PICTURE, folder / name)
+
+    assert (tmp_path / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="cannot write"):
+        write_tornado(PICTURE, tmp_path / "missing" / "a.png")
