@@ -117,12 +117,12 @@ def test_every_key_of_a_result_is_described_and_no_other() -> None:
 def test_every_command_is_described() -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
 
-    described = re.findall(r"^## `clustersim (\w+)", page("reference/cli.md"), re.MULTILINE)
+    described = re.findall(r"^## `clustersim ([\w-]+)", page("reference/cli.md"), re.MULTILINE)
 
     assert sorted(described) == sorted(commands)
 
 
-@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "show", "init", "schema", "flows"])
+@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]

@@ -40,11 +40,10 @@ def tornado_of(answer: Answer, found: Sensitivity) -> Tornado:
     if largest is not None and largest.swing(found.case) > 0:
         share = 100 * largest.swing(found.case) / abs(found.number)
         finding = f"{metric} of {found.case} depends most on {largest.input.name}: {share:.1f} % from end to end"
-    if found.deciding:
-        finding += f"; the choice turns on {found.deciding[0].input.name}"
+    turns = f"; the choice turns on {found.deciding[0].input.name}" if found.deciding else ""
     return Tornado(
         finding=finding,
-        subtitle=f"{answer.matter.base.scenario({}).name}: one figure varied at a time; blue: low, orange: high; the line: as it is",
+        subtitle=f"{answer.matter.base.scenario({}).name}: one figure varied at a time; blue: low, orange: high; the line: as it is{turns}",
         axis=metric,
         base=found.number,
         bars=[_bar(bar, found) for bar in found.bars],
