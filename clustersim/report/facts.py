@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.report.metrics import JobReport, Metrics, StageMemory, TierUse
+from clustersim.report.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse
 from clustersim.report.steps import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
@@ -137,7 +137,22 @@ def neighbour_lines(metrics: Metrics) -> tuple[str, ...]:
         return ()
     longer = metrics.step_time_s / metrics.step_time_alone_s - 1.0
     alone = f"without them the step takes {format_quantity(metrics.step_time_alone_s, 's', 4)}, with them {percent_text(longer)} longer"
-    return (alone, *(_job_line(job) for job in metrics.jobs))
+    return (alone, *(_job_line(job) for job in metrics.jobs), *_shared_lines(metrics))
+
+
+def _shared_lines(metrics: Metrics) -> tuple[str, ...]:
+    """Return for each set of jobs the link on which they met longest, and on how many others they did."""
+    by_jobs: dict[tuple[str, ...], list[SharedLink]] = {}
+    for link in metrics.shared_links:
+        by_jobs.setdefault(link.jobs, []).append(link)
+    lines: list[str] = []
+    for jobs, links in by_jobs.items():
+        n_more = sum(link.n_links for link in links) - 1
+        more = f", and on {n_more:,} more link{'' if n_more == 1 else 's'}" if n_more else ""
+        share = percent_text(links[0].contended_s / metrics.step_time_s)
+        longest = format_quantity(links[0].contended_s, "s")
+        lines.append(f"{' and '.join(jobs)} met on {links[0].name} for {longest}, {share} of the step{more}")
+    return tuple(lines)
 
 
 def steps_lines(metrics: Metrics) -> tuple[str, ...]:

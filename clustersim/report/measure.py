@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, TierUse
+from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, SharedLink, TierUse
 from clustersim.trace.columns import Columns, columns_of
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
 
@@ -196,6 +196,36 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
         peak = max((link.peak_utilisation for link in cells), default=0.0)
         uses.append(TierUse(tier=tier, mean_utilisation=mean, peak_utilisation=peak, bytes=carried))
     return tuple(uses)
+
+
+def shared_links(timeline: Timeline, own: str) -> tuple[SharedLink, ...]:
+    """Return on which links traffic of several jobs met, and for how long; longest first.
+
+    Parameters
+    ----------
+    own
+        Name of the scenario, for its own job; operations of the others begin with the names of their jobs.
+    """
+    others = [job.name for job in timeline.jobs]
+    found: list[SharedLink] = []
+    for link in timeline.links if others else ():
+        met: dict[tuple[str, ...], float] = {}
+        for meeting in link.meetings:
+            of_each = {_job_of(name, others) for name in meeting.names}
+            # Another job may have the name of the scenario.
+            jobs = (*((own,) if None in of_each else ()), *(job for job in others if job in of_each))
+            if len(jobs) > 1:
+                met[jobs] = met.get(jobs, 0.0) + meeting.seconds
+        found += [
+            SharedLink(name=link.name, tier=link.tier, n_links=link.n_links, jobs=jobs, contended_s=seconds)
+            for jobs, seconds in met.items()
+        ]
+    return tuple(sorted(found, key=lambda link: (-float(f"{link.contended_s:.9g}"), link.tier, link.name, link.jobs)))
+
+
+def _job_of(name: str, others: Sequence[str]) -> str | None:
+    """Return the job of an operation, None for the scenario's own; several that load links alike stand in one name."""
+    return next((job for job in others if name.startswith(f"{job}: ")), None)
 
 
 def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:

@@ -125,6 +125,20 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLink:
+    """A group of equal links on which traffic of several jobs met, and each slowed the others down."""
+
+    name: str
+    """The first of them."""
+    tier: str
+    n_links: int
+    jobs: tuple[str, ...]
+    """Those that met, the scenario's own under the name of the scenario."""
+    contended_s: float
+    """How long all of them had traffic on it at once, over the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """One training step in numbers; field names and order are those of `run --json`."""
 
@@ -153,6 +167,8 @@ class Metrics:
     step_time_alone_s: float | None = None
     """Without other jobs and background; None where there are none."""
     jobs: tuple[JobReport, ...] = ()
+    shared_links: tuple[SharedLink, ...] = ()
+    """Where jobs met, longest first; none where they did not."""
     steps: StepsReport | None = None
     """Where several steps were replayed, or ranks are not alike; times above are means."""
     experts: ExpertsReport | None = None

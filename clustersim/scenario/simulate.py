@@ -14,7 +14,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
 from clustersim.progress import phase
-from clustersim.report.measure import breakdown, busiest_links, tier_use
+from clustersim.report.measure import breakdown, busiest_links, shared_links, tier_use
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import Flag, Memory, Metrics, Parallelism, StageMemory
 from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, steps_report
@@ -116,6 +116,7 @@ def simulate(
         collectives=timeline.collectives,
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
+        shared_links=shared_links(own, name),
         steps=_steps(plan, timeline, slow),
         experts=experts_report(plan, timeline),
         engine=timeline.engine,

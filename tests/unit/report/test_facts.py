@@ -24,7 +24,7 @@ from clustersim.report.facts import (
     shown_stages,
     steps_lines,
 )
-from clustersim.report.metrics import BusyLink, JobReport, Metrics, Parallelism, TierUse
+from clustersim.report.metrics import BusyLink, JobReport, Metrics, Parallelism, SharedLink, TierUse
 from clustersim.report.steps import Staleness, StepsReport, WaitedFor, WorkerSteps
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
@@ -210,6 +210,23 @@ def test_others_on_the_cluster_are_told_with_what_they_cost() -> None:
         "without them the step takes 1 s, with them 25.0 % longer",
         "job one on 8 GPUs: 1 step of 2 s meanwhile, 1.5 s alone",
         "job none on 1,024 GPUs: 0 steps meanwhile, 100 s alone",
+    )
+
+
+def test_jobs_that_met_are_told_with_the_link_on_which_they_did_longest() -> None:
+    def shared(name: str, seconds: float, *jobs: str, n_links: int = 1) -> SharedLink:
+        return SharedLink(name=name, tier="leaf", n_links=n_links, jobs=jobs, contended_s=seconds)
+
+    links = (
+        shared("leaf0/up", 0.5, "mine", "one", n_links=4),
+        shared("leaf1/up", 0.25, "mine", "one"),
+        shared("leaf2/up", 0.1, "one", "two"),
+    )
+    metrics = replace(METRICS, step_time_s=1.0, step_time_alone_s=1.0, shared_links=links)
+
+    assert neighbour_lines(metrics)[1:] == (
+        "mine and one met on leaf0/up for 500 ms, 50.0 % of the step, and on 4 more links",
+        "one and two met on leaf2/up for 100 ms, 10.0 % of the step",
     )
 
 

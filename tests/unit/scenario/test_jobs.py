@@ -247,8 +247,35 @@ def test_two_jobs_slow_each_other_on_the_uplinks_that_they_share() -> None:
     assert any(user.startswith("job: dp") for user in uplink.users)
 
 
+def test_where_jobs_met_and_for_how_long_is_told() -> None:
+    result = run(two([1, 3]))
+
+    shared = result.metrics.shared_links
+    uplink = next(link for link in result.spans.links if link.name == "leaf0/up")
+    assert {link.tier for link in shared} == {"leaf"}
+    assert shared[0].jobs == (result.metrics.scenario, "job")
+    assert shared[0].contended_s == max(link.contended_s for link in shared)
+    met = next(link for link in shared if link.name == "leaf0/up")
+    assert 0.0 < met.contended_s <= uplink.busy_s
+    # Who shares a link loses at most as long as others were on it.
+    assert result.metrics.step_time_alone_s is not None
+    assert result.step_time_s - result.metrics.step_time_alone_s <= met.contended_s * (1 + 1e-9)
+
+
+def test_a_job_of_the_same_name_as_the_scenario_is_another_one() -> None:
+    scenario = two([1, 3])
+    jobs = scenario["jobs"]
+    assert isinstance(jobs, list)
+    assert isinstance(jobs[0], dict)
+    jobs[0]["name"] = name = run(two([1, 3])).metrics.scenario
+
+    assert run(scenario).metrics.shared_links[0].jobs == (name, name)
+
+
 def test_two_jobs_below_leaves_of_their_own_do_not() -> None:
     result = run(two([2, 3]))
+
+    assert result.metrics.shared_links == ()
 
     assert result.metrics.step_time_alone_s is not None
     assert result.step_time_s == pytest.approx(result.metrics.step_time_alone_s, rel=1e-12)
