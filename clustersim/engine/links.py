@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,11 +56,13 @@ def link_use(
         counts = np.array([count for _, count in state], dtype=np.float64)
         kinds = [kind for kind, _ in state]
         flows = cells.flows[:, kinds]
-        load = flows @ (np.array([rates[kind] for kind in kinds]) * counts)
+        each = np.array([rates[kind] for kind in kinds]) * counts
+        load = flows @ each
         carried_bytes += load * seconds
         busy_s += np.where(load > 0.0, seconds, 0.0)
         peak = np.maximum(peak, load)
         account.note(flows > 0.0, state, seconds)
+        account.carry(flows * (each * seconds), kinds)
     nominal = cluster.bandwidth_bytes_per_s
     place = {name: number for number, name in enumerate(dict.fromkeys(name for names in account.names for name in names))}
     return tuple(
@@ -74,6 +76,7 @@ def link_use(
             peak_utilisation=float(peak[cell] / nominal[link]),
             users=tuple(sorted(account.users[cell], key=place.__getitem__)),
             meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(account.met[cell].items(), key=_longest)),
+            bytes_of=account.bytes_of(cell),
         )
         for cell, link in enumerate(cells.first_link.tolist())
     )
@@ -97,6 +100,8 @@ class _Account:
     """Of each cell."""
     met: list[dict[tuple[str, ...], float]]
     """Of each cell, seconds of each set of names."""
+    carried_bytes: FloatArray
+    """Shape (n_cells, n_names)."""
 
     @classmethod
     def of(cls, labels: Mapping[int, tuple[str, ...]], *, n_cells: int) -> _Account:
@@ -109,7 +114,18 @@ class _Account:
             seen=np.zeros((n_cells, len(places)), dtype=np.bool_),
             users=[{} for _ in range(n_cells)],
             met=[{} for _ in range(n_cells)],
+            carried_bytes=np.zeros((n_cells, len(places))),
         )
+
+    def carry(self, bytes_of_kinds: FloatArray, kinds: Sequence[int]) -> None:
+        """Write down what kinds in flight carried over each cell: shape (n_cells, n_kinds in the state)."""
+        for column, kind in enumerate(kinds):
+            self.carried_bytes[:, self.name_of.get(kind, len(self.names) - 1)] += bytes_of_kinds[:, column]
+
+    def bytes_of(self, cell: int) -> tuple[tuple[tuple[str, ...], float], ...]:
+        """Return what each name carried over a link of a cell, in the order of the program."""
+        row = self.carried_bytes[cell]
+        return tuple((self.names[place], float(row[place])) for place in np.flatnonzero(row > 0.0).tolist())
 
     def note(self, crossed: NDArray[np.bool_], state: State, seconds: float) -> None:
         """Write down a state that lasted so long; ``crossed`` has shape (n_cells, n_kinds in the state)."""

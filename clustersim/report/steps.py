@@ -84,7 +84,15 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
         return timeline
     rate_per_s = fsum(done.steps / done.last_end_s for done in log.classes if done.last_end_s > 0.0)
     share = log.throughput_per_s / rate_per_s if rate_per_s > 0.0 else 1.0
-    links = tuple(replace(link, bytes=share * link.bytes, busy_s=share * link.busy_s) for link in timeline.links)
+    links = tuple(
+        replace(
+            link,
+            bytes=share * link.bytes,
+            busy_s=share * link.busy_s,
+            bytes_of=tuple((names, share * size) for names, size in link.bytes_of),
+        )
+        for link in timeline.links
+    )
     return replace(timeline, step_time_s=share * timeline.step_time_s, links=links)
 
 

@@ -136,6 +136,8 @@ class LinkUse:
     """Dimension and operation of what used it, in the order in which the program first calls them."""
     meetings: tuple[Meeting, ...] = ()
     """Longest first."""
+    bytes_of: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), compare=False)
+    """What each of the users carried over one link; of several names, what loads the links alike, in one sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
