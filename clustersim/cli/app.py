@@ -223,6 +223,32 @@ def what_if(
 
 
 @app.command()
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
+            " strong_scaling, weak_scaling, pareto, heatmap or validation.",
+        ),
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; a CSV for heatmap and pareto."),
+    ] = None,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, .png or .svg; default KIND.png.")] = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Draw a picture of runs, of a table or of predictions."""
+    from clustersim.cli.plot import PlotOptions, plot_command
+
+    return plot_command(kind, tuple(runs or ()), PlotOptions(overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json))
+
+
+@app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,

@@ -17,6 +17,7 @@ from clustersim.trace.timeline import Timeline
 if TYPE_CHECKING:
     import pandas
 
+    from clustersim.scenario.plotting import Plots
 
 HOST_SHORTAGES: Final = ("host_memory", "server_memory")
 """Codes of flags that say that a host has too little memory."""
@@ -86,6 +87,13 @@ class Result:
             "checks": [plain(check) for check in self.checks],
             "scenario_hash": self.scenario_hash,
         }
+
+    @property
+    def plot(self) -> Plots:
+        """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
+        from clustersim.scenario.plotting import Plots
+
+        return Plots(self)
 
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""

@@ -101,7 +101,7 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Ru
             raise ScenarioError(
                 "is a run directory, in which nothing can be set", place=Place(file=source), hint="name its scenario.yaml instead"
             )
-        return _read(source, _run_directory(path))
+        return _read(source, find_run_directory(path))
     if path.name == RESULTS and path.is_file():
         return _read(source, path.parent)
     try:
@@ -133,7 +133,14 @@ def side_by_side(runs: Sequence[Run]) -> SideBySide:
     )
 
 
-def _run_directory(path: Path) -> Path:
+def find_run_directory(path: Path) -> Path:
+    """Return a run directory, or the single one that a folder holds.
+
+    Raises
+    ------
+    ScenarioError
+        When there is none, or several.
+    """
     if (path / RESULTS).is_file():
         return path
     inside = sorted(each.parent for each in path.glob(f"*/{RESULTS}"))

@@ -17,6 +17,7 @@ from clustersim.cli.app import app, main
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
+from clustersim.report.plots.kinds import KINDS
 from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.schema import ScenarioSpec
 
@@ -122,7 +123,14 @@ def test_every_command_is_described() -> None:
     assert sorted(described) == sorted(commands)
 
 
-@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows"])
+def test_every_picture_is_described() -> None:
+    section = page("reference/cli.md").partition("## `clustersim plot")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(KINDS)
+
+
+@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -28,11 +28,12 @@ FloatArray = NDArray[np.float64]
 
 WIDTH_PX: Final = 1500
 DPI: Final = 100
+HASH_SALT: Final = "clustersim"
 INK: Final = "#1A1A1A"
 FAINT_INK: Final = "#5A5A5A"
 
 _TITLE_POINTS: Final = 14.0
-_TITLE_LETTERS: Final = 118
+_TITLE_LETTERS: Final = 122
 """Letters of a title that fit at full size."""
 
 
@@ -78,15 +79,38 @@ def new_axes(height_px: int, margins: Margins) -> Axes:
 
 
 def save(ax: Axes, path: Path) -> None:
-    """Write the figure of ``ax`` as PNG, without versions or times in it."""
+    """Write the figure of ``ax`` as PNG, or as SVG where the name ends so, without versions or times in it."""
     figure = ax.get_figure(root=True)
-    if figure is not None:
+    assert figure is not None
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: Path | BinaryIO, *, svg: bool | None = None) -> None:
+    """Write a figure as PNG or SVG, the same bytes each time.
+
+    Parameters
+    ----------
+    svg
+        Whether it is to be an SVG; as the name of the file says when omitted.
+    """
+    if svg if svg is not None else isinstance(path, Path) and path.suffix.lower() == ".svg":
+        # Names in an SVG are hashes; with a salt of our own they are the same every time.
+        with mpl.rc_context({"svg.hashsalt": HASH_SALT}):
+            figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    else:
         figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def title_of(ax: Axes) -> str:
+    """Return the finding that stands above the axes."""
+    return ax.get_title(loc="left")
 
 
 def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
     """Write the finding above the axes, and below it what is drawn; ``lift_points`` leaves room for labels under both."""
-    size = _TITLE_POINTS * min(1.0, _TITLE_LETTERS / max(len(title), 1))
+    figure = ax.get_figure(root=True)
+    room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
+    size = _TITLE_POINTS * min(1.0, _TITLE_LETTERS * room / max(len(title), 1))
     ax.set_title(title, loc="left", fontsize=size, fontweight="bold", pad=30 + lift_points)
     place = (0, 11 + lift_points)
     ax.annotate(subtitle, (0, 1), xytext=place, xycoords="axes fraction", textcoords="offset points", color=FAINT_INK, fontsize=10)

@@ -11,7 +11,6 @@ from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
@@ -28,6 +27,7 @@ from clustersim.report.plots.layout import (
     time_scale,
     whole_step,
 )
+from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -118,12 +118,17 @@ class _Chart:
         add_boxes(self.ax, boxes, colour)
 
 
-def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
+def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None, *, closed_form: float | None = None) -> Axes:
     """Draw passes, optimizer and host of every rank class over the step, and communication in thin lanes below them.
 
     Where passes would be too narrow to tell apart, only the beginning and the end of the step are drawn, and the subtitle
     says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion. Of several steps the
     first few are drawn.
+
+    Parameters
+    ----------
+    closed_form
+        What formulas expect of the bubble, as a share, to stand in the title beside what was simulated.
     """
     timeline = opening(timeline)
     n_rows = max(len(timeline.rank_classes), 1)
@@ -137,9 +142,9 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     add_boxes(ax, chart.boxes(idle)[0], palette.IDLE, hatched=True)
     cells = joined([span for span in timeline.spans if span.kind != "communication"])
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
-    _draw_time_axis(chart, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
+    draw_time_axis(ax, chart.scale, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
-    caption(ax, _title(metrics), _subtitle(chart, metrics))
+    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics))
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
 
@@ -267,28 +272,6 @@ def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Ite
     return [kind for kind, found in stretches.items() if found]
 
 
-def _draw_time_axis(chart: _Chart, label: str) -> None:
-    """Label the axis with times, on both sides of the break if there is one."""
-    ax, scale = chart.ax, chart.scale
-    unit, factor = ("s", 1.0) if scale.step_s >= 2 else ("ms", 1e3)
-    ticks: list[tuple[float, str]] = []
-    for start_s, end_s in scale.windows:
-        nice = MaxNLocator(nbins=max(2, round(10 * (end_s - start_s) / (scale.width_s or 1.0))), steps=[1, 2, 5, 10])
-        values = [value for value in nice.tick_values(start_s * factor, end_s * factor) if start_s <= value / factor <= end_s]
-        ticks += [(scale.position(float(value) / factor), f"{value:g}") for value in values]
-    ax.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
-    ax.set_xlabel(f"{label}, {unit}", loc="right")
-    ax.spines["bottom"].set_visible(False)
-    below = ax.get_ylim()[0]
-    for start_s, end_s in scale.windows:
-        left = scale.position(end_s) - (end_s - start_s)
-        ax.plot([left, scale.position(end_s)], [below, below], color=FAINT_INK, linewidth=1.0, clip_on=False)
-    if scale.is_broken:
-        middle = scale.first_end_s + scale.gap_s / 2
-        omitted = format_quantity(scale.last_start_s - scale.first_end_s, "s")
-        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9, color=FAINT_INK)
-
-
 def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
     names = _row_names(timeline)
     every = -(-len(names) // N_LABELS_SHOWN) if names else 1
@@ -315,10 +298,12 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
             )
 
 
-def _title(metrics: Metrics) -> str:
+def _title(metrics: Metrics, closed_form: float | None) -> str:
     whole = f"{metrics.scenario}, {gpus_text(metrics)}"
     if metrics.bubble_fraction >= 0.005:
-        return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble"
+        return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble" + (
+            "" if closed_form is None else f" (closed form {percent_text(closed_form)})"
+        )
     computing = metrics.breakdown_s.compute / (metrics.step_time_s or 1.0)
     return f"{whole}: {percent_text(computing)} of the step computes"
 

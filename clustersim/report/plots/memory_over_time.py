@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, FloatArray, Margins, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, FloatArray, Margins, caption, key, new_axes, size_px
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _LABEL_POINTS: Final = 9.0
 _GIGABYTE: Final = 1e9
 
 
-def memory_over_time(metrics: Metrics, timeline: Timeline) -> Axes:
+def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
     """Draw a row for each rank class, the memory of one rank stacked by what it holds, with its peak marked.
 
     Returns
@@ -53,7 +53,8 @@ def memory_over_time(metrics: Metrics, timeline: Timeline) -> Axes:
     curves = _shown(timeline)
     row_px = LONE_ROW_PX if len(curves) < 2 else ROW_PX
     body_px = max(len(curves), 1) * (row_px + _BETWEEN_PX) - _BETWEEN_PX
-    whole = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS)
+    whole = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS) if ax is None else ax
+    row_px = (size_px(whole)[1] + _BETWEEN_PX) / max(len(curves), 1) - _BETWEEN_PX
     whole.set_axis_off()
     caption(whole, _title(metrics, timeline), _subtitle(timeline, len(curves)))
     key(whole, [(name, palette.MEMORY_COLOURS[name]) for name in STACK], below_px=52)
@@ -85,13 +86,14 @@ def _shown(timeline: Timeline) -> list[MemoryCurve]:
     return [curves[round(place)] for place in np.linspace(0, len(curves) - 1, MOST_ROWS).tolist()]
 
 
-def _row_axes(whole: Axes, row: int, row_px: int) -> Axes:
+def _row_axes(whole: Axes, row: int, row_px: float) -> Axes:
+    """Return axes for a row of the whole, counted from above."""
     figure = whole.figure
     assert isinstance(figure, Figure)
-    height_px = figure.get_figheight() * DPI
-    bottom_px = height_px - _MARGINS.top - row * (row_px + _BETWEEN_PX) - row_px
-    width_px = WIDTH_PX - _MARGINS.left - _MARGINS.right
-    return figure.add_axes((_MARGINS.left / WIDTH_PX, bottom_px / height_px, width_px / WIDTH_PX, row_px / height_px))
+    box = whole.get_position()
+    height = row_px / size_px(whole)[1] * box.height
+    step = (row_px + _BETWEEN_PX) / size_px(whole)[1] * box.height
+    return figure.add_axes((box.x0, box.y1 - row * step - height, box.width, height))
 
 
 def _draw_stack(ax: Axes, curve: MemoryCurve) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,10 +18,7 @@ from matplotlib.ticker import NullLocator
 from clustersim.report.palette import HOST, IDLE
 from clustersim.report.pictures import Curve, Note, Panel, Picture
 from clustersim.report.plots.breakdown import spread
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, Margins, size_px, style
-
-HASH_SALT: Final = "clustersim"
-"""Names in an SVG are hashes; with a salt of our own they are the same every time."""
+from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, Margins, save_figure, size_px, style
 
 _MARGINS: Final = Margins(left=100, right=16, top=118, bottom=62)
 _LABEL_POINTS: Final = 9.0
@@ -55,10 +51,10 @@ def draw(picture: Picture) -> Figure:
 
 def write_picture(picture: Picture, folder: Path) -> None:
     """Write a picture as PNG and as SVG, without versions or times in them."""
-    with style(), mpl.rc_context({"svg.hashsalt": HASH_SALT}):
+    with style():
         figure = draw(picture)
-        figure.savefig(folder / f"{picture.name}.png", format="png", dpi=DPI, metadata={"Software": None})
-        figure.savefig(folder / f"{picture.name}.svg", format="svg", metadata={"Date": None, "Creator": None})
+        save_figure(figure, folder / f"{picture.name}.png")
+        save_figure(figure, folder / f"{picture.name}.svg")
 
 
 def _axes(figure: Figure, picture: Picture, index: int) -> Axes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from collections.abc import Mapping
+from itertools import combinations, pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from clustersim.report import palette
 from clustersim.trace.timeline import DIMENSIONS, KINDS
@@ -71,6 +74,52 @@ def test_neighbours_in_a_memory_bar_differ_in_colour() -> None:
     colours = list(palette.MEMORY_COLOURS.values())
 
     assert len(set(colours)) == len(colours)
+
+
+EYES = {
+    "usual": np.eye(3),
+    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+    "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]),
+}
+"""What eyes make of linear RGB: G. M. Machado et al., "A Physiologically-based Model for Simulation of Color Vision Deficiency", IEEE
+TVCG 15(6), 2009, severity 1."""
+TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+LETTERLESS = {name: colour for name, colour in palette.KIND_COLOURS.items() if name not in palette.KIND_LETTERS}
+
+
+def seen(colour: str, eyes: str) -> NDArray[np.float64]:
+    """Return CIE L*a*b* of a colour as some eyes see it."""
+    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(EYES[eyes] @ linear, 0, 1) / TO_XYZ.sum(axis=1)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eyes", EYES)
+@pytest.mark.parametrize("colours", [palette.DIMENSION_COLOURS, palette.MEMORY_COLOURS, LETTERLESS], ids=["dimension", "memory", "kind"])
+def test_colours_of_one_picture_differ_to_every_eye(colours: Mapping[str, str], eyes: str) -> None:
+    nearest = min(float(np.linalg.norm(seen(one, eyes) - seen(other, eyes))) for one, other in combinations(colours.values(), 2))
+
+    # 2.3 is just noticeable side by side (Mahy et al. 1994); four times that is told apart across a picture.
+    assert nearest > 4 * 2.3
+
+
+def test_a_scale_of_shares_grows_darker_to_every_eye() -> None:
+    from clustersim.report.plots.colour_scale import share_colour
+
+    for eyes in EYES:
+        lightness = [float(seen(share_colour(share), eyes)[0]) for share in np.linspace(0, 1, 21)]
+        assert all(before - after > 1.0 for before, after in pairwise(lightness))
+
+
+def test_dimensions_that_look_alike_in_grey_are_never_without_their_name() -> None:
+    grey = sorted((palette.lightness(colour), name) for name, colour in palette.DIMENSION_COLOURS.items())
+
+    # These two exclude each other for gradients; all the same, pictures write the dimension beside its colour.
+    close = {frozenset((one[1], other[1])) for one, other in pairwise(grey) if other[0] - one[0] < 5}
+    assert close == {frozenset({"ps", "dp"})}
 
 
 def test_the_page_names_every_colour_and_no_other() -> None:

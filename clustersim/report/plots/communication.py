@@ -1,0 +1,101 @@
+"""Which collectives the step waits for, and which are hidden."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.report import palette
+from clustersim.report.exposure import Exposure, exposures
+from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 520
+MOST_ROWS: Final = 10
+
+_MARGINS: Final = Margins(left=330, right=230, top=80, bottom=88)
+_TALLEST: Final = 0.8
+_ROWS_AT_LEAST: Final = 4
+_LETTER_PX: Final = 7.0
+
+
+def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw a bar for each kind of communication, longest first: what the step waits for, and what computation hides."""
+    subject = subjects[0]
+    metrics = subject.metrics
+    rows = exposures(metrics, subject.timeline)
+    shown = rows[:MOST_ROWS]
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    longest_s = max([0.0, *(row.exposed_s + row.hidden_s for row in shown)]) or metrics.step_time_s
+    ax.set_xlim(0, longest_s)
+    ax.set_ylim(max(len(shown), _ROWS_AT_LEAST), 0)
+    for place, row in enumerate(shown):
+        _draw_row(ax, place, row, metrics.step_time_s)
+    unit, factor = ("s", 1.0) if longest_s >= 2 else ("ms", 1e3)
+    values = [float(value) for value in MaxNLocator(nbins=8, steps=[1, 2, 5, 10]).tick_values(0, longest_s * factor) if value >= 0]
+    ticks = [value for value in values if value <= longest_s * factor]
+    ax.set_xticks([value / factor for value in ticks], [f"{value:g}" for value in ticks])
+    ax.set_xlabel(f"of one step, mean over ranks, {unit}", loc="right")
+    ax.set_yticks([place + 0.5 for place in range(len(shown))], [_name(row) for row in shown])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    left_out = f"; {len(rows) - len(shown)} shorter ones are left out" if len(rows) > len(shown) else ""
+    subtitle = f"a step of {format_quantity(metrics.step_time_s, 's')}; the square has the colour of the dimension{left_out}"
+    caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(rows, metrics.step_time_s)}", subtitle)
+    if not rows:
+        ax.text(0.5, 0.5, "nothing is communicated", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
+    key(ax, [("exposed: the step waits for it", palette.EXPOSED), ("hidden behind computation", palette.HIDDEN)], below_px=50)
+    return ax
+
+
+def _draw_row(ax: Axes, place: int, row: Exposure, step_s: float) -> None:
+    width_px, height_px = size_px(ax)
+    px_per_s = width_px / ax.get_xlim()[1]
+    lower, upper = place + 0.5 + _TALLEST / 2 * 0.75, place + 0.5 - _TALLEST / 2 * 0.75
+    ends = (0.0, row.exposed_s, row.exposed_s + row.hidden_s)
+    for start_s, end_s, colour in zip(ends, ends[1:], (palette.EXPOSED, palette.HIDDEN), strict=False):
+        add_boxes(ax, np.array([[start_s, end_s, lower, upper]]), colour)
+        text = format_quantity(end_s - start_s, "s")
+        if (len(text) + 1) * _LETTER_PX <= (end_s - start_s) * px_per_s:
+            ax.text((start_s + end_s) / 2, place + 0.5, text, color=palette.text_colour(colour), ha="center", va="center", fontsize=9.5)
+    waits = f"{percent_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
+    ax.annotate(
+        f"{format_quantity(row.exposed_s + row.hidden_s, 's')}, {waits}",
+        (ends[-1], place + 0.5),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9.5,
+    )
+    side = 12.0
+    n_rows = ax.get_ylim()[0]
+    half = side / height_px * n_rows / 2
+    box = np.array([[-22.0 / px_per_s, (-22.0 + side) / px_per_s, place + 0.5 + half, place + 0.5 - half]])
+    add_boxes(ax, box, palette.DIMENSION_COLOURS[row.dimension])
+    ax.collections[-1].set_clip_on(False)
+
+
+def _name(row: Exposure) -> str:
+    name = f"{row.dimension.upper() if len(row.dimension) == 2 else row.dimension} {row.label}"
+    return f"{name if len(name) <= 36 else name[:35] + '…'}     "
+
+
+def _finding(rows: Sequence[Exposure], step_s: float) -> str:
+    waited = sorted((row for row in rows if row.exposed_s > 0.0), key=lambda row: -row.exposed_s)
+    if not rows:
+        return "nothing is communicated"
+    if not waited:
+        return "all communication is hidden"
+    return f"the step waits longest for {waited[0].dimension.upper()} {waited[0].label}, {percent_text(waited[0].exposed_s / step_s)} of it"

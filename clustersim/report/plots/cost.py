@@ -1,0 +1,143 @@
+"""What a step or a training costs, from what must be paid to what is."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.operation.cost import Amount
+from clustersim.report import palette
+from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.goodput import PART_WORDS
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, new_axes
+from clustersim.report.shares import step_shares
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.cost import CostReport
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 560
+
+_MARGINS: Final = Margins(left=110, right=40, top=84, bottom=92)
+_FAILURES_COLOUR: Final = palette.DIMENSION_COLOURS["tp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    label: str
+    usd: float
+    colour: str
+    idle: bool = False
+
+
+def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw what money buys: computing first, then everything that accelerators wait for, then what failures take, up to the whole.
+
+    Money follows the time of the accelerators: a part that is a tenth of the step costs a tenth of it.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario has no prices.
+    """
+    subject = subjects[0]
+    amount, what = _priced(subject)
+    bars = _bars(subject, amount)
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    ax.set_xlim(-0.6, len(bars) + 0.6)
+    total = sum(bar.usd for bar in bars)
+    ax.set_ylim(0, total * 1.12)
+    at = 0.0
+    for place, bar in enumerate(bars):
+        add_boxes(ax, np.array([[place - 0.36, place + 0.36, at, at + bar.usd]]), bar.colour, hatched=bar.idle)
+        at += bar.usd
+        ax.plot([place - 0.36, place + 1.36], [at, at], color=FAINT_INK, linewidth=0.8)
+        _write(ax, place, at, bar.usd, total)
+    add_boxes(ax, np.array([[len(bars) - 0.36, len(bars) + 0.36, 0.0, total]]), INK)
+    _write(ax, len(bars), total, total, total, strong=True)
+    names = [*(bar.label for bar in bars), "all of it"]
+    ax.set_xticks(range(len(names)), [_folded(name) for name in names])
+    ax.tick_params(axis="x", length=0, labelsize=9.5)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    values = [float(value) for value in ax.get_yticks() if 0 <= value <= total * 1.12]
+    ax.set_yticks(values, [format_quantity(value, "USD") if value else "0" for value in values])
+    ax.grid(axis="y", color=palette.IDLE, linewidth=0.7)
+    ax.set_axisbelow(True)
+    useful = bars[0].usd / total if total else 0.0
+    metrics = subject.metrics
+    title = f"{metrics.scenario}, {gpus_text(metrics)}: {percent_text(useful)} of {format_quantity(total, 'USD')} buys computing"
+    caption(ax, title, f"{what}; money follows the time of the accelerators; {_prices(subject.cost)}")
+    return ax
+
+
+def _priced(subject: Subject) -> tuple[Amount, str]:
+    if subject.cost is None or subject.cost.step.usd is None:
+        raise ScenarioError(f"{subject.label} has no cost", hint="add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario")
+    training = subject.cost.training
+    if training is None or training.usd is None:
+        return subject.cost.step, _steps(subject.cost.step.usd)
+    return training, f"the whole training of {format_quantity(training.tokens, 'count')} tokens"
+
+
+def _times(step_usd: float) -> float:
+    """Return of how many steps the cost is shown: one, a thousand or a million, so that it is some money."""
+    return next((times for times in (1.0, 1e3) if step_usd * times >= 1.0), 1e6)
+
+
+def _steps(step_usd: float) -> str:
+    times = _times(step_usd)
+    return "one step" if times == 1.0 else f"{times:,.0f} steps"
+
+
+def _whole_usd(amount: Amount, subject: Subject) -> float:
+    assert amount.usd is not None
+    is_step = subject.cost is not None and amount is subject.cost.step
+    return amount.usd * (_times(amount.usd) if is_step else 1.0)
+
+
+def _bars(subject: Subject, amount: Amount) -> list[_Bar]:
+    usd = _whole_usd(amount, subject)
+    lost: list[_Bar] = []
+    useful = 1.0
+    if subject.goodput is not None and subject.cost is not None and subject.cost.training is amount:
+        parts = subject.goodput.parts_fraction
+        useful = parts.useful
+        lost = [
+            _Bar(label=words, usd=usd * share, colour=_FAILURES_COLOUR)
+            for name, words in PART_WORDS
+            if (share := getattr(parts, name)) > 5e-4
+        ]
+    shares = [
+        _Bar(label=share.label, usd=usd * useful * share.fraction, colour=share.colour, idle=share.is_idle)
+        for share in step_shares(subject.metrics)
+        if share.fraction >= 5e-4 or share.key == "compute"
+    ]
+    return [*shares, *lost]
+
+
+def _write(ax: Axes, place: int, top: float, usd: float, total: float, *, strong: bool = False) -> None:
+    text = f"{format_quantity(usd, 'USD')}\n{percent_text(usd / total if total else 0.0)}"
+    ax.annotate(
+        text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=9.5, fontweight="bold" if strong else "normal"
+    )
+
+
+def _folded(name: str) -> str:
+    return "\n".join(name.split(" ")) if len(name) > 9 else name
+
+
+def _prices(report: CostReport | None) -> str:
+    if report is None or report.prices.usd_per_gpu_hour is None:
+        return "machines have no price"
+    return f"{report.prices.usd_per_gpu_hour:.3g} USD for a GPU hour"

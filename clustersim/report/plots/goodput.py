@@ -1,0 +1,153 @@
+"""How much of its time a job trains, over the time between checkpoints."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.operation.goodput import steady_shares, with_interval
+from clustersim.report import palette
+from clustersim.report.facts import gpus_text
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.operation.reliability import Upkeep
+    from clustersim.report.goodput import BestInterval
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 560
+
+_MARGINS: Final = Margins(left=110, right=190, top=84, bottom=72)
+_TICKS_S: Final = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1200.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    14400.0,
+    28800.0,
+    86400.0,
+    172800.0,
+    604800.0,
+)
+_WIDER: Final = 2.5
+
+
+def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw the share of time that trains over the interval between checkpoints: the closed form, what was replayed, and what is set.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario says nothing of failures, or checkpoints cost nothing.
+    """
+    subject = subjects[0]
+    if subject.goodput is None or subject.upkeep is None:
+        hint = "add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}' to its scenario"
+        raise ScenarioError(f"{subject.label} says nothing of failures", hint=hint)
+    best = subject.goodput.best_interval
+    if best is None:
+        raise ScenarioError(
+            f"{subject.label} loses nothing to checkpoints", hint="no interval is better than another without failures or stalls"
+        )
+    set_s = subject.goodput.checkpoint.interval_s
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    marks = [best.closed_form_s, best.young_s, best.daly_s, set_s, *(point.interval_s for point in best.replayed)]
+    low, high = min(marks) / _WIDER, max(marks) * _WIDER
+    intervals_s = np.geomspace(low, high, 160)
+    curve = [100 * _useful(subject.upkeep, float(each)) for each in intervals_s]
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    ax.plot(intervals_s, curve, color=palette.FORWARD, linewidth=2.2, zorder=3)
+    ax.annotate(
+        "closed form", (high, curve[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=palette.FORWARD, fontsize=10
+    )
+    _draw_replayed(ax, best)
+    top = max(100 * best.goodput_fraction, *(100 * point.confidence_interval_fraction[1] for point in best.replayed), *curve)
+    bottom = min([*curve, *(100 * point.confidence_interval_fraction[0] for point in best.replayed)])
+    room = max(top - bottom, 0.5)
+    ax.set_ylim(max(0.0, bottom - 0.05 * room), top + 0.28 * room)
+    _mark(ax, best.closed_form_s, f"best {format_quantity(best.closed_form_s, 's')}", 0.97, strong=True)
+    _mark(ax, best.young_s, f"Young {format_quantity(best.young_s, 's')}", 0.91)
+    _mark(ax, set_s, f"as set {format_quantity(set_s, 's')}", 0.85)
+    ticks = [tick for tick in _TICKS_S if low <= tick <= high]
+    ax.set_xticks(ticks, [format_quantity(tick, "s") for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    values = MaxNLocator(nbins=7, steps=[1, 2, 5, 10]).tick_values(*ax.get_ylim())
+    ax.set_yticks([float(value) for value in values if ax.get_ylim()[0] <= value <= min(100.0, ax.get_ylim()[1])])
+    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("training between two checkpoints", loc="right")
+    ax.set_ylabel("time that counts, %", loc="top")
+    caption(ax, _finding(subject, best, set_s), _subtitle(subject))
+    return ax
+
+
+def _useful(upkeep: Upkeep, interval_s: float) -> float:
+    return steady_shares(replace(upkeep, checkpoints=with_interval(upkeep.checkpoints, interval_s))).useful
+
+
+def _draw_replayed(ax: Axes, best: BestInterval) -> None:
+    """Draw what was replayed, with the interval of confidence."""
+    for point in best.replayed:
+        low, high = point.confidence_interval_fraction
+        ax.plot([point.interval_s] * 2, [100 * low, 100 * high], color=palette.BACKWARD, linewidth=1.6, zorder=4)
+    xs, ys = [point.interval_s for point in best.replayed], [100 * point.goodput_fraction for point in best.replayed]
+    ax.plot(xs, ys, color=palette.BACKWARD, linestyle="none", marker="o", markersize=6, markeredgecolor="white", zorder=5)
+    if best.replayed:
+        last = max(best.replayed, key=lambda point: point.interval_s)
+        place = (last.interval_s, 100 * last.goodput_fraction)
+        ax.annotate("replayed, 95 %", place, xytext=(6, 8), textcoords="offset points", va="bottom", color=palette.BACKWARD, fontsize=10)
+
+
+def _mark(ax: Axes, at_s: float, text: str, height: float, *, strong: bool = False) -> None:
+    ax.axvline(at_s, color=INK if strong else FAINT_INK, linewidth=1.2 if strong else 0.8, linestyle=(0, (5, 2)), zorder=2)
+    ax.annotate(
+        text,
+        (at_s, height),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9.5,
+        fontweight="bold" if strong else "normal",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+    )
+
+
+def _finding(subject: Subject, best: BestInterval, set_s: float) -> str:
+    assert subject.upkeep is not None
+    lost = best.goodput_fraction - _useful(subject.upkeep, set_s)
+    saved = (
+        f"a checkpoint every {format_quantity(best.closed_form_s, 's')} keeps most: {100 * best.goodput_fraction:.2f} % of the time trains"
+    )
+    less = f"; {format_quantity(set_s, 's')} as set loses {100 * lost:.2f} points" if lost >= 5e-5 else ""
+    return f"{subject.metrics.scenario}, {gpus_text(subject.metrics)}: {saved}{less}"
+
+
+def _subtitle(subject: Subject) -> str:
+    report = subject.goodput
+    assert report is not None
+    every = report.mean_time_to_interruption_s
+    stops = "nothing fails" if every is None else f"an interruption every {format_quantity(every, 's')}"
+    return f"{stops}; a checkpoint stalls training for {format_quantity(report.checkpoint.stall_s, 's')}"

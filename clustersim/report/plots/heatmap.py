@@ -1,0 +1,163 @@
+"""A figure over two keys that were swept: a cell for each pair of values, hatched where the plan does not fit."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from clustersim.errors import ScenarioError
+from clustersim.report import palette
+from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.colour_scale import share_colour
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+HEIGHT_PX: Final = 620
+
+_MARGINS: Final = Margins(left=150, right=60, top=84, bottom=104)
+_FITS: Final = ("memory.fits", "memory_fits", "fits")
+_LETTER_PX: Final = 8.0
+_LESS_IS_BETTER: Final = ("_s", "_usd", ".usd", "_bytes", "_kwh", "_kg_co2e", "bubble_fraction", "memory_fraction")
+
+
+def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str | None = None) -> Axes:
+    """Draw a cell for each pair of values of the first two keys that vary, coloured by a figure.
+
+    Parameters
+    ----------
+    frame
+        A row for each point: columns of keys first, then of figures; ``memory.fits`` says what does not fit. Where several rows have the
+        same pair, because more than two keys vary, the best of them is drawn.
+    figure
+        The column to draw; ``step_time_s`` where it is there, or else the first of numbers that is no key.
+
+    Raises
+    ------
+    ScenarioError
+        When fewer than two keys vary, or there is no such column.
+    """
+    keys = keys_of(frame)
+    if len(keys) < 2:
+        raise ScenarioError("a heat map needs two keys that vary", hint="sweep two keys, such as strategy.tp and strategy.pp")
+    name = _figure(frame, keys, figure)
+    rows, columns = (_values(frame, each) for each in keys[1::-1])
+    cells, fits = _cells(frame, keys, name, (rows, columns))
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    ax.set_xlim(0, len(columns))
+    ax.set_ylim(len(rows), 0)
+    known = cells[np.isfinite(cells)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    width_px, height_px = size_px(ax)
+    for row in range(len(rows)):
+        for column in range(len(columns)):
+            value, box = float(cells[row, column]), np.array([[column, column + 1.0, row + 1.0, float(row)]])
+            if not np.isfinite(value) or not fits[row, column]:
+                add_boxes(ax, box, palette.IDLE, hatched=True)
+                text, ink = ("no memory" if not fits[row, column] else "", INK)
+            else:
+                colour = share_colour((value - low) / (high - low) if high > low else 0.5)
+                add_boxes(ax, box, colour, edge_px=2.0)
+                text, ink = _short(value), palette.text_colour(colour)
+            if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
+                behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
+                ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, color=ink, bbox=behind)
+    ax.set_xticks([place + 0.5 for place in range(len(columns))], [_label(value) for value in columns])
+    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_label(value) for value in rows])
+    ax.tick_params(length=0)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
+    ax.set_xlabel(keys[0], loc="right")
+    ax.set_ylabel(keys[1], loc="top")
+    caption(ax, _finding(cells, (rows, columns), keys, name), _subtitle(name, keys, fits))
+    key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
+    return ax
+
+
+def keys_of(frame: pandas.DataFrame) -> list[str]:
+    """Return the columns that were swept: those in front of the figures that have more than one value."""
+    found: list[str] = []
+    for name in map(str, frame.columns):
+        if name in {"point", "hash", "scenario_hash", "status", "error", "label", "name"}:
+            continue
+        # Figures begin where the result does; keys of a scenario have no unit in their name.
+        if name.startswith(("schema_version", "scenario", "ranks", "gpus", "step_time_s", "memory", "samples_per_s")):
+            break
+        if frame[name].nunique() > 1:
+            found.append(name)
+    return found
+
+
+def _figure(frame: pandas.DataFrame, keys: Sequence[str], figure: str | None) -> str:
+    names = [str(name) for name in frame.columns]
+    if figure is not None:
+        if figure not in names:
+            raise ScenarioError(f"there is no column '{figure}'", hint=f"columns are {', '.join(names[:12])}")
+        return figure
+    numbers = [name for name in names if name not in keys and frame[name].dtype.kind in "fi"]
+    if not numbers:
+        raise ScenarioError("the table has no figure to draw", hint="a column of numbers such as step_time_s")
+    return "step_time_s" if "step_time_s" in numbers else numbers[0]
+
+
+def _values(frame: pandas.DataFrame, name: str) -> list[object]:
+    found: list[object] = list(dict.fromkeys(frame[name].dropna().tolist()))
+    numbers = all(isinstance(value, int | float) for value in found)
+    return sorted(found, key=float) if numbers else found  # type: ignore[arg-type]
+
+
+def _cells(
+    frame: pandas.DataFrame, keys: Sequence[str], name: str, axes: tuple[list[object], list[object]]
+) -> tuple[FloatArray, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    """Return the best value of each cell, and whether any point of it fits."""
+    rows, columns = axes
+    cells = np.full((len(rows), len(columns)), np.nan)
+    fits = np.ones(cells.shape, dtype=np.bool_)
+    fit_column = next((each for each in _FITS if each in frame.columns), None)
+    better = np.fmin if name.endswith(_LESS_IS_BETTER) else np.fmax
+    for place, row in enumerate(frame[keys[1]].tolist()):
+        column = frame[keys[0]].iloc[place]
+        if row not in rows or column not in columns:
+            continue
+        at = rows.index(row), columns.index(column)
+        fitting = fit_column is None or str(frame[fit_column].iloc[place]).lower() in {"true", "1", "1.0"}
+        value = float(frame[name].iloc[place])
+        if fitting and np.isfinite(value):
+            cells[at] = better(cells[at], value)
+        elif not np.isfinite(cells[at]):
+            fits[at] = fitting
+    fits |= np.isfinite(cells)
+    return cells, fits
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.3g}"
+
+
+def _label(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _finding(
+    cells: FloatArray,
+    axes: tuple[list[object], list[object]],
+    keys: Sequence[str],
+    name: str,
+) -> str:
+    if not np.isfinite(cells).any():
+        return f"no pair of {keys[0]} and {keys[1]} has a result"
+    pick = np.nanargmin if name.endswith(_LESS_IS_BETTER) else np.nanargmax
+    row, column = np.unravel_index(int(pick(cells)), cells.shape)
+    best = _short(float(cells[row, column]))
+    return f"{keys[0]} {_label(axes[1][int(column)])} with {keys[1]} {_label(axes[0][int(row)])} is best: {name} {best}"
+
+
+def _subtitle(name: str, keys: Sequence[str], fits: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
+    more = f"; of {', '.join(keys[2:])} the best" if len(keys) > 2 else ""
+    return f"{name} for each pair{more}; {int((~fits).sum())} of {fits.size} do not fit"

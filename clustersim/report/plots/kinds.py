@@ -1,0 +1,93 @@
+"""Every picture that can be asked for by name: one file and one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from clustersim.report.plots import (
+    breakdowns,
+    communication,
+    cost,
+    gantt,
+    goodput,
+    heatmap,
+    links,
+    memory,
+    memory_over_time,
+    pareto,
+    rank_timeline,
+    roofline,
+    scaling,
+    topology,
+    validation,
+)
+from clustersim.report.subject import Subject
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+Draw = Callable[[Sequence[Subject], "Axes | None"], "Axes"]
+DrawTable = Callable[["pandas.DataFrame", "Axes | None"], "Axes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlot:
+    """A picture of runs."""
+
+    draw: Draw
+    n_most: int = 1
+    """Runs that it holds."""
+    n_least: int = 1
+    grows: str = ""
+    """Where one scenario will do for several runs, ``strong`` or ``weak``: how its batch goes with the size of the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlot:
+    """A picture of a table, such as the results of a sweep."""
+
+    draw: DrawTable
+    of_sources: bool = False
+    """Whether its table is that of published sources, which are named instead of a file."""
+
+
+_MANY: Final = 12
+
+RUN_PLOTS: Final[Mapping[str, RunPlot]] = MappingProxyType(
+    {
+        "pipeline": RunPlot(
+            draw=lambda runs, ax: gantt.pipeline_gantt(
+                runs[0].metrics, runs[0].timeline, ax, closed_form=runs[0].closed_form_bubble_fraction
+            )
+        ),
+        "timeline": RunPlot(draw=rank_timeline.rank_timeline),
+        "breakdown": RunPlot(draw=breakdowns.step_breakdowns, n_most=_MANY),
+        "communication": RunPlot(draw=communication.communication),
+        "links": RunPlot(draw=links.link_utilisation),
+        "topology": RunPlot(draw=topology.topology_map),
+        "memory": RunPlot(draw=lambda runs, ax: memory.memory_by_stage(runs[0].metrics, runs[0].timeline, ax)),
+        "memory_over_time": RunPlot(draw=lambda runs, ax: memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, ax)),
+        "roofline": RunPlot(draw=roofline.roofline),
+        "cost": RunPlot(draw=cost.cost_waterfall),
+        "goodput": RunPlot(draw=goodput.goodput_curve),
+        "strong_scaling": RunPlot(draw=scaling.strong_scaling, n_most=_MANY, n_least=2, grows="strong"),
+        "weak_scaling": RunPlot(draw=scaling.weak_scaling, n_most=_MANY, n_least=2, grows="weak"),
+        "pareto": RunPlot(draw=pareto.pareto_of_runs, n_most=4 * _MANY, n_least=2),
+    }
+)
+"""Pictures that are made from runs."""
+
+TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
+    {
+        "heatmap": TablePlot(draw=heatmap.sweep_heatmap),
+        "pareto": TablePlot(draw=pareto.pareto),
+        "validation": TablePlot(draw=validation.measured_and_predicted, of_sources=True),
+    }
+)
+"""Pictures that are made from tables."""
+
+KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *TABLE_PLOTS)))

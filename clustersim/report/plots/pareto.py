@@ -1,0 +1,169 @@
+"""Which layouts nothing beats: time against cost, and energy as the size of a point."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.report import palette
+from clustersim.report.plots.breakdown import spread
+from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, size_px
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 600
+COLUMNS: Final = ("label", "step_time_s", "usd", "energy_kwh")
+"""Of the table: a name, the time of a step, and what a million tokens cost and take."""
+MOST_LABELS: Final = 14
+
+_MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)
+_SIZES: Final = (50.0, 420.0)
+_LINE_PX: Final = 17.0
+_FAR: Final = 20.0
+"""From which ratio on a logarithmic axis shows more."""
+
+
+def frame_of(subjects: Sequence[Subject]) -> pandas.DataFrame:
+    """Return the table of runs that this picture draws.
+
+    Raises
+    ------
+    ScenarioError
+        When a run has no prices.
+    """
+    import pandas
+
+    rows: list[tuple[str, float, float, float]] = []
+    for subject in subjects:
+        amount = None if subject.cost is None else subject.cost.per_million_tokens
+        if amount is None or amount.usd is None:
+            raise ScenarioError(f"{subject.label} has no cost", hint="add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario")
+        rows.append((subject.label, subject.metrics.step_time_s, amount.usd, amount.energy_kwh))
+    return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+
+def pareto_of_runs(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw runs by step time and cost of a million tokens; see :func:`pareto`."""
+    return pareto(frame_of(subjects), ax)
+
+
+def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw a point for each row by time and cost, as large as its energy, and join those that no other beats in both.
+
+    Parameters
+    ----------
+    frame
+        With the columns of :data:`COLUMNS`; rows without time or cost, such as those that do not fit, are left out.
+    """
+    known = frame.dropna(subset=["step_time_s", "usd"])
+    if known.empty:
+        raise ScenarioError(
+            "no row has both a step time and a cost", hint="give scenarios with prices, such as 'cost: {gpu_hour: 2.50 USD}'"
+        )
+    times = known["step_time_s"].to_numpy(dtype=np.float64)
+    costs = known["usd"].to_numpy(dtype=np.float64)
+    energies = known["energy_kwh"].to_numpy(dtype=np.float64)
+    labels = [str(label) for label in known["label"]]
+    front = unbeaten(times, costs)
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    ax.set_xlim(*_scaled(ax, "x", times))
+    ax.set_ylim(*_scaled(ax, "y", costs))
+    least, most = float(np.nanmin(energies)), float(np.nanmax(energies))
+    share = (energies - least) / (most - least) if most > least else np.full(len(energies), 0.4)
+    sizes = _SIZES[0] + np.nan_to_num(share) * (_SIZES[1] - _SIZES[0])
+    others = [place for place in range(len(labels)) if place not in front]
+    ax.plot(times[front], costs[front], color=palette.FORWARD, linewidth=1.6, zorder=2)
+    ax.scatter(times[others], costs[others], s=sizes[others], color=palette.STALL, edgecolor="white", zorder=3)
+    ax.scatter(times[front], costs[front], s=sizes[front], color=palette.FORWARD, edgecolor="white", zorder=4)
+    shown = [*front, *others][:MOST_LABELS]
+    _label(ax, [(times.item(place), costs.item(place), labels[place], place in front) for place in shown])
+    ax.grid(color=palette.IDLE, linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("time of a step, s", loc="right")
+    ax.set_ylabel("cost of a million tokens, USD", loc="top")
+    left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
+    energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
+    subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
+    caption(ax, _finding(labels, times, costs, front), subtitle)
+    return ax
+
+
+def _scaled(ax: Axes, which: Literal["x", "y"], values: FloatArray) -> tuple[float, float]:
+    """Choose scale and ticks of an axis, logarithmic where values lie far apart, and return its ends."""
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    low, high = float(values.min()), float(values.max())
+    if low > 0.0 and high > _FAR * low:
+        ends = low / 1.6, high * 1.6
+        ax.set_xscale("log") if which == "x" else ax.set_yscale("log")
+        ticks = [
+            step * 10.0**power for power in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1) for step in (1, 2, 5)
+        ]
+        shown = [tick for tick in ticks if ends[0] <= tick <= ends[1]]
+        axis.set_ticks(shown, [f"{tick:g}" for tick in shown])
+        axis.set_minor_locator(NullLocator())
+        return ends
+    axis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    room = 0.12 * ((high - low) or high)
+    return max(0.0, low - room), high + room
+
+
+def unbeaten(times: FloatArray, costs: FloatArray) -> list[int]:
+    """Return the places that no other beats in one without being worse in the other, by time.
+
+    Examples
+    --------
+    >>> unbeaten(np.array([1.0, 2.0, 3.0, 2.5]), np.array([5.0, 3.0, 4.0, 3.0]))
+    [0, 1]
+    """
+    found: list[int] = []
+    cheapest = np.inf
+    for place in np.lexsort((costs, times)).tolist():
+        if costs[place] < cheapest:
+            found.append(place)
+            cheapest = float(costs[place])
+    return found
+
+
+def _label(ax: Axes, points: Sequence[tuple[float, float, str, bool]]) -> None:
+    """Write names beside the picture, at the height of their points as far as there is room."""
+    height_px = size_px(ax)[1]
+    ordered = sorted(points, key=lambda point: point[1])
+    bottom_px = ax.get_window_extent().y0
+    wanted_px = [float(ax.transData.transform((time, cost))[1]) - bottom_px for time, cost, _, _ in ordered]
+    places_px = spread(wanted_px, [_LINE_PX] * len(ordered), height_px, between_px=0.0)
+    for (time, cost, name, best), place_px in zip(ordered, places_px, strict=True):
+        ax.annotate(
+            name if len(name) <= 36 else f"{name[:35]}…",
+            (time, cost),
+            xytext=(1.0 + 18 / size_px(ax)[0], place_px / height_px),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9,
+            color=INK if best else FAINT_INK,
+            fontweight="bold" if best else "normal",
+            arrowprops={"arrowstyle": "-", "color": palette.STALL, "linewidth": 0.6, "shrinkA": 1.0, "shrinkB": 4.0, "relpos": (0.0, 0.5)},
+        )
+
+
+def _finding(
+    labels: Sequence[str],
+    times: FloatArray,
+    costs: FloatArray,
+    front: Sequence[int],
+) -> str:
+    if len(front) == 1:
+        return f"{labels[front[0]]} is both the fastest and the cheapest of {len(labels)}"
+    first, last = front[0], front[-1]
+    faster, dearer = times[last] / times[first], costs[first] / costs[last]
+    return f"{labels[first]} is {faster:.3g} times as fast as {labels[last]}, which is the cheapest, for {dearer:.3g} times its cost"

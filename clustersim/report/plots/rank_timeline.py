@@ -1,0 +1,192 @@
+"""What single ranks do over the step: a lane for computation and one for each kind of communication."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from clustersim.report import palette
+from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.layout import TimeScale, busy_intervals, joined, opening, split_by, time_scale
+from clustersim.report.plots.time_axis import draw_time_axis
+from clustersim.report.shares import by_dimension
+from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.metrics import Metrics
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 640
+MOST_RANKS: Final = 4
+"""Rank classes that are shown; of more, some from the first to the last."""
+
+_MARGINS: Final = Margins(left=190, right=40, top=74, bottom=84)
+_LEAST_PX: Final = 1.0
+_STRIP: Final = 0.82
+"""Upper edge, in a lane, of the strip that says that communication is exposed."""
+_BETWEEN: Final = 0.45
+"""Between two ranks, in lanes."""
+_KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """Axes, scale, and where each lane begins, in lanes from the top."""
+
+    ax: Axes
+    scale: TimeScale
+    px_per_s: float
+    tops: dict[tuple[int, str], float]
+
+    def draw(self, lane: tuple[int, str], stretches: Sequence[tuple[float, float]], colour: str, edges: tuple[float, float]) -> None:
+        """Draw stretches of time between two edges of a lane."""
+        table = np.array(stretches, dtype=np.float64).reshape(-1, 2)
+        left, right, _ = self.scale.clipped(table[:, 0], table[:, 1])
+        right = np.maximum(right, left + _LEAST_PX / self.px_per_s)
+        top = self.tops[lane]
+        boxes = np.stack([left, right, np.full_like(left, top + edges[1]), np.full_like(left, top + edges[0])], axis=1)
+        add_boxes(self.ax, boxes, colour)
+
+
+def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw for some ranks a lane of computation and a lane of communication for each dimension, and what of it is exposed.
+
+    Communication inside a pass is drawn as high as its share of the pass. Where passes would be too narrow to tell apart, the middle of
+    the step is left out.
+    """
+    subject = subjects[0]
+    timeline = opening(subject.timeline)
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    scale = time_scale(timeline, size_px(ax)[0])
+    ax.set_xlim(0, scale.width_s or 1.0)
+    classes = _shown(len(timeline.rank_classes))
+    spans = {index: [span for span in timeline.spans if span.rank_class == index] for index in classes}
+    dimensions = _dimensions(timeline.spans)
+    tops = {
+        (index, name): row * (len(dimensions) + 1 + _BETWEEN) + place
+        for row, index in enumerate(classes)
+        for place, name in enumerate(("compute", *dimensions))
+    }
+    ax.set_ylim(max(tops.values()) + 1, 0)
+    lanes = _Lanes(ax, scale, size_px(ax)[0] / (scale.width_s or 1.0), tops)
+    drawn: dict[str, None] = {}
+    for index in classes:
+        drawn |= dict.fromkeys(_draw_rank(lanes, index, spans[index], timeline.step_time_s))
+    draw_time_axis(ax, scale, "time in the step")
+    _name_lanes(ax, timeline, tops)
+    caption(ax, _title(subject.metrics), _subtitle(timeline, scale, len(classes), subject.metrics))
+    key(ax, _entries(drawn), below_px=48)
+    return ax
+
+
+def _shown(n_classes: int) -> list[int]:
+    if n_classes <= MOST_RANKS:
+        return list(range(n_classes))
+    return [round(place) for place in np.linspace(0, n_classes - 1, MOST_RANKS).tolist()]
+
+
+def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
+    """Return the dimensions that communicate, in their order."""
+    found = {span.dimension for span in spans}
+    found |= {dimension for span in spans for pairs in (span.exposed_s, span.hidden_s) for dimension, seconds in pairs if seconds > 0.0}
+    return tuple(dimension for dimension in DIMENSIONS if dimension in found)
+
+
+def _draw_rank(lanes: _Lanes, index: int, spans: Sequence[Span], end_s: float) -> list[str]:
+    lanes_of_rank = [lane for lane in lanes.tops if lane[0] == index]
+    left, right, _ = lanes.scale.clipped(np.array([0.0]), np.array([end_s]))
+    idle = np.stack(
+        [left, right, np.full_like(left, lanes.tops[index, "compute"] + 0.96), np.full_like(left, lanes.tops[index, "compute"] + 0.04)],
+        axis=1,
+    )
+    add_boxes(lanes.ax, idle, palette.IDLE, hatched=True)
+    cells = joined([span for span in spans if span.kind != "communication"])
+    kinds: list[str] = ["idle"]
+    for kind in _KINDS:
+        stretches = [(span.start_s, span.end_s) for span in cells if span.kind == kind]
+        if stretches:
+            lanes.draw((index, "compute"), stretches, palette.KIND_COLOURS[kind], (0.04, 0.96))
+            kinds.append(kind)
+    busy = busy_intervals(cells)
+    for _, dimension in lanes_of_rank[1:]:
+        kinds += _draw_dimension(lanes, (index, dimension), spans, cells, busy)
+    return kinds
+
+
+def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span], cells: Sequence[Span], busy: FloatArray) -> list[str]:
+    """Draw what a rank communicates along one dimension: beside computation, and inside passes."""
+    colour = palette.DIMENSION_COLOURS[lane[1]]
+    beside = [span for span in spans if span.kind == "communication" and span.dimension == lane[1]]
+    merged = [(start_s, end_s) for start_s, end_s in busy_intervals(beside).tolist()]
+    lanes.draw(lane, merged, colour, (0.12, _STRIP))
+    exposed = [piece for span in beside for piece in split_by(span, busy)[1]]
+    lanes.draw(lane, exposed, palette.EXPOSED, (_STRIP, 0.96))
+    shares: dict[float, list[tuple[float, float]]] = {}
+    stopped: list[tuple[float, float]] = []
+    for span in cells:
+        inside_s, exposed_s = (dict(pairs).get(lane[1], 0.0) for pairs in (span.hidden_s, span.exposed_s))
+        if inside_s + exposed_s > 0.0 and span.end_s > span.start_s:
+            share = min(1.0, (inside_s + exposed_s) / (span.end_s - span.start_s))
+            shares.setdefault(round(share, 2), []).append((span.start_s, span.end_s))
+            stopped += [(span.start_s, span.end_s)] if exposed_s > 0.0 else []
+    for share, stretches in shares.items():
+        lanes.draw(lane, stretches, colour, (_STRIP - max(share, 0.04) * (_STRIP - 0.12), _STRIP))
+    lanes.draw(lane, stopped, palette.EXPOSED, (_STRIP, 0.96))
+    return [lane[1]] + (["exposed"] if exposed or stopped else [])
+
+
+def _name_lanes(ax: Axes, timeline: Timeline, tops: dict[tuple[int, str], float]) -> None:
+    ax.set_yticks([top + 0.5 for top in tops.values()], [name if name == "compute" else name.upper() for _, name in tops])
+    ax.tick_params(axis="y", length=0, labelsize=8.5)
+    ax.spines["left"].set_visible(False)
+    for (index, name), top in tops.items():
+        if name == "compute":
+            rank_class = timeline.rank_classes[index]
+            ax.annotate(
+                rank_class.name if len(rank_class.name) <= 16 else f"{rank_class.name[:15]}…",
+                (0, top + 0.5),
+                xycoords=("axes fraction", "data"),
+                xytext=(-62, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=9.5,
+            )
+
+
+def _entries(drawn: dict[str, None]) -> list[tuple[str, str]]:
+    names = {"idle": "idle", "exposed": "communication that is waited for"}
+    entries = [(name, palette.KIND_COLOURS[name]) for name in _KINDS if name in drawn]
+    entries += [(name.upper(), palette.DIMENSION_COLOURS[name]) for name in DIMENSIONS if name in drawn]
+    return entries + [(names[name], palette.KIND_COLOURS[name]) for name in ("exposed", "idle") if name in drawn]
+
+
+def _title(metrics: Metrics) -> str:
+    exposed_s = fsum(by_dimension(metrics.breakdown_s.exposed_communication).values())
+    hidden_s = fsum(by_dimension(metrics.overlapped_communication_s).values())
+    whole = f"{metrics.scenario}, {gpus_text(metrics)}"
+    if exposed_s + hidden_s <= 0.0:
+        return f"{whole}: no rank communicates"
+    hidden, waits = percent_text(hidden_s / (exposed_s + hidden_s)), percent_text(exposed_s / metrics.step_time_s)
+    return f"{whole}: {hidden} of communication is hidden, {waits} of the step waits for it"
+
+
+def _subtitle(timeline: Timeline, scale: TimeScale, n_shown: int, metrics: Metrics) -> str:
+    parts = [f"one rank of each class, a step of {format_quantity(metrics.step_time_s, 's')}"]
+    if n_shown < len(timeline.rank_classes):
+        parts.append(f"{n_shown} of {len(timeline.rank_classes)} classes")
+    if scale.is_broken:
+        parts.append("its middle is left out")
+    parts.append("inside a pass, communication is as high as its share of it")
+    return "; ".join(parts)

@@ -1,0 +1,96 @@
+"""What more accelerators bring: the same work on more of them, or more work with them."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.report import palette
+from clustersim.report.facts import percent_text, rate_text
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from clustersim.report.subject import Subject
+
+HEIGHT_PX: Final = 560
+
+_MARGINS: Final = Margins(left=130, right=190, top=84, bottom=64)
+
+
+def strong_scaling(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw samples per second over the number of accelerators, the batch being the same, beside what perfect scaling would give.
+
+    Raises
+    ------
+    ScenarioError
+        When the runs do not all have one batch size, or are all of one size.
+    """
+    if len({subject.global_batch_size for subject in subjects}) > 1:
+        raise ScenarioError("these runs differ in training.global_batch_size", hint="strong scaling wants one batch; see weak_scaling")
+    return _draw(subjects, ax, "strong scaling: one batch on more accelerators")
+
+
+def weak_scaling(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw samples per second over the number of accelerators, the batch growing with them, beside what perfect scaling would give.
+
+    Raises
+    ------
+    ScenarioError
+        When the samples for each accelerator are not the same in all runs, or all are of one size.
+    """
+    if len({subject.global_batch_size / subject.metrics.gpus for subject in subjects}) > 1:
+        raise ScenarioError(
+            "these runs differ in samples for each accelerator", hint="weak scaling wants a batch that grows with them; see strong_scaling"
+        )
+    return _draw(subjects, ax, "weak scaling: the batch grows with the accelerators")
+
+
+def _draw(subjects: Sequence[Subject], ax: Axes | None, what: str) -> Axes:
+    ordered = sorted(subjects, key=lambda subject: (subject.metrics.gpus, subject.label))
+    gpus = [subject.metrics.gpus for subject in ordered]
+    if len(set(gpus)) < 2:
+        raise ScenarioError("all runs have as many accelerators", hint="name runs of several sizes, or one scenario whose cluster can grow")
+    rates = [subject.metrics.samples_per_s for subject in ordered]
+    ideal = [rates[0] * count / gpus[0] for count in gpus]
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.plot(gpus, ideal, color=FAINT_INK, linewidth=1.2, linestyle=(0, (5, 2)))
+    ax.plot(gpus, rates, color=palette.FORWARD, linewidth=2.4, marker="o", markersize=6, markeredgecolor="white")
+    ax.set_ylim(min(*rates, *ideal) / 1.5, max(*rates, *ideal) * 1.35)
+    ax.set_xlim(gpus[0] / 1.12, gpus[-1] * 1.12)
+    for count, rate, best in zip(gpus[1:], rates[1:], ideal[1:], strict=True):
+        ax.annotate(percent_text(rate / best), (count, rate), xytext=(4, -9), textcoords="offset points", ha="left", va="top", fontsize=9.5)
+    for text, rate, colour in (("perfect", ideal[-1], FAINT_INK), ("simulated", rates[-1], palette.FORWARD)):
+        ax.annotate(
+            f"{text} {rate_text(rate)}",
+            (1, rate),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 3 if text == "perfect" else -3),
+            textcoords="offset points",
+            va="bottom" if text == "perfect" else "top",
+            fontsize=10,
+            color=INK if colour == FAINT_INK else colour,
+        )
+    ax.set_xticks(gpus, [f"{count:,}" for count in gpus])
+    ax.xaxis.set_minor_locator(NullLocator())
+    values = [float(value) for value in MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(min(rates), max(ideal)) if value > 0]
+    low, high = ax.get_ylim()
+    ax.set_yticks([value for value in values if low <= value <= high], [rate_text(value) for value in values if low <= value <= high])
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("accelerators", loc="right")
+    ax.set_ylabel("samples per second", loc="top")
+    kept = rates[-1] / ideal[-1]
+    title = f"{ordered[0].metrics.scenario}: {gpus[-1] / gpus[0]:g} times the accelerators bring {rates[-1] / rates[0]:.3g} times the rate"
+    caption(ax, title, f"{what}; percentages are of perfect scaling from {gpus[0]:,}; {percent_text(kept)} are kept at {gpus[-1]:,}")
+    return ax

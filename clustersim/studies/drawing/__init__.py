@@ -1,0 +1,1 @@
+"""Pictures and pages of runs that are named on the command line."""

@@ -1,0 +1,114 @@
+"""The plot command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+
+def test_a_picture_is_written_under_the_name_of_its_kind(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("plot", "breakdown", "llama3-8b-8xh100")
+
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "wrote breakdown.png\n"
+    assert (tmp_path / "breakdown.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_document_has_the_finding(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("plot", "memory-over-time", "llama3-8b-8xh100", "-o", "m.svg", "--json")
+
+    document = json.loads(outcome.out)
+    assert document["file"] == "m.svg"
+    assert document["title"].startswith("llama3-8b-8xh100, 8 GPUs: a GPU holds at most")
+    assert (tmp_path / "m.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_a_run_directory_is_drawn_as_its_scenario_is(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "resnet50-async-servers", "--no-plots", "-q", "--seed", "3")
+
+    for source, file in (("runs/resnet50-async-servers", "dir.png"), ("resnet50-async-servers", "again.png")):
+        assert cli("plot", "timeline", source, "-o", file, "--seed", "3").code == 0
+
+    assert (tmp_path / "dir.png").read_bytes() == (tmp_path / "again.png").read_bytes()
+
+
+def test_a_run_directory_of_another_version_is_refused(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "starter", "--no-plots", "-q")
+    results = next(tmp_path.glob("runs/*/*/results.json"))
+    digits = results.parent.name
+    results.write_text(results.read_text(encoding="utf-8").replace(digits, "0badf00d"), encoding="utf-8")
+
+    outcome = cli("plot", "links", results.parent)
+
+    assert outcome.code == 2
+    assert f"was made by another version: it is 0badf00d, and comes out as {digits} now; run " in outcome.err
+
+
+def test_several_runs_share_one_picture(cli: Cli) -> None:
+    outcome = cli("plot", "breakdown", "1f1b", "gpipe", "--json")
+
+    assert "is the shortest of 2" in json.loads(outcome.out)["title"]
+
+
+def test_one_scenario_is_run_on_clusters_that_grow(cli: Cli) -> None:
+    outcome = cli("plot", "strong-scaling", "llama3-8b-8xh100", "--json")
+
+    assert "8 times the accelerators bring" in json.loads(outcome.out)["title"]
+
+
+def test_a_table_of_points_is_drawn_with_what_does_not_fit(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "sweep.csv").write_text(
+        "strategy.tp,strategy.pp,step_time_s,memory.fits\n1,1,,False\n1,2,3.5,True\n2,1,3.0,True\n2,2,2.5,True\n", encoding="utf-8"
+    )
+
+    outcome = cli("plot", "heatmap", "sweep.csv", "--json")
+
+    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 2 is best: step_time_s 2.5"
+
+
+def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
+    outcome = cli("plot", "validation", "korthikanti-2022", "--json")
+
+    assert json.loads(outcome.out)["title"].startswith("4 published runs: 100.0 % are predicted within 10 %")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("brakdown", "starter"), "there is no picture 'brakdown'; did you mean 'breakdown'?"),
+        (("breakdown", "starter", "-o", "x.pdf"), "'x.pdf' does not say its format; name a file that ends in .png or .svg"),
+        (("breakdown", "starter", "-o", "no/x.png"), "cannot write no/x.png: its folder does not exist; choose another file with --out"),
+        (("breakdown",), "'breakdown' shows runs, and none is named; name a run directory, a scenario file or a shipped example"),
+        (("links", "1f1b", "gpipe"), "'links' does not show 2 runs at once; name one of them"),
+        (("pareto", "1f1b"), "'pareto' shows 2 runs or more; name more runs"),
+        (("strong_scaling", "1f1b", "gpipe"), "all runs have as many accelerators"),
+        (("cost", "1f1b"), "1f1b has no cost; add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario"),
+        (("goodput", "1f1b"), "1f1b says nothing of failures; add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
+        (("heatmap", "1f1b"), "'heatmap' shows one table; name a file that ends in .csv or .parquet"),
+        (("heatmap", "none.csv"), "none.csv: there is no such file"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_what_would_do(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    outcome = cli("plot", *arguments)
+
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_table_of_one_key_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "sweep.csv").write_text("strategy.tp,step_time_s\n1,2.0\n2,1.0\n", encoding="utf-8")
+
+    assert "a heat map needs two keys that vary; sweep two keys" in cli("plot", "heatmap", "sweep.csv").err
+
+
+def test_help_names_every_kind(cli: Cli) -> None:
+    from clustersim.report.plots.kinds import KINDS
+
+    words = cli("plot", "--help").out.replace("\n", " ")
+
+    assert all(kind in words for kind in KINDS)

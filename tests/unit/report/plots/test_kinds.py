@@ -1,0 +1,84 @@
+"""Every picture that can be asked for by name, drawn from a step made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clustersim.report.bubble import Pipeline
+from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
+from clustersim.report.plots.kinds import KINDS, RUN_PLOTS, TABLE_PLOTS
+from clustersim.report.subject import Ceilings, KernelGroup, Subject
+from tests.golden.reference import reference_metrics, reference_timeline
+from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
+
+TIMELINE = reference_timeline()
+SUBJECT = Subject(
+    label="reference",
+    metrics=reference_metrics(TIMELINE),
+    timeline=TIMELINE,
+    pipeline=Pipeline(schedule="1f1b", n_stages=4, n_micro_batches=8, virtual_stages=1),
+    global_batch_size=64,
+    kernels=(
+        KernelGroup(name="product", flops=4e12, traffic_bytes=4e9, seconds=6e-3),
+        KernelGroup(name="norm", flops=1e9, traffic_bytes=1e9, seconds=5e-4),
+        KernelGroup(name="silent", flops=0.0, traffic_bytes=1e9, seconds=4e-4),
+    ),
+    ceilings=Ceilings(accelerator="card", peak_flops_per_s=1e15, memory_bytes_per_s=3e12, scale_up_bytes_per_s=450e9, nic_bytes_per_s=50e9),
+)
+OF_ONE = sorted(name for name, plot in RUN_PLOTS.items() if plot.n_least == 1 and name not in {"cost", "goodput"})
+
+
+def test_a_picture_of_one_name_is_of_runs_of_a_table_or_of_both() -> None:
+    assert set(KINDS) == set(RUN_PLOTS) | set(TABLE_PLOTS)
+    assert all(name.replace("_", "").isalpha() and name == name.lower() for name in KINDS)
+
+
+@pytest.mark.parametrize("kind", OF_ONE)
+def test_a_picture_says_what_it_found_and_shows_something(kind: str) -> None:
+    with style():
+        ax = RUN_PLOTS[kind].draw([SUBJECT], None)
+
+    assert len(title_of(ax)) > 20
+    assert not is_empty(ax)
+    assert figure_of(ax).get_figwidth() * figure_of(ax).dpi == WIDTH_PX
+
+
+@pytest.mark.parametrize("kind", OF_ONE)
+def test_no_label_lies_on_another_or_outside(kind: str) -> None:
+    with style():
+        ax = RUN_PLOTS[kind].draw([SUBJECT], None)
+
+        assert overlapping(ax) == []
+        assert outside(ax) == []
+
+
+@pytest.mark.parametrize("kind", OF_ONE)
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_equal_runs_give_equal_bytes(kind: str, suffix: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with style():
+            save(RUN_PLOTS[kind].draw([SUBJECT], None), tmp_path / f"{name}.{suffix}")
+
+    first = (tmp_path / f"one.{suffix}").read_bytes()
+    assert first == (tmp_path / f"two.{suffix}").read_bytes()
+    assert first.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+@pytest.mark.parametrize("kind", OF_ONE)
+def test_a_picture_can_be_drawn_on_axes_of_ones_own(kind: str) -> None:
+    from clustersim.report.plots.canvas import Margins, new_axes
+
+    with style():
+        own = new_axes(500, Margins(left=150, right=150, top=80, bottom=90))
+
+        assert RUN_PLOTS[kind].draw([SUBJECT], own) is own
+
+
+def test_the_pipeline_holds_the_closed_form_beside_what_was_simulated() -> None:
+    with style():
+        title = title_of(RUN_PLOTS["pipeline"].draw([SUBJECT], None))
+
+    # Four stages and eight micro-batches: 3 / 11.
+    assert "of the step is pipeline bubble (closed form 27.3 %)" in title
