@@ -249,6 +249,25 @@ def plot(
 
 
 @app.command()
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; or the table of a sweep.")
+    ],
+    *,
+    set_: SetOption = None,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="File to write.")] = "report.html",
+    static: Annotated[bool, typer.Option("--static", help="Pictures that stand still, as without the html extra.")] = False,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Write a page of one run, of several side by side, or of a sweep: one file that opens without a network."""
+    from clustersim.cli.report import ReportOptions, report_command
+
+    options = ReportOptions(overrides=tuple(set_ or ()), out=out, seed=seed, static=static, as_json=json)
+    return report_command(tuple(runs), options)
+
+
+@app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,

@@ -43,7 +43,7 @@ def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Pat
     Parameters
     ----------
     plots
-        False leaves out ``plots/``.
+        False leaves out ``plots/``, and ``report.html``, which shows them.
 
     Raises
     ------
@@ -73,6 +73,7 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
     from clustersim.report.chrome import write_trace
     from clustersim.report.summary import markdown_summary
     from clustersim.report.tables import write_tables
+    from clustersim.scenario.page import folder_page
 
     _write_text(folder / "scenario.yaml", result.built.scenario.text)
     _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
@@ -87,6 +88,7 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
         (folder / "plots").mkdir()
         write_plots(result.metrics, result.spans, folder / "plots")
+        _write_text(folder / "report.html", folder_page(result, folder / "plots"))
     # Last: a folder with a manifest is complete.
     _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
 

@@ -36,6 +36,19 @@ def markdown_verdict(result: Result) -> str:
     return "".join(sections)
 
 
+def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the whole training, failures, cost and checks, each a heading with its sentences, as far as the scenario asks for them."""
+    found = [*_sections(result)]
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        found.insert(0, ("Whole training", (f"{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures",)))
+    if result.checks:
+        found.append(
+            ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.shown()})" for check in result.checks))
+        )
+    return tuple(found)
+
+
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"

@@ -53,7 +53,7 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         if table is not None and table.of_sources:
             return table.draw(_validation(sources), None)
         if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
-            return table.draw(_table(name, sources), None)
+            return table.draw(read_points(name, sources), None)
         plot = RUN_PLOTS[name]
         if not sources:
             raise ScenarioError(
@@ -99,7 +99,8 @@ def _are_tables(sources: Sequence[str]) -> bool:
     return bool(sources) and all(Path(source).suffix.lower() in TABLES for source in sources)
 
 
-def _table(name: str, sources: Sequence[str]) -> pandas.DataFrame:
+def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
+    """Return the one table that is named, for a picture or a page of some name."""
     import pandas
 
     if len(sources) != 1 or not _are_tables(sources):

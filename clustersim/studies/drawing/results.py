@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.documents.json_text import read_json
@@ -17,8 +19,8 @@ from clustersim.studies.side_by_side import RESULTS, find_run_directory
 def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result:
     """Return a run with its timeline.
 
-    A run directory keeps what came out and not each moment; since equal runs are equal to the last bit, it is replayed from its
-    ``resolved.yaml``, and must come out as it did.
+    A run directory keeps what came out and not each moment; since equal runs are equal to the last bit, its scenario is replayed, and
+    must come out as it did.
 
     Parameters
     ----------
@@ -51,8 +53,13 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
 
 
 def _replayed(folder: Path) -> Result:
-    recorded = _digits(folder / RESULTS)
-    result = run_built(build(load_scenario(str(folder / "resolved.yaml"))), seed=_seed(folder / "manifest.json"))
+    recorded, manifest = _digits(folder / RESULTS), _manifest(folder / "manifest.json")
+    # As it was written first, so that figures keep their sources; what it refers to may be gone, and then as it was resolved.
+    with suppress(ScenarioError):
+        result = _run(folder / "scenario.yaml", manifest)
+        if result.scenario_hash == recorded:
+            return result
+    result = _run(folder / "resolved.yaml", _Manifest(seed=manifest.seed))
     if result.scenario_hash != recorded:
         raise ScenarioError(
             f"was made by another version: it is {recorded}, and comes out as {result.scenario_hash} now",
@@ -62,6 +69,18 @@ def _replayed(folder: Path) -> Result:
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    """What of a manifest is needed to run again."""
+
+    seed: int = 0
+    overrides: tuple[str, ...] = ()
+
+
+def _run(path: Path, manifest: _Manifest) -> Result:
+    return run_built(build(load_scenario(str(path), manifest.overrides)), seed=manifest.seed)
+
+
 def _digits(path: Path) -> str:
     name, _, results = read_json(str(path))
     if not isinstance(results, dict) or "scenario_hash" not in results:
@@ -69,9 +88,12 @@ def _digits(path: Path) -> str:
     return str(results["scenario_hash"])
 
 
-def _seed(path: Path) -> int:
+def _manifest(path: Path) -> _Manifest:
     if not path.is_file():
-        return 0
+        return _Manifest()
     _, _, manifest = read_json(str(path))
-    seed = manifest.get("seed") if isinstance(manifest, dict) else None
-    return seed if isinstance(seed, int) else 0
+    seed, overrides = (manifest.get("seed"), manifest.get("overrides")) if isinstance(manifest, dict) else (None, None)
+    return _Manifest(
+        seed=seed if isinstance(seed, int) else 0,
+        overrides=tuple(str(text) for text in overrides) if isinstance(overrides, list) else (),
+    )

@@ -21,7 +21,7 @@ from tests.unit.scenario.samples import TEXT, small
 FILES = [
     "breakdown.csv", "links.csv", "manifest.json", "memory.csv", "memory_over_time.csv",
     "plots/breakdown.png", "plots/memory.png", "plots/memory_over_time.png", "plots/pipeline.png",
-    "resolved.yaml", "results.json", "scenario.yaml", "summary.md", "trace.json.gz",
+    "report.html", "resolved.yaml", "results.json", "scenario.yaml", "summary.md", "trace.json.gz",
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_a_repeated_run_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_plots_can_be_left_out(result: Result, tmp_path: Path) -> None:
     folder = write_run_directory(result, tmp_path, plots=False)
 
-    assert sorted(contents(folder)) == [name for name in FILES if not name.startswith("plots/")]
+    assert sorted(contents(folder)) == [name for name in FILES if not name.startswith(("plots/", "report."))]
 
 
 def test_the_scenario_is_kept_as_it_was_written(tmp_path: Path) -> None:

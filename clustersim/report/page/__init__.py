@@ -1,0 +1,1 @@
+"""Pages of results: one file with everything in it, which opens without a network."""

@@ -1,0 +1,143 @@
+"""Pictures that can be zoomed: what ranks do, and how busy links are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from clustersim.report import palette
+from clustersim.report.facts import TIER_LABELS
+from clustersim.report.page.content import Chart
+from clustersim.report.plots.layout import joined, opening
+from clustersim.report.utilisation import utilisation_over_time
+from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+
+MOST_SPANS: Final = 6000
+"""Bars of one chart: a browser stays quick with them."""
+MOST_RANKS: Final = 8
+N_STRETCHES: Final = 400
+_ROW_PX: Final = 24
+_BAR_PX: Final = 15
+_AROUND_PX: Final = 150
+_FONT: Final = {"family": "DejaVu Sans, sans-serif", "size": 12, "color": "#1A1A1A"}
+
+
+def timeline_chart(timeline: Timeline) -> Chart:
+    """Return what ranks of some classes do: a lane for computation, and one for each dimension of communication.
+
+    Where there are more spans than :data:`MOST_SPANS`, those from the start of the step are shown, and the title says how far.
+    """
+    shown = opening(timeline)
+    n_classes = len(shown.rank_classes)
+    classes = [round(place) for place in np.linspace(0, n_classes - 1, min(n_classes, MOST_RANKS)).tolist()]
+    kept: list[Span] = [span for span in shown.spans if span.rank_class in classes]
+    spans = sorted(kept, key=_start)
+    until = ""
+    if len(spans) > MOST_SPANS:
+        spans = spans[:MOST_SPANS]
+        until = f" The first {1e3 * spans[-1].end_s:,.0f} ms of {1e3 * shown.step_time_s:,.0f} ms are here."
+    cells = joined([span for span in spans if span.kind != "communication"])
+    beside = [span for span in spans if span.kind == "communication"]
+    shown_lanes = [(index, lane) for index in classes for lane in ("compute", *_dimensions(beside))]
+    lanes = {lane: place for place, lane in enumerate(shown_lanes)}
+    groups: dict[str, list[Span]] = {}
+    for span in (*cells, *beside):
+        groups.setdefault(span.dimension or span.kind, []).append(span)
+    data = [_trace(kind, own, lanes) for kind, own in groups.items()]
+    names = [f"{shown.rank_classes[index].name} {lane if lane == 'compute' else lane.upper()}" for index, lane in shown_lanes]
+    left_out = f" {len(classes)} of {n_classes} classes of ranks." if len(classes) < n_classes else ""
+    layout = _layout(_ROW_PX * len(lanes) + _AROUND_PX) | {
+        "xaxis": {"title": {"text": "time, ms"}, "range": [0, 1e3 * shown.step_time_s], "rangeslider": {"visible": False}},
+        "yaxis": {
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "range": [len(names) - 0.5, -0.5],
+            "fixedrange": True,
+            "automargin": True,
+            "zeroline": False,
+        },
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
+    }
+    return Chart(name="timeline", title=f"What ranks do over the step.{left_out}{until}", data=data, layout=layout)
+
+
+def links_chart(timeline: Timeline) -> Chart | None:
+    """Return how busy each tier of links is over the step; None where none is used."""
+    shown = opening(timeline)
+    edges_s = np.linspace(0.0, shown.step_time_s, N_STRETCHES + 1)
+    rows = utilisation_over_time(timeline, edges_s)
+    if not rows:
+        return None
+    middles_ms = [round(float(value), 4) for value in 5e2 * (edges_s[1:] + edges_s[:-1])]
+    scale = [[0.0, "#F0F2F4"], [1 / 3, "#A9CCE3"], [2 / 3, palette.FORWARD], [1.0, "#00304D"]]
+    data: list[Mapping[str, object]] = [
+        {
+            "type": "heatmap",
+            "x": middles_ms,
+            "y": [TIER_LABELS.get(tier, tier) for tier in rows],
+            "z": [[round(100 * float(value), 3) for value in row] for row in rows.values()],
+            "colorscale": scale,
+            "zmin": 0,
+            "colorbar": {"title": {"text": "%"}},
+            "hovertemplate": "%{y}<br>%{x} ms<br>%{z} %<extra></extra>",
+        }
+    ]
+    layout = _layout(44 * len(rows) + _AROUND_PX) | {
+        "xaxis": {"title": {"text": "time, ms"}},
+        "yaxis": {"autorange": "reversed", "fixedrange": True, "automargin": True},
+    }
+    title = "Utilisation of the links in use, mean over each tier; what an operation carries is spread evenly over the time it takes."
+    return Chart(name="links", title=title, data=data, layout=layout)
+
+
+def _start(span: Span) -> float:
+    return span.start_s
+
+
+def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
+    found = {span.dimension for span in spans}
+    return tuple(dimension for dimension in DIMENSIONS if dimension in found)
+
+
+def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int]) -> Mapping[str, object]:
+    """Return bars of one colour as one broken line, which a browser draws at once."""
+    xs: list[float | None] = []
+    ys: list[int | None] = []
+    texts: list[str] = []
+    for span in spans:
+        lane = lanes[span.rank_class, span.dimension or "compute"]
+        start_ms, end_ms = round(1e3 * span.start_s, 4), round(1e3 * span.end_s, 4)
+        xs += [start_ms, end_ms, None]
+        ys += [lane, lane, None]
+        number = f" {span.micro_batch}" if span.micro_batch >= 0 else ""
+        texts += [f"{span.name}{number}", "", ""]
+    dimension = name in palette.DIMENSION_COLOURS
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name.upper() if dimension else name,
+        "x": xs,
+        "y": ys,
+        "text": texts,
+        "line": {
+            "color": palette.DIMENSION_COLOURS[name] if dimension else palette.KIND_COLOURS[name],
+            "width": _BAR_PX,
+            "simplify": False,
+        },
+        "hovertemplate": "%{text} %{x} ms<extra></extra>",
+        "connectgaps": False,
+    }
+
+
+def _layout(height_px: int) -> dict[str, object]:
+    return {
+        "height": height_px,
+        "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
+        "font": _FONT,
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "dragmode": "zoom",
+    }

@@ -1,0 +1,227 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.hardware.models import Source
+from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.exposure import exposures
+from clustersim.report.facts import (
+    TIER_LABELS,
+    choice_rows,
+    headline,
+    layout_line,
+    meeting_lines,
+    memory_parts,
+    memory_verdict,
+    neighbour_lines,
+    percent_text,
+    steps_lines,
+)
+from clustersim.report.page.charts import links_chart, timeline_chart
+from clustersim.report.page.content import Cell, Image, Page, Section, Table
+from clustersim.report.shares import hidden_communication, step_shares
+from clustersim.report.subject import Subject
+from clustersim.units.quantity import format_quantity
+
+MOST_LINKS: Final = 200
+"""Rows of the table of links; all of them are in links.csv."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where figures of one part of the machine come from."""
+
+    part: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What a page tells beside the result."""
+
+    verdicts: tuple[tuple[str, tuple[str, ...]], ...]
+    """Headings and sentences: failures, cost, checks."""
+    origins: tuple[Origin, ...]
+    resolved_text: str
+    scenario_text: str
+
+
+def run_page(subject: Subject, background: Background, images: dict[str, Image], *, zooms: bool) -> Page:
+    """Return the page of a run.
+
+    Parameters
+    ----------
+    images
+        Pictures that stand still, by kind; those that are not there are left out.
+    zooms
+        Whether the timeline and the links are drawn so that a reader can zoom into them.
+    """
+    metrics = subject.metrics
+    sections = [
+        _summary(subject, background),
+        Section(
+            name="breakdown", heading="Where the step goes", images=_of(images, "breakdown", "roofline"), tables=(_breakdown(subject),)
+        ),
+        _timeline(subject, images, zooms=zooms),
+        Section(name="communication", heading="Communication", images=_of(images, "communication"), tables=_communication(subject)),
+        Section(
+            name="memory",
+            heading="Memory",
+            paragraphs=(f"The plan {memory_verdict(metrics)}.",),
+            images=_of(images, "memory", "memory_over_time"),
+            tables=(_memory(subject),),
+        ),
+        _links(subject, images, zooms=zooms),
+        *_money(images),
+        _flags(subject),
+        _sources(background),
+        Section(name="scenario", heading="Scenario", text=background.scenario_text, text_name="scenario.yaml"),
+        Section(
+            name="resolved", heading="Scenario with all defaults", text=background.resolved_text, text_name="the scenario with all defaults"
+        ),
+    ]
+    found = find_bottleneck(metrics)
+    return Page(
+        title=f"{subject.label}: {format_quantity(metrics.step_time_s, 's')} a step", finding=found.sentence, sections=tuple(sections)
+    )
+
+
+def _of(images: dict[str, Image], *kinds: str) -> tuple[Image, ...]:
+    return tuple(images[kind] for kind in kinds if kind in images)
+
+
+def _money(images: dict[str, Image]) -> tuple[Section, ...]:
+    shown = _of(images, "cost", "goodput")
+    return (Section(name="cost", heading="Cost and failures", images=shown),) if shown else ()
+
+
+def _summary(subject: Subject, background: Background) -> Section:
+    metrics = subject.metrics
+    figures = (
+        *headline(metrics),
+        ("peak memory", format_quantity(metrics.memory.peak_bytes, "B")),
+        ("bubble", percent_text(metrics.bubble_fraction)),
+    )
+    lines = [*steps_lines(metrics), *neighbour_lines(metrics)]
+    lines += [f"{heading}: {sentence}" for heading, sentences in background.verdicts for sentence in sentences]
+    return Section(
+        name="summary", heading="Summary", figures=figures, paragraphs=(f"{layout_line(metrics, subject.timeline)}.",), lines=tuple(lines)
+    )
+
+
+def _breakdown(subject: Subject) -> Table:
+    metrics = subject.metrics
+    rows: list[tuple[Cell, ...]] = [
+        (share.label, (format_quantity(share.seconds, "s"), share.seconds), (f"{share.percent:.1f} %", share.percent))
+        for share in step_shares(metrics)
+    ]
+    rows += [
+        (f"hidden {dimension.upper()}, beside computation", (format_quantity(seconds, "s"), seconds), ("not in the step", -1.0))
+        for dimension, seconds in hidden_communication(metrics)
+    ]
+    return Table(caption="Parts of the step, mean over ranks", columns=("part", "time", "share"), rows=tuple(rows))
+
+
+def _timeline(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Section:
+    charts = (timeline_chart(subject.timeline),) if zooms else ()
+    return Section(name="timeline", heading="Timeline", charts=charts, images=_of(images, "pipeline", *(() if zooms else ("timeline",))))
+
+
+def _communication(subject: Subject) -> tuple[Table, ...]:
+    step_s = subject.metrics.step_time_s
+    waits: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            row.dimension.upper(),
+            row.label,
+            (format_quantity(row.exposed_s, "s"), row.exposed_s),
+            (percent_text(row.exposed_s / step_s), row.exposed_s),
+            (format_quantity(row.hidden_s, "s"), row.hidden_s),
+        )
+        for row in exposures(subject.metrics, subject.timeline)
+    )
+    waiting = Table(
+        caption="What the step waits for, and what is hidden", columns=("dimension", "what", "exposed", "of the step", "hidden"), rows=waits
+    )
+    chosen = Table(
+        caption="How the largest collectives are performed",
+        columns=("dimension", "operation", "size", "algorithm"),
+        rows=tuple(choice_rows(subject.metrics)),
+    )
+    return waiting, chosen
+
+
+def _memory(subject: Subject) -> Table:
+    columns = ("stage", "parameters", "gradients", "optimizer", "activations", "buffers", "peak")
+    rows: list[tuple[Cell, ...]] = []
+    for stage in subject.metrics.memory.by_stage:
+        sizes = (*memory_parts(stage).values(), stage.peak_bytes)
+        rows.append(((str(stage.stage), float(stage.stage)), *((format_quantity(size, "B"), size) for size in sizes)))
+    return Table(caption="Memory of one GPU of each stage at its peak", columns=columns, rows=tuple(rows))
+
+
+def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Section:
+    chart = links_chart(subject.timeline) if zooms else None
+    step_s = subject.metrics.step_time_s
+    busiest = sorted(subject.timeline.links, key=lambda link: (-link.bytes / link.bandwidth_bytes_per_s, link.name))
+    used = [link for link in busiest if link.bytes > 0.0]
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            TIER_LABELS.get(link.tier, link.tier),
+            link.name,
+            (f"{link.n_links:,}", float(link.n_links)),
+            (format_quantity(link.bytes, "B"), link.bytes),
+            (percent_text(link.bytes / link.bandwidth_bytes_per_s / step_s), link.bytes / link.bandwidth_bytes_per_s),
+            (percent_text(link.peak_utilisation), link.peak_utilisation),
+            ", ".join(link.users),
+        )
+        for link in used[:MOST_LINKS]
+    )
+    left_out = f", the {MOST_LINKS} busiest of {len(used):,}" if len(used) > MOST_LINKS else ""
+    table = Table(
+        caption=f"Groups of equal links{left_out}",
+        columns=("tier", "first link", "links", "each carries", "mean", "peak", "users"),
+        rows=rows,
+    )
+    return Section(
+        name="links",
+        heading="Links",
+        lines=meeting_lines(subject.metrics),
+        charts=(chart,) if chart else (),
+        images=_of(images, *(() if zooms else ("links",)), "topology"),
+        tables=(table,),
+    )
+
+
+def _flags(subject: Subject) -> Section:
+    rows = tuple((flag.code, flag.message) for flag in subject.metrics.flags)
+    table = Table(caption="Assumed, extrapolated or not calibrated", columns=("code", "what"), rows=rows)
+    return Section(
+        name="flags", heading="What is not certain", tables=(table,) if rows else (), paragraphs=() if rows else ("Nothing was assumed.",)
+    )
+
+
+def _sources(background: Background) -> Section:
+    return Section(
+        name="sources",
+        heading="Sources of every constant",
+        tables=(
+            Table(
+                caption="Constants, and where they are from",
+                columns=("part", "constants", "source", "address", "seen", "note"),
+                rows=origin_rows(background.origins),
+            ),
+        ),
+    )
+
+
+def origin_rows(origins: Sequence[Origin]) -> tuple[tuple[Cell, ...], ...]:
+    """Return one row for each part and source, those that stand twice once."""
+    rows = dict.fromkeys(
+        (each.part, ", ".join(each.source.covers), each.source.title, each.source.url, each.source.accessed, each.source.note)
+        for each in origins
+    )
+    return tuple(rows)

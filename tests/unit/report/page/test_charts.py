@@ -1,0 +1,53 @@
+"""What can be zoomed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from clustersim.report.page import charts
+from clustersim.report.page.charts import links_chart, timeline_chart
+from tests.golden.reference import reference_timeline
+
+TIMELINE = reference_timeline()
+
+
+def test_every_rank_has_a_lane_for_each_dimension() -> None:
+    chart = timeline_chart(TIMELINE)
+
+    axis = json.loads(json.dumps(chart.layout))["yaxis"]
+    assert axis["ticktext"][:3] == ["stage 0 compute", "stage 0 PP", "stage 0 DP"]
+    assert len(axis["ticktext"]) == 4 * 3
+
+
+def test_bars_last_as_long_as_spans() -> None:
+    forward = next(each for each in json.loads(json.dumps(timeline_chart(TIMELINE).data)) if each["name"] == "forward")
+
+    lengths = [end - start for start, end in zip(forward["x"][::3], forward["x"][1::3], strict=True)]
+    assert lengths == pytest.approx([10.0] * 32, abs=1e-3)
+    assert forward["x"][2::3] == [None] * 32
+    assert forward["text"][0] == "F 0"
+
+
+def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "MOST_SPANS", 20)
+
+    chart = timeline_chart(TIMELINE)
+
+    assert sum(len(each["x"]) for each in json.loads(json.dumps(chart.data))) == 3 * 20
+    assert f"ms of {1e3 * TIMELINE.step_time_s:,.0f} ms are here." in chart.title
+
+
+def test_links_that_nobody_uses_have_no_chart() -> None:
+    assert links_chart(replace(TIMELINE, links=())) is None
+
+
+def test_utilisation_is_in_percent() -> None:
+    chart = links_chart(TIMELINE)
+
+    assert chart is not None
+    heat = json.loads(json.dumps(chart.data))[0]
+    assert len(heat["z"]) == len(heat["y"])
+    assert all(0 <= value <= 100 for row in heat["z"] for value in row)

@@ -1,0 +1,81 @@
+"""A page is one file that asks for nothing else."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+
+from clustersim.errors import ScenarioError
+from clustersim.report.page import render as rendering
+from clustersim.report.page.content import Chart, Image, Page, Section, Table
+from clustersim.report.page.render import render
+
+PAGE = Page(
+    title="a <b> & c",
+    finding="it is found",
+    sections=(
+        Section(
+            name="one",
+            heading="First",
+            figures=(("step time", "2 s"),),
+            lines=("a line",),
+            images=(Image(title="a picture of <x>", data=b"<svg/>", kind="svg"),),
+            tables=(Table(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
+            text="version: 1\n# <script>\n",
+            text_name="scenario.yaml",
+        ),
+    ),
+)
+CHART = Chart(name="t", title="what ranks do", data=[{"x": [1], "text": ["</script>"]}], layout={"height": 200})
+
+
+def test_what_users_write_is_never_markup() -> None:
+    text = render(PAGE)
+
+    assert "<title>a &lt;b&gt; &amp; c</title>" in text
+    assert "# &lt;script&gt;" in text
+    assert 'alt="a picture of &lt;x&gt;"' in text
+
+
+def test_nothing_is_asked_of_a_network() -> None:
+    text = render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)), *PAGE.sections)))
+    own = text.replace(rendering.plotly_library(), "")
+
+    assert re.findall(r"(?:src|href)=\"(?!data:|#)[^\"]*\"", own) == []
+    assert "default-src &#39;none&#39;" in own or "default-src 'none'" in own
+    assert len(text.encode()) < rendering.LARGEST_BYTES
+
+
+def test_a_page_without_charts_carries_no_library() -> None:
+    assert len(render(PAGE)) < 20_000
+
+
+def test_data_of_charts_cannot_end_their_script() -> None:
+    text = render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)),)))
+
+    assert '"text":["\\u003c/script>"]' in text
+
+
+def test_pictures_stand_in_the_page() -> None:
+    assert f'src="data:image/svg+xml;base64,{base64.b64encode(b"<svg/>").decode()}"' in render(PAGE)
+
+
+def test_numbers_carry_what_they_are_sorted_by() -> None:
+    assert '<td class="number" data-sort="1000000000.0">1 GB</td>' in render(PAGE)
+
+
+def test_every_section_can_be_reached_and_is_named() -> None:
+    text = render(PAGE)
+
+    assert '<a href="#one">First</a>' in text
+    assert '<section id="one" aria-labelledby="one-heading">' in text
+    assert '<html lang="en">' in text
+
+
+def test_without_the_extra_charts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "has_plotly", lambda: False)
+
+    with pytest.raises(ScenarioError, match="plotly is not installed; pip install 'clustersim\\[html\\]', or ask for --static"):
+        render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)),)))
