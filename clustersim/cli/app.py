@@ -268,6 +268,25 @@ def report(
 
 
 @app.command()
+def export(
+    run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    as_: Annotated[str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto or csv.")],
+    set_: SetOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto; default trace.json.gz, timeline.csv, kineto."),
+    ] = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
+) -> int:
+    """Write the timeline of a run for Perfetto, Holistic Trace Analysis or a spreadsheet."""
+    from clustersim.cli.export import export_command
+
+    return export_command(run_, as_, overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json)
+
+
+@app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,

@@ -21,8 +21,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
+from clustersim.report.utilisation import used_links, utilisation_over_time
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
@@ -34,6 +37,9 @@ _OFFLOAD: Final = ("to_host", "from_host", "host_update", "from_nvme", "to_nvme"
 _STREAMS: Final = (COMPUTE_STREAM, "tp", "cp", "ep", *_PIPELINE, "dp", "ps", *_OFFLOAD)
 """Order of the threads of a process; other streams follow by name."""
 
+N_STRETCHES: Final = 240
+"""Of a step, in each of which utilisation is one figure."""
+MOST_STRETCHES: Final = 6000
 _BATCH: Final = 10_000
 _GZIP_LEVEL: Final = 4
 
@@ -76,7 +82,8 @@ def trace_chunks(timeline: Timeline) -> Iterator[bytes]:
     }
     yield f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": ['.encode()
     between = "\n"
-    events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes), _counters(timeline.memory))
+    links = _link_counters(timeline)
+    events = chain(_metadata(timeline.rank_classes, lanes), _slices(lanes, chosen), _flows(lanes), _counters(timeline.memory), links)
     while batch := list(islice(events, _BATCH)):
         yield (between + ",\n".join(batch)).encode()
         between = ",\n"
@@ -172,6 +179,26 @@ def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
             }
             held = json.dumps({name: round(size) for name, size in sizes.items()})
             yield f'{{"ph": "C", "name": "memory, bytes", "pid": {curve.rank_class + 1}, "ts": {_us(time_ns)}, "args": {held}}}'
+
+
+def _link_counters(timeline: Timeline) -> Iterator[str]:
+    """Yield how busy each tier of links is, in percent, as counters of a process behind those of the ranks."""
+    if not used_links(timeline) or timeline.duration_s <= 0.0:
+        return
+    process = len(timeline.rank_classes) + 1
+    yield _meta("process_name", process, 0, {"name": "links"})
+    yield _meta("process_sort_index", process, 0, {"sort_index": process})
+    n_steps = max(1, round(timeline.duration_s / timeline.step_time_s)) if timeline.step_time_s > 0.0 else 1
+    edges_s = np.linspace(0.0, timeline.duration_s, min(N_STRETCHES * n_steps, MOST_STRETCHES) + 1)
+    starts_ns = [to_ns(time_s) for time_s in edges_s.tolist()]
+    for tier, row in utilisation_over_time(timeline, edges_s).items():
+        before = -1.0
+        for start_ns, share in zip(starts_ns, [*row.tolist(), 0.0], strict=True):
+            percent = round(100 * share, 2)
+            if percent != before:
+                name = json.dumps(f"{tier} utilisation, %")
+                yield f'{{"ph": "C", "name": {name}, "pid": {process}, "ts": {_us(start_ns)}, "args": {{"mean": {percent}}}}}'
+            before = percent
 
 
 def _pairs(lanes: Sequence[_Lane]) -> Iterator[tuple[Span, _Lane, Span, _Lane]]:

@@ -130,7 +130,7 @@ def test_every_picture_is_described() -> None:
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(KINDS)
 
 
-@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report"])
+@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]

@@ -31,7 +31,7 @@ def timeline_chart(timeline: Timeline) -> Chart:
     """
     shown = opening(timeline)
     n_classes = len(shown.rank_classes)
-    classes = [round(place) for place in np.linspace(0, n_classes - 1, min(n_classes, MOST_RANKS)).tolist()]
+    classes: list[int] = [round(place) for place in np.linspace(0.0, n_classes - 1.0, min(n_classes, MOST_RANKS)).tolist()]
     kept: list[Span] = [span for span in shown.spans if span.rank_class in classes]
     spans = sorted(kept, key=_start)
     until = ""

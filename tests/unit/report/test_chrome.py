@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from clustersim.report import chrome
 from clustersim.report.chrome import write_trace
 from clustersim.report.unfolding import to_ns
+from clustersim.report.utilisation import used_links
 from clustersim.trace.timeline import RankClass, Span, Timeline
 from tests.golden.reference import reference_timeline
 
@@ -77,7 +79,9 @@ def test_the_check_for_nesting_can_fail() -> None:
 
 
 def test_there_is_a_process_for_each_rank_class(trace: Trace) -> None:
-    assert trace.names("process_name") == {(stage + 1, 0): f"stage {stage} (128 ranks)" for stage in range(4)}
+    ranks = {(stage + 1, 0): f"stage {stage} (128 ranks)" for stage in range(4)}
+
+    assert trace.names("process_name") == ranks | {(5, 0): "links"}
 
 
 def test_there_is_a_thread_for_each_stream(trace: Trace) -> None:
@@ -275,6 +279,26 @@ def test_a_counter_that_jumps_has_the_value_after_the_jump(tmp_path: Path) -> No
         buffers_bytes=(0.0, 0.0, 0.0),
     )
 
-    trace = written(replace(TIMELINE, memory=(jump,)), tmp_path / "trace.json")
+    trace = written(replace(TIMELINE, memory=(jump,), links=()), tmp_path / "trace.json")
 
     assert [(event["ts"], event["args"]["gradients"]) for event in trace.events("C")] == [(0.0, 2), (1e6, 5)]
+
+
+def test_links_count_how_busy_they_are(trace: Trace) -> None:
+    counts = [event for event in trace.events("C") if event["pid"] == 5]
+
+    assert {event["name"] for event in counts} == {f"{tier} utilisation, %" for tier in used_links(TIMELINE)}
+    for tier, links in used_links(TIMELINE).items():
+        own = [(event["ts"] / 1e6, event["args"]["mean"]) for event in counts if event["name"].startswith(f"{tier} ")]
+        assert [time_s for time_s, _ in own] == sorted(time_s for time_s, _ in own)
+        assert own[-1][1] == 0.0
+        # A value holds until the next: the area under them is what the links carried.
+        area = sum(mean / 100 * (after[0] - time_s) for (time_s, mean), after in pairwise(own))
+        capacity = sum(link.n_links * link.bandwidth_bytes_per_s for link in links)
+        assert area * capacity == pytest.approx(sum(link.n_links * link.bytes for link in links), rel=0.02)
+
+
+def test_a_timeline_without_links_has_no_process_for_them(tmp_path: Path) -> None:
+    trace = written(replace(TIMELINE, links=()), tmp_path / "trace.json")
+
+    assert len(trace.names("process_name")) == 4

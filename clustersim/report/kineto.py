@@ -1,0 +1,162 @@
+"""A timeline as PyTorch's profiler (Kineto) would have written it: one file for each rank class, of its first rank.
+
+Kernels stand on streams of a device, each with the call that launched it; those that communicate have names that begin with ``nccl``,
+by which analysers tell them apart. What they make of it is what a result has: kernels that compute cover computation and optimizer, those
+that communicate alone what is exposed, and no kernel runs while a rank is idle or waits for its host. Three things are counted otherwise:
+what communicates while the host is at work is hidden in a result, and communicates alone for an analyser; so does a send for which nobody
+waits; and a moment in which several dimensions communicate counts once for it, and once for each dimension in a result.
+
+References
+----------
+.. [1] PyTorch, *Kineto*, output of ``torch.profiler`` as Chrome trace: categories ``kernel``, ``cuda_runtime`` and ``user_annotation``.
+.. [2] Meta, *Holistic Trace Analysis*, trace format and kernel types: https://hta.readthedocs.io.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import Final
+
+from clustersim.program.tasks import COMPUTE_STREAM
+from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+
+COMPUTE_TID: Final = 7
+"""The stream on which PyTorch computes."""
+_FIRST_OTHER_TID: Final = 20
+_HOST_PID: Final = 1000
+_GZIP_LEVEL: Final = 4
+_SAME_S: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel on a stream of the device."""
+
+    name: str
+    stream: int
+    start_s: float
+    end_s: float
+
+
+def write_kineto(timeline: Timeline, folder: Path) -> tuple[Path, ...]:
+    """Write a trace of the representative rank of each class into a folder, which must exist, and return the files.
+
+    Equal timelines give equal bytes. Named ``rank<number>.json.gz``, as analysers look for them.
+    """
+    n_ranks = sum(rank_class.n_ranks for rank_class in timeline.rank_classes)
+    of_class: list[list[Span]] = [[] for _ in timeline.rank_classes]
+    for span in timeline.spans:
+        of_class[span.rank_class].append(span)
+    files: list[Path] = []
+    for rank_class, spans in zip(timeline.rank_classes, of_class, strict=True):
+        path = folder / f"rank{rank_class.representative_rank}.json.gz"
+        with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:
+            head = {
+                "schemaVersion": 1,
+                "deviceProperties": [{"id": 0, "name": rank_class.name}],
+                "distributedInfo": {"backend": "nccl", "rank": rank_class.representative_rank, "world_size": n_ranks},
+                "displayTimeUnit": "ms",
+            }
+            packed.write((json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
+            packed.write(",\n".join(_events(kernels_of(spans), rank_class.representative_rank, timeline.duration_s)).encode())
+            packed.write(b"\n]}\n")
+        files.append(path)
+    return tuple(files)
+
+
+def kernels_of(spans: Sequence[Span]) -> list[Kernel]:
+    """Return the kernels of one rank class, by start: passes as their layers, or as a whole where they did not run at their usual pace."""
+    kernels: list[Kernel] = []
+    for span in spans:
+        if span.kind == "communication":
+            kernels.append(Kernel(f"ncclDevKernel_{_slug(span.dimension, span.name)}", _stream(span.dimension), span.start_s, span.end_s))
+        elif span.stream == COMPUTE_STREAM and span.kind != "host":
+            kernels += _layers(span) if _at_usual_pace(span) else _whole(span)
+    return sorted((each for each in kernels if _us(each.end_s) > _us(each.start_s)), key=_order)
+
+
+def _us(seconds: float) -> int:
+    """Return whole microseconds: analysers cut off what is finer, event by event, and touching events would come apart."""
+    return round(seconds * 1e6)
+
+
+def _order(kernel: Kernel) -> tuple[float, int, float]:
+    return kernel.start_s, kernel.stream, kernel.end_s
+
+
+def _at_usual_pace(span: Span) -> bool:
+    """Return whether the layers of a pass fill it: their collectives are what is exposed in it, and its host hides."""
+    inner = [(part.dimension, block.repeat * part.duration_s) for block in span.detail for part in block.slices]
+    exposed_s = fsum(seconds for dimension, seconds in inner if dimension)
+    return (
+        bool(inner)
+        and span.host_s == 0.0
+        and abs(fsum(seconds for _, seconds in inner) - (span.end_s - span.start_s)) < _SAME_S
+        and abs(exposed_s - fsum(seconds for _, seconds in span.exposed_s)) < _SAME_S
+    )
+
+
+def _layers(span: Span) -> Iterator[Kernel]:
+    """Yield the layers of a pass one after the other; at the end of each that computes, its share of what is hidden."""
+    computing_s = fsum(block.repeat * part.duration_s for block in span.detail for part in block.slices if not part.dimension)
+    at_s = span.start_s
+    for block in span.detail:
+        for _ in range(block.repeat):
+            for part in block.slices:
+                start_s, at_s = at_s, at_s + part.duration_s
+                if part.dimension:
+                    yield Kernel(f"ncclDevKernel_{_slug(part.dimension, part.name)}", _stream(part.dimension), start_s, at_s)
+                else:
+                    yield Kernel(_slug(part.kind, part.name), COMPUTE_TID, start_s, at_s)
+                    yield from _hidden(span, start_s, at_s, (at_s - start_s) / computing_s if computing_s > 0.0 else 0.0)
+
+
+def _whole(span: Span) -> Iterator[Kernel]:
+    """Yield a pass as one kernel that computes, and then one for each dimension that it waits for; the host's share stays free."""
+    exposed_s = fsum(seconds for _, seconds in span.exposed_s)
+    at_s = max(span.start_s, span.end_s - exposed_s - span.host_s)
+    yield Kernel(_slug(span.kind, span.name), COMPUTE_TID, span.start_s, at_s)
+    yield from _hidden(span, span.start_s, at_s, 1.0)
+    for dimension, seconds in span.exposed_s:
+        yield Kernel(f"ncclDevKernel_{dimension}_inside", _stream(dimension), at_s, at_s + seconds)
+        at_s += seconds
+
+
+def _hidden(span: Span, start_s: float, end_s: float, share: float) -> Iterator[Kernel]:
+    """Yield a share of what is hidden inside a pass, up to the end of a kernel that computes."""
+    for dimension, seconds in span.hidden_s:
+        yield Kernel(f"ncclDevKernel_{dimension}_hidden", _stream(dimension), max(start_s, end_s - share * seconds), end_s)
+
+
+def _stream(dimension: str) -> int:
+    return _FIRST_OTHER_TID + DIMENSIONS.index(dimension)
+
+
+def _slug(*words: str) -> str:
+    return "_".join(word.replace(" ", "_").replace("->", "_to_") for word in words if word)
+
+
+def _events(kernels: Sequence[Kernel], rank: int, duration_s: float) -> Iterator[str]:
+    """Yield names of processes and threads, the step, and every kernel behind the call that launched it."""
+    for pid, name in ((0, f"python rank {rank} GPU"), (_HOST_PID, f"python rank {rank} CPU")):
+        yield json.dumps({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}})
+    step_us = _us(duration_s)
+    yield json.dumps(
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "pid": _HOST_PID, "tid": 1, "ts": 0, "dur": step_us, "args": {}}
+    )
+    for number, kernel in enumerate(kernels, start=1):
+        start_us, end_us = _us(kernel.start_s), _us(kernel.end_s)
+        yield (
+            f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {_HOST_PID}, "tid": 1, "ts": {start_us}, "dur": 0,'
+            f' "args": {{"External id": {number}, "correlation": {number}}}}}'
+        )
+        yield (
+            f'{{"ph": "X", "cat": "kernel", "name": {json.dumps(kernel.name)}, "pid": 0, "tid": {kernel.stream}, "ts": {start_us},'
+            f' "dur": {end_us - start_us}, "args": {{"External id": {number}, "device": 0, "context": 1, "stream": {kernel.stream},'
+            f' "correlation": {number}}}}}'
+        )

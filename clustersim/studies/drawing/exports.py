@@ -1,0 +1,56 @@
+"""A timeline in the formats of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.documents.check import choices_hint
+from clustersim.errors import ScenarioError
+from clustersim.report.chrome import write_trace
+from clustersim.report.kineto import write_kineto
+from clustersim.studies.drawing.results import load_result
+from clustersim.trace.timeline import Timeline
+
+
+def _chrome(timeline: Timeline, path: Path) -> None:
+    write_trace(timeline, path)
+
+
+def _csv(timeline: Timeline, path: Path) -> None:
+    timeline.to_frame().to_csv(path, index=False, lineterminator="\n")
+
+
+def _kineto(timeline: Timeline, path: Path) -> None:
+    path.mkdir(exist_ok=True)
+    write_kineto(timeline, path)
+
+
+EXPORTS: Final[Mapping[str, tuple[str, Callable[[Timeline, Path], None]]]] = MappingProxyType(
+    {"chrome": ("trace.json.gz", _chrome), "kineto": ("kineto", _kineto), "csv": ("timeline.csv", _csv)}
+)
+"""Of each format, what is written where nothing is named, and what writes it; kineto fills a folder."""
+
+
+def export(source: str, form: str, out: str | None = None, overrides: Sequence[str] = (), *, seed: int = 0) -> Path:
+    """Write the timeline of a run in some format, and return the file or folder.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such format or run, or it cannot be written there.
+    """
+    if form not in EXPORTS:
+        raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, tuple(EXPORTS)))
+    name, write = EXPORTS[form]
+    path = Path(out or name)
+    if not path.parent.is_dir():
+        raise ScenarioError(f"cannot write {path}: its folder does not exist", hint="choose another name with --out")
+    timeline = load_result(source, overrides, seed=seed).spans
+    try:
+        write(timeline, path)
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another name with --out") from error
+    return path

@@ -1,0 +1,53 @@
+"""The export command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+from clustersim.scenario.run import run
+from tests.unit.cli.conftest import Cli
+
+
+def test_a_timeline_is_written_as_a_table(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("export", "starter", "--as", "csv", "--json")
+
+    assert json.loads(outcome.out) == {"format": "csv", "file": "timeline.csv"}
+    assert outcome.err == "wrote timeline.csv\n"
+    assert len(pandas.read_csv(tmp_path / "timeline.csv")) == len(run("starter").timeline())
+
+
+def test_the_trace_is_that_of_the_run_directory(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "starter", "--no-plots", "-q")
+
+    cli("export", "runs/starter", "--as", "chrome", "-o", "t.json.gz")
+
+    kept = next(tmp_path.glob("runs/*/*/trace.json.gz"))
+    assert (tmp_path / "t.json.gz").read_bytes() == kept.read_bytes()
+
+
+def test_profiles_fill_a_folder(cli: Cli, tmp_path: Path) -> None:
+    cli("export", "1f1b", "--as", "kineto")
+
+    files = sorted(path.name for path in (tmp_path / "kineto").iterdir())
+    assert files == [f"rank{rank}.json.gz" for rank in range(4)]
+    assert json.loads(gzip.decompress((tmp_path / "kineto" / files[0]).read_bytes()))["schemaVersion"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("starter", "--as", "chrom"), "--as: there is no format 'chrom'; did you mean 'chrome'?"),
+        (("starter", "--as", "csv", "-o", "no/t.csv"), "cannot write no/t.csv: its folder does not exist; choose another name with --out"),
+        (("starter", "--as", "csv", "-o", "."), "cannot write .: Is a directory"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    outcome = cli("export", *arguments)
+
+    assert outcome.code == 2
+    assert message in outcome.err
