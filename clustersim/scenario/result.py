@@ -98,3 +98,9 @@ class Result:
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""
         return self.spans.to_frame()
+
+    def _repr_html_(self) -> str:
+        """Return the result as tables, which notebooks show."""
+        from clustersim.report.notebook import html_tables
+
+        return html_tables(self.metrics, self.spans)

@@ -1,0 +1,36 @@
+"""A result as tables of a notebook."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+from clustersim.report.metrics import Flag
+from clustersim.report.notebook import html_tables
+from tests.golden.reference import reference_metrics, reference_timeline
+
+TIMELINE = reference_timeline()
+METRICS = reference_metrics(TIMELINE)
+
+
+def cells(html: str) -> list[list[str]]:
+    return [[cell.text or "" for cell in row] for row in ET.fromstring(f"<div>{html}</div>").iter("tr")]
+
+
+def test_the_headline_and_the_parts_of_the_step_are_tables() -> None:
+    rows = cells(html_tables(METRICS, TIMELINE))
+
+    assert ["step time", "352 ms"] in rows
+    shares = [float(row[2].removesuffix(" %")) for row in rows if len(row) == 3 and row[2].endswith(" %")]
+    assert round(sum(shares), 9) == 100.0
+
+
+def test_what_users_write_is_never_markup() -> None:
+    html = html_tables(replace(METRICS, scenario="<b>&", flags=(Flag(code="a", message="<i>"),)), TIMELINE)
+
+    assert "<b>" not in html
+    assert ["a", "<i>"] in cells(html)
+
+
+def test_without_flags_there_is_no_table_of_them() -> None:
+    assert "not certain" not in html_tables(replace(METRICS, flags=()), TIMELINE)
