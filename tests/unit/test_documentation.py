@@ -130,6 +130,15 @@ def test_every_picture_is_described() -> None:
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(KINDS)
 
 
+def test_every_picture_is_in_the_gallery_with_the_command_that_draws_it() -> None:
+    text = page("reference/gallery.md")
+
+    drawn = re.findall(r"^```\nclustersim plot ([\w-]+) [^`]*```\n\n```{image} \.\./_gallery/(\w+)\.png", text, re.MULTILINE)
+
+    assert all(command.replace("-", "_") == name for command, name in drawn)
+    assert sorted(name for _, name in drawn) == sorted(KINDS)
+
+
 @pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export"])
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command

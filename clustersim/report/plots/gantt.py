@@ -134,7 +134,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
-        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _margins(timeline))
+        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, margins_of(timeline))
     chart = _chart(ax, timeline, n_rows)
     ax.set_xlim(0, chart.scale.width_s or 1.0)
     ax.set_ylim(n_rows, 0)
@@ -149,7 +149,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     return ax
 
 
-def _margins(timeline: Timeline) -> Margins:
+def margins_of(timeline: Timeline) -> Margins:
     """Return margins with room for the longest name of a row."""
     longest = max(map(len, _row_names(timeline)), default=0)
     return replace(_MARGINS, left=max(_MARGINS.left, round(_NAME_PX + _LETTER_PX * longest)))

@@ -24,6 +24,7 @@ from clustersim.report.plots import (
     topology,
     validation,
 )
+from clustersim.report.plots.canvas import new_axes
 from clustersim.report.subject import Subject
 
 if TYPE_CHECKING:
@@ -56,21 +57,37 @@ class TablePlot:
 
 
 _MANY: Final = 12
+_PIPELINE_PX: Final = 700
+_MEMORY_PX: Final = 620
+_MEMORY_OVER_TIME_PX: Final = 940
+"""Heights of pictures that grow with the number of stages in a run directory; asked for by name, they have one size too."""
+
+
+def _pipeline(runs: Sequence[Subject], ax: Axes | None) -> Axes:
+    own = new_axes(_PIPELINE_PX, gantt.margins_of(runs[0].timeline)) if ax is None else ax
+    return gantt.pipeline_gantt(runs[0].metrics, runs[0].timeline, own, closed_form=runs[0].closed_form_bubble_fraction)
+
+
+def _memory(runs: Sequence[Subject], ax: Axes | None) -> Axes:
+    own = new_axes(_MEMORY_PX, memory.MARGINS) if ax is None else ax
+    return memory.memory_by_stage(runs[0].metrics, runs[0].timeline, own)
+
+
+def _memory_over_time(runs: Sequence[Subject], ax: Axes | None) -> Axes:
+    own = new_axes(_MEMORY_OVER_TIME_PX, memory_over_time.MARGINS) if ax is None else ax
+    return memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, own)
+
 
 RUN_PLOTS: Final[Mapping[str, RunPlot]] = MappingProxyType(
     {
-        "pipeline": RunPlot(
-            draw=lambda runs, ax: gantt.pipeline_gantt(
-                runs[0].metrics, runs[0].timeline, ax, closed_form=runs[0].closed_form_bubble_fraction
-            )
-        ),
+        "pipeline": RunPlot(draw=_pipeline),
         "timeline": RunPlot(draw=rank_timeline.rank_timeline),
         "breakdown": RunPlot(draw=breakdowns.step_breakdowns, n_most=_MANY),
         "communication": RunPlot(draw=communication.communication),
         "links": RunPlot(draw=links.link_utilisation),
         "topology": RunPlot(draw=topology.topology_map),
-        "memory": RunPlot(draw=lambda runs, ax: memory.memory_by_stage(runs[0].metrics, runs[0].timeline, ax)),
-        "memory_over_time": RunPlot(draw=lambda runs, ax: memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, ax)),
+        "memory": RunPlot(draw=_memory),
+        "memory_over_time": RunPlot(draw=_memory_over_time),
         "roofline": RunPlot(draw=roofline.roofline),
         "cost": RunPlot(draw=cost.cost_waterfall),
         "goodput": RunPlot(draw=goodput.goodput_curve),

@@ -26,7 +26,7 @@ SMALLEST_ROW_PX: Final = 14
 TALLEST_PX: Final = 900
 N_LABELS_SHOWN: Final = 32
 
-_MARGINS: Final = Margins(left=90, right=60, top=96, bottom=84)
+MARGINS: Final = Margins(left=90, right=60, top=96, bottom=84)
 _CELL: Final = (0.1, 0.9)
 _LETTER_PX: Final = 7.0
 _LEAST_LETTER_ROW_PX: Final = 18.0
@@ -39,7 +39,7 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
     n_rows = max(len(stages), 1)
     if ax is None:
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
-        ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS)
+        ax = new_axes(body_px + MARGINS.top + MARGINS.bottom, MARGINS)
     width_px, height_px = size_px(ax)
     capacity_gb = metrics.memory.capacity_bytes / _GIGABYTE
     largest_gb = max([capacity_gb, *(stage.peak_bytes / _GIGABYTE for stage in stages)])

@@ -32,7 +32,7 @@ LONE_ROW_PX: Final = 380
 STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")
 """From below: what changes most stands highest."""
 
-_MARGINS: Final = Margins(left=120, right=132, top=92, bottom=88)
+MARGINS: Final = Margins(left=120, right=132, top=92, bottom=88)
 _BETWEEN_PX: Final = 18
 _ABOVE_PX: Final = 26
 """Free above the highest line, for the words at a peak."""
@@ -53,7 +53,7 @@ def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = Non
     curves = _shown(timeline)
     row_px = LONE_ROW_PX if len(curves) < 2 else ROW_PX
     body_px = max(len(curves), 1) * (row_px + _BETWEEN_PX) - _BETWEEN_PX
-    whole = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, _MARGINS) if ax is None else ax
+    whole = new_axes(body_px + MARGINS.top + MARGINS.bottom, MARGINS) if ax is None else ax
     row_px = (size_px(whole)[1] + _BETWEEN_PX) / max(len(curves), 1) - _BETWEEN_PX
     whole.set_axis_off()
     caption(whole, _title(metrics, timeline), _subtitle(timeline, len(curves)))
@@ -217,7 +217,7 @@ def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
 
 
 def _name(ax: Axes, name: str) -> None:
-    at = (-(_MARGINS.left - 8) * 72 / DPI, 0)
+    at = (-(MARGINS.left - 8) * 72 / DPI, 0)
     ax.annotate(name, (0, 0.5), xytext=at, xycoords="axes fraction", textcoords="offset points", va="center", fontsize=10)
 
 
