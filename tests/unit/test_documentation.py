@@ -139,7 +139,9 @@ def test_every_picture_is_in_the_gallery_with_the_command_that_draws_it() -> Non
     assert sorted(name for _, name in drawn) == sorted(KINDS)
 
 
-@pytest.mark.parametrize("command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export"])
+@pytest.mark.parametrize(
+    "command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export"]
+)
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
     options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]
