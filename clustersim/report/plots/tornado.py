@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import matplotlib as mpl
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, Margins, caption, new_axes, style
-from clustersim.report.plots.panels import HASH_SALT
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,13 +112,8 @@ def write_tornado(picture: Tornado, path: Path) -> None:
     ScenarioError
         When the file cannot be written.
     """
-    with style(), mpl.rc_context({"svg.hashsalt": HASH_SALT}):
-        figure = tornado(picture).get_figure(root=True)
-        assert figure is not None
-        try:
-            if path.suffix == ".svg":
-                figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-            else:
-                figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
-        except OSError as error:
-            raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file") from error
+    try:
+        with style():
+            save(tornado(picture), path)
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file") from error

@@ -29,7 +29,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLUSTERSIM_TRACEBACK", raising=False)
 
-    def call(*arguments: str | Path) -> Outcome:
+    def call(*arguments: str | int | Path) -> Outcome:
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Outcome(code=code, out=captured.out, err=captured.err)

@@ -31,7 +31,7 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def started(*arguments: str | Path, limit_bytes: int | None = None) -> subprocess.Popen[str]:
+def started(*arguments: str | int | Path, limit_bytes: int | None = None) -> subprocess.Popen[str]:
     """Return a command in a process of its own, which may write no file that is longer than a limit."""
     command = [sys.executable, "-m", "clustersim", *map(str, arguments)]
     if limit_bytes is not None:

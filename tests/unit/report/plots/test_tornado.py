@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import style
@@ -29,7 +31,8 @@ def test_bars_reach_from_what_is_now_to_their_ends() -> None:
     with style():
         ax = tornado(PICTURE)
 
-    boxes = [(round(box.get_x(), 6), round(box.get_x() + box.get_width(), 6)) for box in ax.patches]
+    rectangles = [box for box in ax.patches if isinstance(box, Rectangle)]
+    boxes = [(round(box.get_x(), 6), round(box.get_x() + box.get_width(), 6)) for box in rectangles]
     assert boxes[:2] == [(100.0, 60.0), (100.0, 130.0)]
     assert len(boxes) == 9
     assert [label.get_text().splitlines()[0] for label in ax.get_yticklabels()] == [bar.name for bar in PICTURE.bars]
@@ -42,9 +45,10 @@ def test_no_two_texts_of_a_bar_stand_on_one_side() -> None:
 
     sides: dict[float, list[str]] = {}
     for text in ax.texts:
+        assert isinstance(text, Annotation)
         place = text.xy[1]
         if text.get_text() in {"1", "2", "3", "4", "5", "6", "9", "10"}:
-            sides.setdefault(place, []).append(text.get_ha())
+            sides.setdefault(place, []).append(text.get_horizontalalignment())
     assert all(sorted(each) == ["left", "right"] for each in sides.values())
     assert len(sides) == 4
 

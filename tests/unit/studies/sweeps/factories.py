@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from clustersim.documents.spots import Data
 from clustersim.scenario.load import read_source
@@ -19,8 +19,12 @@ SMALL: dict[str, Data] = {
 }
 
 
-def make_base(seed: int = 0, **sections: Data) -> Base:
-    return Base(source=read_source(SMALL | sections), seed=seed)
+def make_base(*, seed: int = 0, **sections: Data) -> Base:
+    return base_of(sections, seed=seed)
+
+
+def base_of(sections: Mapping[str, Data], *, seed: int = 0) -> Base:
+    return Base(source=read_source({**SMALL, **sections}), seed=seed)
 
 
 def make_question(

@@ -113,7 +113,7 @@ def test_a_step_range_ends_with_the_last_value_that_is_inside(first: int, by: st
 
     last = values[-1]
     assert isinstance(last, int | float)
-    assert last <= first + more < last + Decimal(by)
+    assert last <= first + more < last + float(Decimal(by))
     assert len(values) == parse_axis(f"x={first}..{first + more} step {by}").count
 
 
@@ -126,7 +126,8 @@ def test_a_file_has_lists_texts_and_single_values() -> None:
 
 
 def test_a_mistake_in_a_file_has_its_place_there() -> None:
-    for key, data in (("strategy tp", [1]), ("strategy.tp", []), ("strategy.tp", "8..1")):
+    mistakes: tuple[tuple[str, Data], ...] = (("strategy tp", [1]), ("strategy.tp", []), ("strategy.tp", "8..1"))
+    for key, data in mistakes:
         with pytest.raises(ScenarioError) as caught:
             axis_from_data(key, data, HERE)
         assert caught.value.place == HERE

@@ -12,7 +12,7 @@ from clustersim.studies.sweeps.design import design_of
 from clustersim.studies.sweeps.point import Outcome
 from clustersim.studies.sweeps.question import Question, Wishes, question_of
 from clustersim.studies.sweeps.results import MAIN_METRICS, Row
-from tests.unit.studies.sweeps.factories import make_base, make_question
+from tests.unit.studies.sweeps.factories import base_of, make_base, make_question
 
 
 def row(question: Question, number: int, status: str = "ok", **figures: float | bool) -> Row:
@@ -104,7 +104,7 @@ def test_values_that_contradict_each_other_are_no_mistake() -> None:
 @pytest.mark.parametrize("sections", [{"model": "gpt3000"}, {"strategy": {"pp": 7}}])
 def test_a_mistake_that_no_value_mends_is_refused(sections: dict[str, Data]) -> None:
     with pytest.raises(ScenarioError):
-        make_question("training.micro_batch_size=1,2", base=make_base(**sections))
+        make_question("training.micro_batch_size=1,2", base=base_of(sections))
 
 
 def test_a_scenario_that_the_values_complete_is_none() -> None:

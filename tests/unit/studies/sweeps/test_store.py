@@ -149,7 +149,7 @@ def test_a_file_that_the_scenario_names_belongs_to_it(tmp_path: Path) -> None:
     with_file = header_of(base)["scenario"]
     (tmp_path / "mine.yaml").write_text("hidden_size: 16", encoding="utf-8")
 
-    assert len({before, with_file, header_of(base)["scenario"]}) == 3
+    assert len({str(each) for each in (before, with_file, header_of(base)["scenario"])}) == 3
 
 
 @pytest.mark.parametrize("text", ["point,status\n1,ok\n", "[]\n", '{"a": 1}\n'])
