@@ -21,11 +21,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
-from clustersim.report.utilisation import used_links, utilisation_over_time
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
@@ -183,6 +180,11 @@ def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
 
 def _link_counters(timeline: Timeline) -> Iterator[str]:
     """Yield how busy each tier of links is, in percent, as counters of a process behind those of the ranks."""
+    # A report on a terminal must not wait for numpy.
+    import numpy as np
+
+    from clustersim.report.utilisation import used_links, utilisation_over_time
+
     if not used_links(timeline) or timeline.duration_s <= 0.0:
         return
     process = len(timeline.rank_classes) + 1
