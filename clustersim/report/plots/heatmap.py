@@ -23,6 +23,9 @@ HEIGHT_PX: Final = 620
 
 _MARGINS: Final = Margins(left=150, right=60, top=84, bottom=104)
 _FITS: Final = ("memory.fits", "memory_fits", "fits")
+_STATUS: Final = "status"
+_WITHOUT_RESULT: Final = ("infeasible", "failed")
+"""What may have become of a point of a sweep that has nothing to draw."""
 _LETTER_PX: Final = 8.0
 _LESS_IS_BETTER: Final = ("_s", "_usd", ".usd", "_bytes", "_kwh", "_kg_co2e", "bubble_fraction", "memory_fraction")
 
@@ -60,7 +63,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
             value, box = float(cells[row, column]), np.array([[column, column + 1.0, row + 1.0, float(row)]])
             if not np.isfinite(value) or not fits[row, column]:
                 add_boxes(ax, box, palette.IDLE, hatched=True)
-                text, ink = ("no memory" if not fits[row, column] else "", INK)
+                text, ink = ("infeasible" if not fits[row, column] else "", INK)
             else:
                 colour = share_colour((value - low) / (high - low) if high > low else 0.5)
                 add_boxes(ax, box, colour, edge_px=2.0)
@@ -84,10 +87,12 @@ def keys_of(frame: pandas.DataFrame) -> list[str]:
     """Return the columns that were swept: those in front of the figures that have more than one value."""
     found: list[str] = []
     for name in map(str, frame.columns):
-        if name in {"point", "hash", "scenario_hash", "status", "error", "label", "name"}:
+        if name in {"point", "label", "name"}:
             continue
         # Figures begin where the result does; keys of a scenario have no unit in their name.
-        if name.startswith(("schema_version", "scenario", "ranks", "gpus", "step_time_s", "memory", "samples_per_s")):
+        if name.startswith(
+            (_STATUS, "error", "hash", "schema_version", "scenario", "ranks", "gpus", "step_time_s", "memory", "samples_per_s")
+        ):
             break
         if frame[name].nunique() > 1:
             found.append(name)
@@ -126,7 +131,7 @@ def _cells(
         if row not in rows or column not in columns:
             continue
         at = rows.index(row), columns.index(column)
-        fitting = fit_column is None or str(frame[fit_column].iloc[place]).lower() in {"true", "1", "1.0"}
+        fitting = _fits(frame, fit_column, place)
         value = float(frame[name].iloc[place])
         if fitting and np.isfinite(value):
             cells[at] = better(cells[at], value)
@@ -134,6 +139,13 @@ def _cells(
             fits[at] = fitting
     fits |= np.isfinite(cells)
     return cells, fits
+
+
+def _fits(frame: pandas.DataFrame, column: str | None, place: int) -> bool:
+    """Return whether a point fits: by its own column, or by what became of it."""
+    if column is not None:
+        return str(frame[column].iloc[place]).lower() in {"true", "1", "1.0"}
+    return _STATUS not in frame.columns or str(frame[_STATUS].iloc[place]) not in _WITHOUT_RESULT
 
 
 def _short(value: float) -> str:

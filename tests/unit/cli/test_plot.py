@@ -70,6 +70,18 @@ def test_a_table_of_points_is_drawn_with_what_does_not_fit(cli: Cli, tmp_path: P
     assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 2 is best: step_time_s 2.5"
 
 
+def test_the_table_of_a_sweep_is_drawn_without_what_is_infeasible(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text(
+        "point,strategy.tp,strategy.pp,status,reason,scenario_hash,gpus,step_time_s\n"
+        "1,1,1,infeasible,does not fit,a,8,1.5\n2,1,2,ok,,b,8,3.5\n3,2,1,unmet,too slow,c,8,3.0\n4,2,2,ok,,d,8,3.2\n",
+        encoding="utf-8",
+    )
+
+    outcome = cli("plot", "heatmap", "results.csv", "--json")
+
+    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 1 is best: step_time_s 3"
+
+
 def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
     outcome = cli("plot", "validation", "korthikanti-2022", "--json")
 
