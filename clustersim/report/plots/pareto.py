@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 HEIGHT_PX: Final = 600
 COLUMNS: Final = ("label", "step_time_s", "usd", "energy_kwh")
 """Of the table: a name, the time of a step, and what a million tokens cost and take."""
+_OF_RESULTS: Final = {"point": "label", "cost.per_million_tokens.usd": "usd", "cost.per_million_tokens.energy_kwh": "energy_kwh"}
+"""What columns are called in the table of a sweep."""
 MOST_LABELS: Final = 14
 
 _MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)
@@ -66,6 +68,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     frame
         With the columns of :data:`COLUMNS`; rows without time or cost, such as those that do not fit, are left out.
     """
+    frame = _named(frame)
     known = frame.dropna(subset=["step_time_s", "usd"])
     if known.empty:
         raise ScenarioError(
@@ -97,6 +100,23 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
     caption(ax, _finding(labels, times, costs, front), subtitle)
     return ax
+
+
+def _named(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a table with the columns of :data:`COLUMNS`, from one that has them under the names of results.
+
+    Raises
+    ------
+    ScenarioError
+        When one is missing.
+    """
+    given = frame.rename(columns={long: short for long, short in _OF_RESULTS.items() if short not in frame.columns})
+    missing = [name for name in COLUMNS if name not in given.columns]
+    if missing:
+        names = {short: long for long, short in _OF_RESULTS.items()}
+        hint = f"sweep with --metrics step_time_s,{','.join(long for long in _OF_RESULTS if long.startswith('cost.'))}"
+        raise ScenarioError(f"the table has no column '{names.get(missing[0], missing[0])}'", hint=hint)
+    return given
 
 
 def _scaled(ax: Axes, which: Literal["x", "y"], values: FloatArray) -> tuple[float, float]:

@@ -82,6 +82,21 @@ def test_the_table_of_a_sweep_is_drawn_without_what_is_infeasible(cli: Cli, tmp_
     assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 1 is best: step_time_s 3"
 
 
+def test_a_sweep_with_prices_has_a_front_and_one_without_says_what_is_missing(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "priced.csv").write_text(
+        "point,step_time_s,cost.per_million_tokens.usd,cost.per_million_tokens.energy_kwh\n1,1.0,3.0,2.0\n2,2.0,1.0,1.0\n3,3.0,2.0,1.0\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "plain.csv").write_text("point,step_time_s\n1,1.0\n", encoding="utf-8")
+
+    assert json.loads(cli("plot", "pareto", "priced.csv", "--json").out)["title"].startswith(
+        "1 is 2 times as fast as 2, which is the cheapest"
+    )
+    outcome = cli("plot", "pareto", "plain.csv")
+    assert outcome.code == 2
+    assert "the table has no column 'cost.per_million_tokens.usd'; sweep with --metrics step_time_s,cost" in outcome.err
+
+
 def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
     outcome = cli("plot", "validation", "korthikanti-2022", "--json")
 
