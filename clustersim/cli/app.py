@@ -307,11 +307,17 @@ def validate(
     fail_over: Annotated[
         str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
     ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw measured against predicted: a .png or .svg file.")] = None,
+    write_residuals: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same.")] = 2,
 ) -> int:
     """Compare predictions with published measurements."""
-    from clustersim.cli.validate import validate_command
+    from clustersim.cli.validate import ValidateOptions, validate_command
 
-    return validate_command(tuple(sources or ()), as_json=json, quality=quality, fail_over=fail_over)
+    options = ValidateOptions(as_json=json, quality=quality, fail_over=fail_over, plot=plot, write_residuals=write_residuals, jobs=jobs)
+    return validate_command(tuple(sources or ()), options)
 
 
 @app.command()

@@ -6,17 +6,23 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.documents.check import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.scenario.plain import plain
-from clustersim.studies.published import RowResult, SourceResult, Validation, parse_error_limit, validate
+from clustersim.studies.published import SourceResult, Validation, check_complete, parse_error_limit, validate
 from clustersim.studies.sources import QUALITIES, Quality
+from clustersim.studies.validation.residual_file import write_residuals
+from clustersim.studies.validation.rows import RowResult
+from clustersim.studies.validation.scatter import picture_path, write_scatter
 from clustersim.studies.validation_table import (
     DERIVED_MARK,
     MANY_ROWS,
+    SUMMARY_HEADER,
     error_text,
     fitted_text,
     layout_text,
@@ -26,7 +32,9 @@ from clustersim.studies.validation_table import (
     misfit_lines,
     predicted_text,
     ranking_lines,
+    summary_cells,
     summary_text,
+    together_lines,
 )
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
@@ -39,18 +47,54 @@ _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 
 
-def validate_command(sources: tuple[str, ...], *, as_json: bool, quality: str, fail_over: str | None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateOptions:
+    """The options of ``validate``."""
+
+    as_json: bool
+    quality: str
+    fail_over: str | None
+    plot: str | None = None
+    write_residuals: str | None = None
+    jobs: int = 1
+
+
+def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     """Compare predictions with published measurements, print them, and return the exit code."""
-    limit_fraction = None if fail_over is None else _limit(fail_over)
-    validation = _watched(sources, _quality(quality))
-    if as_json:
-        write_json({"schema_version": SCHEMA_VERSION, "sources": plain(validation.sources), "summary": plain(validation.summary)})
+    limit_fraction = None if options.fail_over is None else _limit(options.fail_over)
+    picture = None if options.plot is None else picture_path(options.plot)
+    quality = _quality(options.quality)
+    if options.write_residuals is not None:
+        check_complete(sources, quality)
+    validation = _watched(sources, quality, options.jobs)
+    if options.as_json:
+        write_json(_document(validation))
     else:
         _print(validation)
+    if picture is not None:
+        write_scatter(validation, picture)
+        notice(f"wrote {picture}")
+    if options.write_residuals is not None and validation.error_bars is not None:
+        write_residuals(validation.error_bars, Path(options.write_residuals))
+        notice(f"wrote {options.write_residuals}")
     if limit_fraction is None or validation.better_than(limit_fraction):
         return EXIT_OK
-    notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {fail_over}")
+    notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
     return EXIT_NO
+
+
+def _document(validation: Validation) -> dict[str, object]:
+    bars = validation.error_bars
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "sources": plain(validation.sources),
+        "summary": plain(validation.summary),
+        "hidden": plain(validation.hidden),
+        "capabilities": plain(validation.capabilities),
+        "rankings": plain(validation.rankings),
+        "missed_out_of_memory": plain(validation.missed_out_of_memory),
+        "interval_coverage": None if bars is None else plain(bars.coverage),
+    }
 
 
 def _limit(text: str) -> float:
@@ -67,12 +111,14 @@ def _quality(text: str) -> Quality:
     raise ScenarioError(f"'{text}' is not a quality", field="--quality", hint=choices_hint(text, QUALITIES))
 
 
-def _watched(sources: Sequence[str], quality: Quality) -> Validation:
+def _watched(sources: Sequence[str], quality: Quality, jobs: int) -> Validation:
     """Return the validation; a person at the terminal sees which row is at work."""
     if not sys.stderr.isatty():
-        return validate(sources, quality=quality)
+        return validate(sources, quality=quality, n_processes=jobs)
     try:
-        return validate(sources, quality=quality, on_row=lambda number, total, row_id: _status(f"{number}/{total} {row_id}"))
+        return validate(
+            sources, quality=quality, n_processes=jobs, on_row=lambda number, total, row_id: _status(f"{number}/{total} {row_id}")
+        )
     finally:
         _status("")
 
@@ -92,8 +138,13 @@ def _print(validation: Validation) -> None:
         else:
             print_table(_COLUMNS, [_cells(row) for row in source.rows])
         write_out(_text(_foot(source)))
-    summary = validation.summary
-    write_out(_text([("", _LEGEND), ("", f"All together, {summary_text(summary)}; {memory_text(summary)}")]))
+    write_out(_text([("", _LEGEND), ("", "")]))
+    print_table(
+        ("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1]),
+        [(each.capability, f"{each.n_sources}", *summary_cells(each.summary, "")) for each in validation.capabilities],
+    )
+    first, *others = together_lines(validation)
+    write_out(_text([("", ""), ("", f"All together, {first}"), *(("", line) for line in others)]))
 
 
 def _head(source: SourceResult) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,23 @@ def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:
     )
 
 
+def interval_text(metrics: Metrics) -> str:
+    """Return the interval of the step time, such as ``7.9 to 9.6 s``; empty where there is none."""
+    if metrics.step_time_interval_s is None:
+        return ""
+    least, most = (format_quantity(end_s, "s", 3) for end_s in metrics.step_time_interval_s)
+    number, _, unit = least.partition(" ")
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def interval_line(metrics: Metrics) -> str:
+    """Return what the interval of the step time means; empty where there is none."""
+    level, kind = metrics.step_time_interval_level_fraction, metrics.step_time_interval_kind
+    if level is None or kind is None:
+        return ""
+    return f"{100 * level:.0f} % interval of the step time: {interval_text(metrics)}, from published runs beside predictions ({kind})"
+
+
 def memory_verdict(metrics: Metrics) -> str:
     """Return whether the plan fits, and by how much."""
     memory = metrics.memory

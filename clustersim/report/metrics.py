@@ -148,6 +148,12 @@ class Metrics:
     gpus: int
     parallelism: Parallelism
     step_time_s: float
+    step_time_interval_s: tuple[float, float] | None = None
+    """The least and the most that such a step is expected to take, from published runs of its kind; None where nobody asked."""
+    step_time_interval_level_fraction: float | None = None
+    """Of such runs, how many are expected in there."""
+    step_time_interval_kind: str | None = None
+    """The kind of runs, in words."""
     samples_per_s: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float

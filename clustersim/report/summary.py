@@ -110,6 +110,8 @@ def _print_headline(page: _Page, metrics: Metrics) -> None:
         page.line(
             f"  {left[0]:<{names}}  ", (f"{left[1]:>{values}}", "bold"), f"      {right[0]:<{names}}  ", (f"{right[1]:>{values}}", "bold")
         )
+    if facts.interval_line(metrics):
+        page.paragraph(facts.interval_line(metrics), indent="    ")
 
 
 def _print_breakdown(page: _Page, metrics: Metrics) -> None:
@@ -202,10 +204,12 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         for stage in metrics.memory.by_stage
     ]
     links = [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline)]
+    interval = facts.interval_line(metrics)
     blocks = [
         f"# {_escaped(metrics.scenario)}",
         f"{facts.layout_line(metrics, timeline)}.",
         _table(("figure", "value"), facts.headline(metrics)),
+        *([f"{interval}."] if interval else []),
         find_bottleneck(metrics).sentence,
         "## Where the step goes",
         "Mean over ranks. Communication that is hidden behind computation stands beside the sum.",

@@ -13,6 +13,7 @@ from clustersim.report.metrics import Metrics
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.checks import evaluate_checks
 from clustersim.scenario.cost import cost_report
+from clustersim.scenario.error_bars import with_error_bar
 from clustersim.scenario.goodput import goodput_report
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.metric_names import metric_values
@@ -66,6 +67,7 @@ def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
         )
     except ScenarioError as error:
         raise built.scenario.located(error) from error
+    metrics = with_error_bar(metrics, built)
     time_to_train_s = _time_to_train_s(built, metrics)
     goodput = _goodput(built, time_to_train_s, seed)
     cost = _cost(built, metrics, goodput)

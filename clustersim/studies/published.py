@@ -4,94 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median
 
 from pydantic import JsonValue
 
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_for
-from clustersim.report.metrics import Flag, Parallelism
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run
-from clustersim.strategy.plan import Plan
+from clustersim.report.error_bars import Bands
+from clustersim.scenario.error_bars import shipped_bands
 from clustersim.studies.ranking import Ranking, rankings
-from clustersim.studies.sources import QUALITIES, MeasuredSpec, PublishedSource, Quality, RowSpec, read_source, source_names, value_at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlace:
-    """Where a measurement was published."""
-
-    table: str
-    row: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowResult:
-    """One published run, measured and predicted."""
-
-    id: str
-    source: RowPlace
-    quality: Quality
-    """A: the source says all that matters; B: one or two things had to be assumed."""
-    model: str
-    gpus: int
-    parallelism: Parallelism
-    virtual_stages: int
-    global_batch_size: int
-    measured_s: float
-    derived_from: str | None
-    """What the measured step time was computed from, where the source does not print it."""
-    predicted_s: float
-    error_fraction: float
-    """Predicted over measured step time, less one."""
-    fits: bool
-    """Whether the run, which did fit, is predicted to."""
-    peak_bytes: float
-    capacity_bytes: float
-    measured_peak_bytes: float | None
-    memory_error_fraction: float | None
-    """Predicted over measured peak, less one; None where the source prints none."""
-    assumed: tuple[str, ...]
-    """What the source does not say about the run."""
-    flags: tuple[Flag, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MisfitResult:
-    """A run that ran out of memory, and the peak that is predicted for it."""
-
-    id: str
-    source: RowPlace
-    fits: bool
-    """True where the prediction is wrong."""
-    peak_bytes: float
-    capacity_bytes: float
-    assumed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """How wrong the predictions of some rows are; step times against step times."""
-
-    n_rows: int
-    mean_absolute_error_fraction: float
-    median_absolute_error_fraction: float
-    mean_error_fraction: float
-    """With its sign: below zero, predictions are too fast."""
-    worst_row: str
-    worst_error_fraction: float
-    false_out_of_memory: tuple[str, ...]
-    """Rows that ran and are predicted not to fit."""
-    n_memory_rows: int
-    """Rows with a printed peak of memory."""
-    mean_absolute_memory_error_fraction: float | None
-    """Of those; None without any."""
-    worst_memory_error_fraction: float | None
+from clustersim.studies.sources import QUALITIES, PublishedSource, Quality, read_source, source_names, value_at
+from clustersim.studies.validation.many_rows import OnRow, run_rows
+from clustersim.studies.validation.residuals import FEWEST_SOURCES, ErrorBars, Residual, error_bars
+from clustersim.studies.validation.rows import MisfitResult, RowResult, run_misfit
+from clustersim.studies.validation.summary import (
+    CapabilitySummary,
+    RankingSummary,
+    Summary,
+    by_capability,
+    summarise,
+    summarise_rankings,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +56,11 @@ class SourceResult:
     """Of layouts of one model on as many accelerators."""
     summary: Summary
 
+    @property
+    def stated(self) -> tuple[RowResult, ...]:
+        """Rows of which all that decides the result is known."""
+        return tuple(row for row in self.rows if row.predicted_range_s is None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
@@ -129,17 +68,24 @@ class Validation:
 
     sources: tuple[SourceResult, ...]
     summary: Summary
+    """Of the rows of which all that decides the result is known; of all rows where there is none."""
+    hidden: Summary | None
+    """Of the others, whose error is how far the measured time is from all that the prediction may be; None without any."""
+    capabilities: tuple[CapabilitySummary, ...]
+    rankings: RankingSummary | None
+    missed_out_of_memory: tuple[str, ...]
+    """Runs that ran out of memory and are predicted to fit."""
+    error_bars: ErrorBars | None
+    """Made of these rows; None where they are not those of all shipped sources."""
 
     def better_than(self, limit_fraction: float) -> bool:
         """Return whether the mean absolute error is within a limit and no row is wrongly said not to fit."""
         return self.summary.mean_absolute_error_fraction <= limit_fraction and not self.summary.false_out_of_memory
 
 
-OnRow = Callable[[int, int, str], None]
-"""Called before each row with its number, from one, the number of rows, and its id."""
-
-
-def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], on_row: OnRow | None = None) -> Validation:
+def validate(
+    sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], n_processes: int = 1, on_row: OnRow | None = None
+) -> Validation:
     """Simulate published runs and compare the step times.
 
     Parameters
@@ -148,6 +94,8 @@ def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES
         Names of shipped sources, or paths of files of the same form; all shipped ones when empty. One named twice is run once.
     quality
         The least that a row must have.
+    n_processes
+        Among which rows are divided; the result is the same.
     on_row
         Told of the progress.
 
@@ -162,117 +110,74 @@ def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES
     4
     """
     chosen = [read_source(name) for name in dict.fromkeys(sources or source_names())]
-    wanted = [[index for index, row in enumerate(source.spec.rows) if row.quality <= quality] for source in chosen]
-    total = sum(len(indices) for indices in wanted)
-    if not total:
+    wanted = [(source, index) for source in chosen for index, row in enumerate(source.spec.rows) if row.quality <= quality]
+    if not wanted:
         raise ScenarioError(f"no row has quality {quality}", hint=f"use quality {QUALITIES[-1]}")
-    number = 0
-    results: list[SourceResult] = []
-    for source, indices in zip(chosen, wanted, strict=True):
-        rows: list[RowResult] = []
-        fitted: dict[str, None] = {}
-        for index in indices:
-            number += 1
-            if on_row:
-                on_row(number, total, source.spec.rows[index].id)
-            row, fits = run_row(source, index)
-            rows.append(row)
-            fitted |= dict.fromkeys(fits)
-        if rows:
-            results.append(_source_result(source, rows, tuple(fitted)))
-    return Validation(sources=tuple(results), summary=summarise([row for result in results for row in result.rows]))
+    ran = run_rows(wanted, n_processes=n_processes, on_row=on_row)
+    of_source = {source.spec.source_id: [each for each, (of, _) in zip(ran, wanted, strict=True) if of is source] for source in chosen}
+    complete = not sources and quality == QUALITIES[-1]
+    bars = _error_bars({name: [row for row, _ in rows] for name, rows in of_source.items()}) if complete else None
+    bands = shipped_bands() if bars is None else bars.bands
+    results = tuple(
+        _source_result(source, [_with_interval(row, source.spec.source_id, bands) for row, _ in rows], _all_fits(rows))
+        for source in chosen
+        if (rows := of_source[source.spec.source_id])
+    )
+    return _together(results, bars)
 
 
-def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, ...]]:
-    """Simulate one row; return it with the calibration constants that were fitted to its source.
+def check_complete(sources: Sequence[str], quality: Quality) -> None:
+    """Refuse to make error bars of some rows only.
 
     Raises
     ------
     ScenarioError
-        When its scenario cannot be used, with the place in the file of the source.
+        When sources are named, or rows are left out by their quality.
     """
-    try:
-        result = run(source.scenario(index))
-    except ScenarioError as error:
-        raise source.located(error, index) from error
-    row = source.spec.rows[index]
-    return _row_result(source, row, result), _fitted(source, row, result)
+    if sources or quality != QUALITIES[-1]:
+        message = "error bars are made of all rows of all shipped sources"
+        raise ScenarioError(message, field="--write-residuals", hint="name no source, and no --quality")
 
 
-def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
-    """Return what is predicted of a run that ran out of memory."""
-    row, memory = source.spec.out_of_memory[index], run(source.misfit(index)).metrics.memory
-    return MisfitResult(
-        id=row.id,
-        source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
-        fits=memory.fits,
-        peak_bytes=memory.peak_bytes,
-        capacity_bytes=memory.capacity_bytes,
-        assumed=tuple(row.assumed),
+def residuals_of(rows_of: dict[str, list[RowResult]]) -> list[Residual]:
+    """Return what error bars are made of: the rows, by source, of which all that decides the result is known."""
+    return [
+        Residual(source_id=source_id, row_id=row.id, kind=row.kind, measured_s=row.measured_s, predicted_s=row.predicted_s)
+        for source_id, rows in rows_of.items()
+        for row in rows
+        if row.predicted_range_s is None
+    ]
+
+
+def _error_bars(rows_of: dict[str, list[RowResult]]) -> ErrorBars | None:
+    return error_bars(residuals_of(rows_of)) if len(rows_of) >= FEWEST_SOURCES else None
+
+
+def _together(results: tuple[SourceResult, ...], bars: ErrorBars | None) -> Validation:
+    rows = [row for result in results for row in result.rows]
+    stated = [row for result in results for row in result.stated]
+    hidden = [row for row in rows if row.predicted_range_s is not None]
+    return Validation(
+        sources=results,
+        summary=summarise(stated or rows),
+        hidden=summarise(hidden) if hidden else None,
+        capabilities=by_capability([result.stated for result in results]),
+        rankings=summarise_rankings([ranking for result in results for ranking in result.rankings]),
+        missed_out_of_memory=tuple(row.id for result in results for row in result.out_of_memory if row.fits),
+        error_bars=bars,
     )
 
 
-def step_time_of(measured: MeasuredSpec, plan: Plan) -> tuple[float, str | None]:
-    """Return the measured time of a step in seconds, and from which printed rate it follows; None where it was printed itself."""
-    if measured.samples_per_s is not None:
-        return plan.training.global_batch_size / measured.samples_per_s, "the printed samples per second"
-    if measured.tokens_per_s_per_gpu is not None:
-        tokens = plan.training.global_batch_size * plan.training.seq_length
-        return tokens / (measured.tokens_per_s_per_gpu * plan.n_ranks), "the printed tokens per second and GPU"
-    assert measured.step_time is not None  # a row says one of the three
-    return measured.step_time, None
+def _with_interval(row: RowResult, source_id: str, bands: Bands) -> RowResult:
+    """Return a row with its interval: by the other sources, if its own has a part in the error bars."""
+    if row.predicted_range_s is not None:
+        return row
+    band = bands.held_out.get((source_id, row.kind)) or bands.band(row.kind)
+    return replace(row, interval_s=band.interval_s(row.predicted_s))
 
 
-def summarise(rows: Sequence[RowResult]) -> Summary:
-    """Return how wrong the predictions of at least one row are."""
-    errors = [abs(row.error_fraction) for row in rows]
-    worst = max(rows, key=lambda row: abs(row.error_fraction))
-    memory = [row.memory_error_fraction for row in rows if row.memory_error_fraction is not None]
-    return Summary(
-        n_rows=len(rows),
-        mean_absolute_error_fraction=fmean(errors),
-        median_absolute_error_fraction=median(errors),
-        mean_error_fraction=fmean(row.error_fraction for row in rows),
-        worst_row=worst.id,
-        worst_error_fraction=worst.error_fraction,
-        false_out_of_memory=tuple(row.id for row in rows if not row.fits),
-        n_memory_rows=len(memory),
-        mean_absolute_memory_error_fraction=fmean(map(abs, memory)) if memory else None,
-        worst_memory_error_fraction=max(memory, key=abs) if memory else None,
-    )
-
-
-def _row_result(source: PublishedSource, row: RowSpec, result: Result) -> RowResult:
-    metrics, strategy, measured = result.metrics, result.built.plan.strategy, row.measured
-    measured_s, method = step_time_of(measured, result.built.plan)
-    return RowResult(
-        id=row.id,
-        source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
-        quality=row.quality,
-        model=result.built.plan.model.name,
-        gpus=metrics.gpus,
-        parallelism=metrics.parallelism,
-        virtual_stages=strategy.virtual_stages,
-        global_batch_size=result.built.plan.training.global_batch_size,
-        measured_s=measured_s,
-        derived_from=row.derived_from or method,
-        predicted_s=metrics.step_time_s,
-        error_fraction=metrics.step_time_s / measured_s - 1.0,
-        fits=metrics.memory.fits,
-        peak_bytes=metrics.memory.peak_bytes,
-        capacity_bytes=metrics.memory.capacity_bytes,
-        measured_peak_bytes=measured.memory,
-        memory_error_fraction=None if measured.memory is None else metrics.memory.peak_bytes / measured.memory - 1.0,
-        assumed=tuple(row.assumed),
-        flags=metrics.flags,
-    )
-
-
-def _fitted(source: PublishedSource, row: RowSpec, result: Result) -> tuple[str, ...]:
-    """Return the calibration constants whose source is also that of the row."""
-    addresses = {*source.spec.urls, row.source.url}
-    calibration = calibration_for(result.built.cluster.node.accelerator)
-    return tuple(f"{calibration.name}.{constant}" for cited in calibration.sources if cited.url in addresses for constant in cited.covers)
+def _all_fits(ran: Sequence[tuple[RowResult, tuple[str, ...]]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(constant for _, fits in ran for constant in fits))
 
 
 def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: tuple[str, ...]) -> SourceResult:
@@ -288,7 +193,7 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         ),
         fitted=fitted,
         rows=tuple(rows),
-        rankings=rankings(rows),
+        rankings=rankings([row for row in rows if row.predicted_range_s is None]),
         out_of_memory=tuple(run_misfit(source, index) for index in range(len(spec.out_of_memory))),
         summary=summarise(rows),
     )

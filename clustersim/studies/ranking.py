@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import sqrt
 from typing import Final, Protocol
 
 from clustersim.report.metrics import Parallelism
@@ -64,6 +66,8 @@ class Ranking:
     """Predicted to be."""
     regret_fraction: float
     """By how much the chosen one was measured to be slower than the best."""
+    kendall_tau: float
+    """Whether pairs of rows are in the right order: 1 where all are, -1 where all are exchanged."""
 
 
 def rankings(rows: Sequence[Timed]) -> tuple[Ranking, ...]:
@@ -89,7 +93,33 @@ def _ranking(rows: Sequence[Timed]) -> Ranking:
         best_row=best.id,
         chosen_row=chosen.id,
         regret_fraction=fastest / taken - 1.0,
+        kendall_tau=kendall_tau(
+            [row.measured_s / row.global_batch_size for row in rows], [row.predicted_s / row.global_batch_size for row in rows]
+        ),
     )
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Kendall's tau-b of two lists: pairs in the same order less those in the other one, over the root of pairs that are not tied.
+
+    Zero where one of the lists holds one value only.
+
+    References
+    ----------
+    .. [1] M. G. Kendall, "The Treatment of Ties in Ranking Problems", Biometrika 33 (1945).
+
+    Examples
+    --------
+    >>> kendall_tau([1, 2, 3], [10, 20, 30]), kendall_tau([1, 2, 3], [3, 2, 1]), kendall_tau([1, 2], [5, 5])
+    (1.0, -1.0, 0.0)
+    """
+    pairs = [(_sign(a - b), _sign(c - d)) for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)]
+    untied = sum(abs(a) for a, _ in pairs) * sum(abs(b) for _, b in pairs)
+    return sum(a * b for a, b in pairs) / sqrt(untied) if untied else 0.0
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _layout(row: Timed) -> tuple[int, int, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -80,6 +82,8 @@ class RowSpec(Checked):
     """What the step time was computed from, where the source does not print it."""
     assumed: list[Sentence] = Field(default=[])
     """What the source does not say about this run, and what was taken instead."""
+    hidden: dict[str, Annotated[list[JsonValue], Field(min_length=2)]] = Field(default={})
+    """Dotted keys of the scenario that the source does not say and that decide the result, each with the values that it may have had."""
     scenario: dict[str, JsonValue]
     """Put on top of what all rows have in common."""
 
@@ -119,6 +123,8 @@ class SourceSpec(Checked):
     """Further rows."""
     out_of_memory: list[MisfitSpec] = Field(default=[])
     """Runs that did not fit, and whose prediction should say so."""
+    explained: dict[Name, Sentence] = Field(default={})
+    """By the ids of rows that are far off: why."""
 
     @model_validator(mode="after")
     def _check_any(self) -> SourceSpec:
@@ -157,6 +163,12 @@ class PublishedSource:
         """Return the whole scenario of a row."""
         row = self.spec.rows[index]
         return merged(self.spec.common, {"name": row.id, **row.scenario})
+
+    def alternatives(self, index: int) -> list[dict[str, JsonValue]]:
+        """Return the scenarios that a row may have been: one, or one for each combination of what is hidden."""
+        hidden = self.spec.rows[index].hidden
+        choices = [[_nested(key, value) for value in values] for key, values in hidden.items()]
+        return [reduce(merged, chosen, self.scenario(index)) for chosen in product(*choices)]
 
     def misfit(self, index: int) -> dict[str, JsonValue]:
         """Return the whole scenario of a run that did not fit."""
@@ -201,7 +213,16 @@ def read_source(name: str | Path) -> PublishedSource:
     if spec.table is not None:
         rows = table_rows(spec.table, Path(_find(name)).parent / spec.table.file)
         spec = SourceSpec.model_validate({**spec.model_dump(exclude_unset=True), "rows": [*spec.rows, *rows]})
+    _check_explained(spec, document)
     return PublishedSource(spec=spec, document=document)
+
+
+def _check_explained(spec: SourceSpec, document: Document) -> None:
+    known = [row.id for row in spec.rows]
+    for row_id in spec.explained:
+        if row_id not in known:
+            place = document.place(("explained", row_id), key=True)
+            raise ScenarioError(f"no row has the id '{row_id}'", field="explained", hint=choices_hint(row_id, known), place=place)
 
 
 def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:

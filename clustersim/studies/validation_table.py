@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clustersim.studies.published import RowResult, SourceResult, Summary, Validation, summarise
+from clustersim.studies.published import SourceResult, Validation
+from clustersim.studies.validation.rows import RowResult
+from clustersim.studies.validation.summary import RankingSummary, Summary, summarise
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"
@@ -13,6 +15,12 @@ MANY_ROWS: Final = 200
 """A source with more is shown by layouts, and in full as data only."""
 DIGITS: Final = 4
 """Of step times; as many as the sources print."""
+SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in interval", "worst row")
+HIDDEN_MARK: Final = "°"
+HIDDEN_LEGEND: Final = (
+    "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting allows,"
+    " and the rows are not in *all*."
+)
 _HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
 _RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
 
@@ -30,8 +38,9 @@ def measured_text(row: RowResult) -> str:
 
 
 def predicted_text(row: RowResult) -> str:
-    """Return the predicted step time, with as many digits as the measured one."""
-    return format_quantity(row.predicted_s, "s", DIGITS)
+    """Return the predicted step time, with as many digits as the measured one; a range where something that decides it is hidden."""
+    ends = row.predicted_range_s or (row.predicted_s,)
+    return " to ".join(dict.fromkeys(format_quantity(end_s, "s", DIGITS) for end_s in ends))
 
 
 def error_text(fraction: float, digits: int = 1) -> str:
@@ -58,7 +67,45 @@ def summary_text(summary: Summary) -> str:
         f"{rows}: mean absolute error {share_text(summary.mean_absolute_error_fraction)},"
         f" median {share_text(summary.median_absolute_error_fraction)},"
         f" mean with its sign {error_text(summary.mean_error_fraction)},"
-        f" worst {error_text(summary.worst_error_fraction)} ({summary.worst_row})"
+        f" worst {error_text(summary.worst_error_fraction)} ({summary.worst_row}{_because(summary)})"
+        f"{_covered(summary)}"
+    )
+
+
+def _because(summary: Summary) -> str:
+    return f": {summary.worst_explained}" if summary.worst_explained else ""
+
+
+def _covered(summary: Summary) -> str:
+    return "" if summary.coverage_fraction is None else f", {share_text(summary.coverage_fraction)} in their intervals"
+
+
+def together_lines(validation: Validation) -> tuple[str, ...]:
+    """Return what can be said of all rows together, a line for each finding."""
+    bars, hidden, rankings = validation.error_bars, validation.hidden, validation.rankings
+    lines = [f"{summary_text(validation.summary)}; {memory_text(validation.summary)}"]
+    lines.append(f"ran out of memory, and predicted to fit: {', '.join(validation.missed_out_of_memory) or 'none'}")
+    if hidden is not None:
+        lines.append(f"rows with a hidden setting, and how far they are from all that it allows: {summary_text(hidden)}")
+    if rankings is not None:
+        lines.append(rankings_text(rankings))
+    if bars is not None:
+        coverage = bars.coverage
+        shares = (
+            f"{share_text(coverage.weighted_fraction)} where a source of n rows counts as the root of n",
+            f"{share_text(coverage.rows_fraction)} of rows",
+            f"{share_text(coverage.sources_fraction)} as a mean over sources",
+        )
+        lines.append(f"intervals of {100 * bars.bands.level_fraction:.0f} % that other sources give cover {', '.join(shares)}")
+    return tuple(lines)
+
+
+def rankings_text(rankings: RankingSummary) -> str:
+    """Return what choosing layouts by predictions costs, in a few words."""
+    groups = "1 group" if rankings.n_groups == 1 else f"{rankings.n_groups} groups"
+    return (
+        f"{groups} of layouts: mean regret {share_text(rankings.mean_regret_fraction)}, worst {share_text(rankings.worst_regret_fraction)},"
+        f" mean Kendall tau {rankings.mean_kendall_tau:.2f}"
     )
 
 
@@ -81,16 +128,26 @@ def fitted_text(source: SourceResult) -> str:
 
 def summary_table(validation: Validation) -> str:
     """Return one line for each source and one for all, as a table in Markdown."""
-    header = ("source", "rows", "mean absolute error", "median", "worst row", "calibration fitted to it")
-    rows = [_summary_cells(f"`{source.source_id}`", source.summary, _fits(source)) for source in validation.sources]
-    rows.append(_summary_cells("all", validation.summary, ""))
-    return _table(header, ("rows", "mean absolute error", "median"), rows)
+    rows = [(f"`{source.source_id}`{_marked(source)}", *summary_cells(source.summary), _fits(source)) for source in validation.sources]
+    rows.append(("all", *summary_cells(validation.summary), ""))
+    return _table(("source", *SUMMARY_HEADER, "calibration fitted to it"), SUMMARY_HEADER[:-1], rows)
+
+
+def capability_table(validation: Validation) -> str:
+    """Return one line for each thing that runs make use of, as a table in Markdown."""
+    rows = [(each.capability, f"{each.n_sources}", *summary_cells(each.summary)) for each in validation.capabilities]
+    return _table(("rows that use", "sources", *SUMMARY_HEADER), ("sources", *SUMMARY_HEADER[:-1]), rows)
 
 
 def markdown_page(validation: Validation) -> str:
     """Return what the documentation shows: the summary, and a table for each source with errors to three digits."""
     sources = "".join(_section(source) for source in validation.sources)
-    return f"{summary_table(validation)}\nRows wrongly predicted not to fit: {_misfits(validation.summary)}.\n{sources}"
+    remarks = "".join(f"- {line}\n" for line in together_lines(validation))
+    reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
+    return (
+        f"{summary_table(validation)}\n{HIDDEN_LEGEND}\n\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
+        f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
+    )
 
 
 def _misfits(summary: Summary) -> str:
@@ -115,6 +172,7 @@ def ranking_lines(source: SourceResult) -> list[str]:
     return [
         f"{each.model} on {each.gpus} GPUs: of {each.n_rows} rows {each.chosen_row} is predicted to be the fastest"
         + (" and is" if each.chosen_row == each.best_row else f", {share_text(each.regret_fraction)} slower than {each.best_row}")
+        + f"; Kendall tau {each.kendall_tau:.2f}"
         for each in source.rankings
     ]
 
@@ -147,15 +205,20 @@ def _table(header: Sequence[str], right: Sequence[str], rows: Sequence[Sequence[
     return "".join(f"{line}\n" for line in lines)
 
 
-def _summary_cells(name: str, summary: Summary, fits: str) -> tuple[str, ...]:
+def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
+    """Return the cells below ``SUMMARY_HEADER``, with a mark around the id of a row."""
     return (
-        name,
         f"{summary.n_rows}",
         share_text(summary.mean_absolute_error_fraction),
         share_text(summary.median_absolute_error_fraction),
-        f"{error_text(summary.worst_error_fraction)} (`{summary.worst_row}`)",
-        fits,
+        error_text(summary.mean_error_fraction),
+        "" if summary.coverage_fraction is None else f"{100 * summary.coverage_fraction:.0f} %",
+        f"{error_text(summary.worst_error_fraction)} ({quote}{summary.worst_row}{quote})",
     )
+
+
+def _marked(source: SourceResult) -> str:
+    return "" if source.stated else HIDDEN_MARK
 
 
 def _fits(source: SourceResult) -> str:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
-from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.facts import gpus_text, interval_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
 from clustersim.report.shares import PART_LABELS, Share, hidden_communication, percentages, step_shares
 from clustersim.units.quantity import format_quantity
@@ -74,10 +74,14 @@ def step_breakdown(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"mean over ranks, {unit}", loc="right")
-    caption(
-        ax, _title(metrics), f"one step of {format_quantity(metrics.step_time_s, 's')}; what runs beside computation stands below the bar"
-    )
+    caption(ax, _title(metrics), f"one step of {_duration_text(metrics)}; what runs beside computation stands below the bar")
     return ax
+
+
+def _duration_text(metrics: Metrics) -> str:
+    level = metrics.step_time_interval_level_fraction
+    interval = "" if level is None else f" ({100 * level:.0f} % interval {interval_text(metrics)})"
+    return f"{format_quantity(metrics.step_time_s, 's')}{interval}"
 
 
 def segments_of(shares: Sequence[Share], timeline: Timeline) -> list[Segment]:

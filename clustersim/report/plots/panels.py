@@ -51,10 +51,14 @@ def draw(picture: Picture) -> Figure:
 
 def write_picture(picture: Picture, folder: Path) -> None:
     """Write a picture as PNG and as SVG, without versions or times in them."""
+    write_picture_file(picture, folder / f"{picture.name}.png")
+    write_picture_file(picture, folder / f"{picture.name}.svg")
+
+
+def write_picture_file(picture: Picture, file: Path) -> None:
+    """Write a picture into a file whose suffix is ``.png`` or ``.svg``."""
     with style():
-        figure = draw(picture)
-        save_figure(figure, folder / f"{picture.name}.png")
-        save_figure(figure, folder / f"{picture.name}.svg")
+        save_figure(draw(picture), file)
 
 
 def _axes(figure: Figure, picture: Picture, index: int) -> Axes:

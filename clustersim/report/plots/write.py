@@ -35,3 +35,10 @@ def write_pictures(pictures: Iterable[Picture], folder: Path) -> None:
 
     for picture in pictures:
         write_picture(picture, folder)
+
+
+def write_picture_as(picture: Picture, file: Path) -> None:
+    """Write one picture into a file whose suffix is ``.png`` or ``.svg``; equal pictures give equal bytes."""
+    from clustersim.report.plots.panels import write_picture_file
+
+    write_picture_file(picture, file)

@@ -1,0 +1,1 @@
+"""How wrong predictions are: error bars made of residuals, capabilities, many rows at once."""

@@ -1,0 +1,211 @@
+"""Error bars from residuals: quantiles of measured over predicted step times by kind of run, tested on sources that did not give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import exp, log
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from clustersim.report.error_bars import Band, Bands, RunKind, wider
+
+FloatArray = npt.NDArray[np.float64]
+
+LEVEL_FRACTION: Final = 0.8
+FEWEST_SOURCES: Final = 3
+"""A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
+FEWEST_ROWS: Final = 20
+ROW_DIGITS: Final = 5
+"""Of the residuals that the digest is made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One run, measured and predicted."""
+
+    source_id: str
+    row_id: str
+    kind: RunKind
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def log_ratio(self) -> float:
+        """Natural logarithm of the measured step time over the predicted one."""
+        return log(self.measured_s / self.predicted_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Share of rows that lie in intervals which the other sources alone give."""
+
+    weighted_fraction: float
+    """A source of n rows counts as the root of n."""
+    rows_fraction: float
+    sources_fraction: float
+    """Every source counts as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A band, and from how much it comes."""
+
+    band: Band
+    n_rows: int
+    n_sources: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBars:
+    """Everything that follows from some residuals."""
+
+    bands: Bands
+    counted: tuple[Counted, ...]
+    """The bands by kind."""
+    widening: float
+    """What half the width of a quantile is multiplied with, so that sources that did not give it are covered."""
+    coverage: Coverage
+    source_ids: tuple[str, ...]
+    n_rows: int
+    digest: str
+    """SHA-256 of the residuals."""
+
+
+BySource = Mapping[str, Sequence[Residual]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Quantiles of one kind, as a middle and a half width of logarithms."""
+
+    kind: RunKind
+    middle: float
+    half: float
+
+    def band(self, widening: float) -> Band:
+        spread = widening * self.half
+        return Band(kind=self.kind, least_fraction=exp(self.middle - spread), most_fraction=exp(self.middle + spread))
+
+
+def error_bars(residuals: Sequence[Residual]) -> ErrorBars:
+    """Return error bars from the residuals of at least three sources.
+
+    Of a kind, the quantiles at 0.1 and 0.9 of the logarithm of measured over predicted step time are taken, where a row of a source that
+    has n of the kind weighs one over the root of n. They are widened about their middle by one factor for all kinds, for which 0.8 of the
+    rows, weighed alike, lie in what the other sources give. Where a source is left out, so it is for the factor.
+
+    Raises
+    ------
+    ValueError
+        Where there are fewer sources: none can be left out.
+    """
+    by_source: dict[str, list[Residual]] = {}
+    for residual in residuals:
+        by_source.setdefault(residual.source_id, []).append(residual)
+    if len(by_source) < FEWEST_SOURCES:
+        raise ValueError(f"{len(by_source)} sources, of at least {FEWEST_SOURCES}")
+    widening = _widening(by_source)
+    held_out = {
+        (source_id, kind): _raw(others, kind).band(factor)
+        for source_id, rows in by_source.items()
+        for others in [_without(by_source, source_id)]
+        for factor in [_widening(others)]
+        for kind in dict.fromkeys(row.kind for row in rows)
+    }
+    kinds = sorted({each for residual in residuals for each in wider(residual.kind)})
+    counted = tuple(
+        Counted(
+            band=_raw(by_source, kind).band(widening),
+            n_rows=sum(len(rows) for rows in _of_kind(by_source, kind)),
+            n_sources=len(_of_kind(by_source, kind)),
+        )
+        for kind in kinds
+        if _suffices(_of_kind(by_source, kind)) or not kind
+    )
+    return ErrorBars(
+        bands=Bands(level_fraction=LEVEL_FRACTION, by_kind={each.band.kind: each.band for each in counted}, held_out=held_out),
+        counted=counted,
+        widening=widening,
+        coverage=_coverage(by_source, held_out),
+        source_ids=tuple(sorted(by_source)),
+        n_rows=len(residuals),
+        digest=digest(residuals),
+    )
+
+
+def digest(residuals: Iterable[Residual]) -> str:
+    """Return the SHA-256 of residuals in any order, rounded to so many digits that round-off does not show."""
+    lines = sorted(
+        f"{each.source_id},{each.row_id},{'/'.join(each.kind)},{each.measured_s / each.predicted_s:.{ROW_DIGITS}g}" for each in residuals
+    )
+    return sha256("\n".join(lines).encode()).hexdigest()
+
+
+def weighted_quantile(values: Sequence[float], weights: Sequence[float], fraction: float) -> float:
+    """Return a quantile of weighted values; between two of them, where half of their own weight is reached, it is interpolated.
+
+    Examples
+    --------
+    >>> weighted_quantile([3.0, 1.0, 2.0], [1.0, 1.0, 1.0], 0.5), weighted_quantile([0.0, 1.0], [3.0, 1.0], 0.375)
+    (2.0, 0.0)
+    """
+    order = np.argsort(values, kind="stable")
+    sorted_values: FloatArray = np.asarray(values, dtype=np.float64)[order]
+    sorted_weights: FloatArray = np.asarray(weights, dtype=np.float64)[order]
+    centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
+    return float(np.interp(fraction * sorted_weights.sum(), centres, sorted_values))
+
+
+def _raw(by_source: BySource, kind: RunKind) -> _Raw:
+    """Return the quantiles of a kind, or of the narrowest wider one that there is enough of."""
+    found, rows_of = next((each, rows) for each in wider(kind) for rows in [_of_kind(by_source, each)] if _suffices(rows) or not each)
+    values = [row.log_ratio for rows in rows_of for row in rows]
+    weights = [len(rows) ** -0.5 for rows in rows_of for _ in rows]
+    least, most = (weighted_quantile(values, weights, (1.0 + side * LEVEL_FRACTION) / 2) for side in (-1, 1))
+    return _Raw(found, (least + most) / 2, (most - least) / 2)
+
+
+def _of_kind(by_source: BySource, kind: RunKind) -> list[list[Residual]]:
+    """Return the rows of a kind of each source that has any."""
+    rows_of = ([row for row in rows if row.kind[: len(kind)] == kind] for rows in by_source.values())
+    return [rows for rows in rows_of if rows]
+
+
+def _suffices(rows_of: Sequence[Sequence[Residual]]) -> bool:
+    return len(rows_of) >= FEWEST_SOURCES and sum(map(len, rows_of)) >= FEWEST_ROWS
+
+
+def _without(by_source: BySource, source_id: str) -> dict[str, Sequence[Residual]]:
+    return {name: rows for name, rows in by_source.items() if name != source_id}
+
+
+def _widening(by_source: BySource) -> float:
+    """Return the factor by which quantiles must be widened to cover as much of a source that did not give them."""
+    needed: list[float] = []
+    weights: list[float] = []
+    for source_id, rows in by_source.items():
+        others = _without(by_source, source_id)
+        raw_of = {kind: _raw(others, kind) for kind in dict.fromkeys(row.kind for row in rows)}
+        needed += [abs(row.log_ratio - raw_of[row.kind].middle) / raw_of[row.kind].half for row in rows]
+        weights += [len(rows) ** -0.5] * len(rows)
+    return weighted_quantile(needed, weights, LEVEL_FRACTION)
+
+
+def _coverage(by_source: BySource, held_out: Mapping[tuple[str, RunKind], Band]) -> Coverage:
+    inside = {
+        source_id: [
+            band.least_fraction <= exp(row.log_ratio) <= band.most_fraction for row in rows for band in [held_out[source_id, row.kind]]
+        ]
+        for source_id, rows in by_source.items()
+    }
+    return Coverage(
+        weighted_fraction=sum(len(rows) ** 0.5 * fmean(rows) for rows in inside.values())
+        / sum(len(rows) ** 0.5 for rows in inside.values()),
+        rows_fraction=fmean(each for rows in inside.values() for each in rows),
+        sources_fraction=fmean(fmean(rows) for rows in inside.values()),
+    )

@@ -1,0 +1,179 @@
+"""One published run, measured and predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.report.error_bars import RunKind
+from clustersim.report.metrics import Flag, Parallelism
+from clustersim.scenario.error_bars import run_kind
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run
+from clustersim.strategy.plan import Plan
+from clustersim.studies.sources import MeasuredSpec, PublishedSource, Quality, RowSpec
+from clustersim.studies.validation.capabilities import capabilities_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlace:
+    """Where a measurement was published."""
+
+    table: str
+    row: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowResult:
+    """One published run, measured and predicted."""
+
+    id: str
+    source: RowPlace
+    quality: Quality
+    """A: the source says all that matters; B: one or two things had to be assumed."""
+    model: str
+    accelerator: str
+    generation: str
+    """Of the accelerator."""
+    gpus: int
+    parallelism: Parallelism
+    virtual_stages: int
+    global_batch_size: int
+    measured_s: float
+    derived_from: str | None
+    """What the measured step time was computed from, where the source does not print it."""
+    predicted_s: float
+    """Where something that decides it is hidden, what is nearest to the measured one."""
+    predicted_range_s: tuple[float, float] | None
+    """The least and the most over all values of what is hidden; None where nothing is."""
+    error_fraction: float
+    """Predicted over measured step time, less one."""
+    interval_s: tuple[float, float] | None
+    """Where the step time was to be expected, by the error bars of other sources; None where nothing is known of them."""
+    kind: RunKind
+    """Whose error bar it has."""
+    capabilities: tuple[str, ...]
+    """What it makes use of."""
+    fits: bool
+    """Whether the run, which did fit, is predicted to."""
+    peak_bytes: float
+    capacity_bytes: float
+    measured_peak_bytes: float | None
+    memory_error_fraction: float | None
+    """Predicted over measured peak, less one; None where the source prints none."""
+    assumed: tuple[str, ...]
+    """What the source does not say about the run."""
+    explained: str | None
+    """Why it is far off, where it is and somebody knows."""
+    flags: tuple[Flag, ...]
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measured step time is in the interval; None without one."""
+        return None if self.interval_s is None else self.interval_s[0] <= self.measured_s <= self.interval_s[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MisfitResult:
+    """A run that ran out of memory, and the peak that is predicted for it."""
+
+    id: str
+    source: RowPlace
+    fits: bool
+    """True where the prediction is wrong."""
+    peak_bytes: float
+    capacity_bytes: float
+    assumed: tuple[str, ...]
+
+
+def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, ...]]:
+    """Simulate one row; return it with the calibration constants that were fitted to its source.
+
+    Raises
+    ------
+    ScenarioError
+        When its scenario cannot be used, with the place in the file of the source.
+    """
+    try:
+        results = [run(scenario) for scenario in source.alternatives(index)]
+    except ScenarioError as error:
+        raise source.located(error, index) from error
+    row = source.spec.rows[index]
+    return _row_result(source, row, results), _fitted(source, row, results[0])
+
+
+def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
+    """Return what is predicted of a run that ran out of memory."""
+    row, memory = source.spec.out_of_memory[index], run(source.misfit(index)).metrics.memory
+    return MisfitResult(
+        id=row.id,
+        source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
+        fits=memory.fits,
+        peak_bytes=memory.peak_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        assumed=tuple(row.assumed),
+    )
+
+
+def step_time_of(measured: MeasuredSpec, plan: Plan) -> tuple[float, str | None]:
+    """Return the measured time of a step in seconds, and from which printed rate it follows; None where it was printed itself."""
+    if measured.samples_per_s is not None:
+        return plan.training.global_batch_size / measured.samples_per_s, "the printed samples per second"
+    if measured.tokens_per_s_per_gpu is not None:
+        tokens = plan.training.global_batch_size * plan.training.seq_length
+        return tokens / (measured.tokens_per_s_per_gpu * plan.n_ranks), "the printed tokens per second and GPU"
+    assert measured.step_time is not None  # a row says one of the three
+    return measured.step_time, None
+
+
+def possible(results: list[Result]) -> list[Result]:
+    """Return those of some results that fit in memory, or all where none does: a run that took place had a setting that fits."""
+    return [result for result in results if result.metrics.memory.fits] or results
+
+
+def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) -> RowResult:
+    measured = row.measured
+    measured_s, method = step_time_of(measured, results[0].built.plan)
+    able = possible(results)
+    times_s = [result.step_time_s for result in able]
+    result = min(able, key=lambda each: abs(each.step_time_s - measured_s))
+    predicted_s = min(max(measured_s, min(times_s)), max(times_s)) if row.hidden else result.step_time_s
+    metrics, plan, cluster = result.metrics, result.built.plan, result.built.cluster
+    kind = run_kind(plan, len(result.built.nodes), metrics.flags)
+    return RowResult(
+        id=row.id,
+        source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
+        quality=row.quality,
+        model=plan.model.name,
+        accelerator=cluster.node.accelerator.name,
+        generation=cluster.node.accelerator.generation,
+        gpus=metrics.gpus,
+        parallelism=metrics.parallelism,
+        virtual_stages=plan.strategy.virtual_stages,
+        global_batch_size=plan.training.global_batch_size,
+        measured_s=measured_s,
+        derived_from=row.derived_from or method,
+        predicted_s=predicted_s,
+        predicted_range_s=(min(times_s), max(times_s)) if row.hidden else None,
+        error_fraction=predicted_s / measured_s - 1.0,
+        interval_s=None,
+        kind=kind,
+        capabilities=capabilities_of(result, kind),
+        fits=metrics.memory.fits,
+        peak_bytes=metrics.memory.peak_bytes,
+        capacity_bytes=metrics.memory.capacity_bytes,
+        measured_peak_bytes=measured.memory,
+        memory_error_fraction=None if measured.memory is None or row.hidden else metrics.memory.peak_bytes / measured.memory - 1.0,
+        assumed=tuple(row.assumed),
+        explained=source.spec.explained.get(row.id),
+        flags=metrics.flags,
+    )
+
+
+def _fitted(source: PublishedSource, row: RowSpec, result: Result) -> tuple[str, ...]:
+    """Return the calibration constants whose source is also that of the row."""
+    addresses = {*source.spec.urls, row.source.url}
+    calibration = calibration_for(result.built.cluster.node.accelerator)
+    return tuple(f"{calibration.name}.{constant}" for cited in calibration.sources if cited.url in addresses for constant in cited.covers)
