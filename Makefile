@@ -9,7 +9,7 @@ DEMO := llama3-70b-h100-512
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format bench ratios docs clean
+.PHONY: help demo test check format golden bench ratios docs clean
 
 help:  ## Show these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
@@ -32,6 +32,10 @@ check: $(VENV)/.installed-dev  ## Check format, style, floors and types
 format: $(VENV)/.installed-dev  ## Format the code and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+golden: $(VENV)/.installed-dev  ## Write error bars, golden files and shown outputs anew; review the diff
+	@$(BIN)/python -m pytest -q -n 0 tests/published/test_published.py --update-golden || true
+	@$(BIN)/python -m pytest -q -n 0 tests/golden tests/unit/test_documentation.py --update-golden
 
 bench: $(VENV)/.installed-dev  ## Time what must be fast, and write docs/reference/benchmarks.md
 	@mkdir -p .benchmarks

@@ -69,13 +69,13 @@ class Validation:
     sources: tuple[SourceResult, ...]
     summary: Summary
     """Of the rows of which all that decides the result is known; of all rows where there is none."""
-    hidden: Summary | None
+    hidden: Summary | None = None
     """Of the others, whose error is how far the measured time is from all that the prediction may be; None without any."""
-    capabilities: tuple[CapabilitySummary, ...]
-    rankings: RankingSummary | None
-    missed_out_of_memory: tuple[str, ...]
+    capabilities: tuple[CapabilitySummary, ...] = ()
+    rankings: RankingSummary | None = None
+    missed_out_of_memory: tuple[str, ...] = ()
     """Runs that ran out of memory and are predicted to fit."""
-    error_bars: ErrorBars | None
+    error_bars: ErrorBars | None = None
     """Made of these rows; None where they are not those of all shipped sources."""
 
     def better_than(self, limit_fraction: float) -> bool:

@@ -158,7 +158,7 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], fractio
     sorted_values: FloatArray = np.asarray(values, dtype=np.float64)[order]
     sorted_weights: FloatArray = np.asarray(weights, dtype=np.float64)[order]
     centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
-    return float(np.interp(fraction * sorted_weights.sum(), centres, sorted_values))
+    return float(np.interp(fraction * sum(weights), centres, sorted_values))
 
 
 def _raw(by_source: BySource, kind: RunKind) -> _Raw:

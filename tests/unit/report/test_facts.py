@@ -14,6 +14,8 @@ from clustersim.report.facts import (
     choice_rows,
     gpus_text,
     headline,
+    interval_line,
+    interval_text,
     layout_line,
     link_rows,
     meeting_lines,
@@ -277,3 +279,26 @@ def test_samples_of_one_token_are_called_samples() -> None:
     images = replace(METRICS, tokens_per_s=METRICS.samples_per_s)
 
     assert [name for name, _ in headline(images)][1:3] == ["samples/s", "samples/s/GPU"]
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "text"), [((7.9, 9.6), "7.9 to 9.6 s"), ((0.0812, 0.0987), "81.2 to 98.7 ms"), ((0.9, 1.1), "900 ms to 1.1 s")]
+)
+def test_an_interval_names_its_unit_once_where_it_can(ends_s: tuple[float, float], text: str) -> None:
+    assert interval_text(replace(METRICS, step_time_interval_s=ends_s)) == text
+
+
+def test_the_interval_says_how_many_runs_it_is_for_and_which() -> None:
+    metrics = replace(
+        METRICS, step_time_interval_s=(7.9, 9.6), step_time_interval_level_fraction=0.8, step_time_interval_kind="dense, one node"
+    )
+
+    assert (
+        interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (dense, one node)"
+    )
+
+
+def test_metrics_without_an_interval_say_nothing_of_it() -> None:
+    without = replace(METRICS, step_time_interval_s=None, step_time_interval_level_fraction=None, step_time_interval_kind=None)
+
+    assert (interval_text(without), interval_line(without)) == ("", "")

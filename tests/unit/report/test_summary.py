@@ -181,3 +181,11 @@ def test_what_others_on_the_cluster_cost_stands_in_both_reports() -> None:
         assert "Others on the cluster" in text
         assert "25.0 % longer" in text
     assert "Others on the cluster" not in printed() + markdown_summary(METRICS, TIMELINE)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_interval_of_the_step_time_stands_below_the_headline(width: int) -> None:
+    text = " ".join(printed(METRICS, width=width).split())
+
+    assert "80 % interval of the step time: 17.2 to 21.2 s, from published runs" in text
+    assert "80 % interval of the step time: 17.2 to 21.2 s, from published runs" in markdown_summary(METRICS, TIMELINE)

@@ -10,8 +10,8 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Parallelism
-from clustersim.studies.published import RowPlace, RowResult
 from clustersim.studies.sources import read_source
+from clustersim.studies.validation.rows import RowPlace, RowResult
 
 TEXT = """\
 source_id: small
@@ -57,6 +57,8 @@ ROW: Final = RowResult(
     source=RowPlace(table="table 1", row="first", url="https://example.org"),
     quality="A",
     model="small",
+    accelerator="a100-sxm4-40g",
+    generation="ampere",
     gpus=16,
     parallelism=Parallelism(dp=1, tp=8, pp=2, cp=1, ep=1),
     virtual_stages=1,
@@ -64,13 +66,18 @@ ROW: Final = RowResult(
     measured_s=1.0,
     derived_from=None,
     predicted_s=1.0,
+    predicted_range_s=None,
     error_fraction=0.0,
+    interval_s=None,
+    kind=("dense", "many nodes", "measured accelerator"),
+    capabilities=("dense", "many nodes"),
     fits=True,
     peak_bytes=1e9,
     capacity_bytes=2e9,
     measured_peak_bytes=None,
     memory_error_fraction=None,
     assumed=(),
+    explained=None,
     flags=(),
 )
 

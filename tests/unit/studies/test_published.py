@@ -10,8 +10,10 @@ import pytest
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Parallelism
 from clustersim.scenario.run import run
-from clustersim.studies.published import RowPlace, Validation, parse_error_limit, run_row, summarise, validate
+from clustersim.studies.published import Validation, parse_error_limit, validate
 from clustersim.studies.sources import read_source
+from clustersim.studies.validation.rows import RowPlace, run_row
+from clustersim.studies.validation.summary import summarise
 from tests.unit.studies.samples import ROW, TEXT, rows, write
 
 

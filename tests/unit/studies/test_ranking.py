@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clustersim.report.metrics import Parallelism
-from clustersim.studies.published import RowResult
-from clustersim.studies.ranking import rankings
+from clustersim.studies.ranking import kendall_tau, rankings
+from clustersim.studies.validation.rows import RowResult
 from tests.unit.studies.samples import ROW
 
 DEEP, WIDE = Parallelism(dp=1, tp=4, pp=4, cp=1, ep=1), Parallelism(dp=1, tp=8, pp=2, cp=1, ep=1)
@@ -53,3 +53,9 @@ def test_models_and_numbers_of_accelerators_are_kept_apart() -> None:
 def test_few_rows_and_those_of_one_layout_say_nothing() -> None:
     assert rankings([row("a", 1.0, 1.0), row("b", 1.0, 1.0, parallelism=DEEP)]) == ()
     assert rankings([row(name, 1.0, 1.0) for name in "abcd"]) == ()
+
+
+def test_the_order_of_pairs_is_kendalls_tau() -> None:
+    # Five of six pairs of four are in order.
+    assert kendall_tau([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx((5 - 1) / 6, rel=1e-12)
+    assert kendall_tau([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / (2 * 3) ** 0.5, rel=1e-12)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from clustersim.report.metrics import Parallelism
-from clustersim.studies.published import MisfitResult, RowPlace, Validation, summarise, validate
+from clustersim.studies.published import Validation, validate
 from clustersim.studies.ranking import rankings
+from clustersim.studies.validation.rows import MisfitResult, RowPlace
+from clustersim.studies.validation.summary import summarise
 from clustersim.studies.validation_table import (
     MANY_ROWS,
     error_text,
@@ -96,7 +98,7 @@ def test_the_summary_table_has_a_line_for_each_source_and_one_for_all(validation
     assert set(rule) == {"|", "-", ":"}
     assert cells(source)[:3] == ["`small`", "2", share_text(validation.summary.mean_absolute_error_fraction)]
     assert cells(everything)[0] == "all"
-    assert {line.count("|") for line in (header, rule, source, everything)} == {7}
+    assert {line.count("|") for line in (header, rule, source, everything)} == {9}
 
 
 def test_the_page_has_a_line_for_each_row_with_its_place_in_the_source(validation: Validation) -> None:
@@ -126,7 +128,7 @@ def test_a_row_that_does_not_fit_says_so(tmp_path: Path) -> None:
 
     page = markdown_page(Validation(sources=(replace(source, rows=(misfit,)),), summary=summarise([misfit])))
 
-    assert "Rows wrongly predicted not to fit: one." in page
+    assert "wrongly predicted not to fit: one" in page
     assert "| no | A |" in page
 
 
@@ -163,9 +165,9 @@ def test_a_choice_by_predictions_is_judged_in_words(validation: Validation) -> N
     ]
     source = replace(validation.sources[0], rankings=rankings(slow))
 
-    assert ranking_lines(source) == ["small on 16 GPUs: of 3 rows b is predicted to be the fastest, 5.0 % slower than a"]
+    assert ranking_lines(source) == ["small on 16 GPUs: of 3 rows b is predicted to be the fastest, 5.0 % slower than a; Kendall tau -0.82"]
     right = replace(source, rankings=rankings([*slow[::2], replace(slow[1], predicted_s=3.0)]))
-    assert ranking_lines(right) == ["small on 16 GPUs: of 3 rows a is predicted to be the fastest and is"]
+    assert ranking_lines(right) == ["small on 16 GPUs: of 3 rows a is predicted to be the fastest and is; Kendall tau 0.82"]
 
 
 def test_a_run_that_did_not_fit_is_judged_in_words(validation: Validation) -> None:
