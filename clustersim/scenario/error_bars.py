@@ -75,6 +75,8 @@ class BandSpec(Checked):
 class KindSpec(BandSpec):
     """Of one kind of runs, from all sources."""
 
+    borrowed_from: list[str] | None = None
+    """The kind that the band is of, where there is too little of this one."""
     rows: PositiveInt
     sources: PositiveInt
 
@@ -129,9 +131,13 @@ def read_bands(path: Path) -> Bands:
     spec = validate_document(ResidualsSpec, read_document(path))
     return Bands(
         level_fraction=spec.level,
-        by_kind={tuple(each.kind): each.band() for each in spec.kinds},
+        by_kind={tuple(each.kind): _own_or_borrowed(each) for each in spec.kinds},
         held_out={(each.without, tuple(each.kind)): each.band() for each in spec.held_out},
     )
+
+
+def _own_or_borrowed(spec: KindSpec) -> Band:
+    return spec.band() if spec.borrowed_from is None else replace(spec.band(), kind=tuple(spec.borrowed_from))
 
 
 def shipped_path() -> Path:
@@ -186,9 +192,8 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
 
 def _flags(built: Built, kind: RunKind, band: Band) -> Iterator[Flag]:
     if band.kind != kind:
-        message = (
-            f"too few sources have measured such runs ({kind_text(kind)}); the interval of the step time is that of {kind_text(band.kind)}"
-        )
+        known = f"the interval of the step time is that of {kind_text(band.kind)}, and holds what few there are"
+        message = f"too few sources have measured such runs ({kind_text(kind)}); {known}"
         yield Flag(code="interval_borrowed", message=message)
     if not band.least_fraction <= 1.0 <= band.most_fraction:
         side = "slower" if band.least_fraction > 1.0 else "faster"

@@ -7,9 +7,9 @@ from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.report.error_bars import Band
+from clustersim.report.error_bars import Band, RunKind
 from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.validation.residuals import ErrorBars
+from clustersim.studies.validation.residuals import Counted, ErrorBars
 
 HEADER: Final = """\
 # Where measured step times lie, as shares of predicted ones. Made by "clustersim validate --write-residuals"; docs/theory/error-bars.md
@@ -31,7 +31,9 @@ def residuals_text(bars: ErrorBars) -> str:
             "rows": round(coverage.rows_fraction, DIGITS),
             "sources": round(coverage.sources_fraction, DIGITS),
         },
-        "kinds": [{**_band(each.band), "rows": each.n_rows, "sources": each.n_sources} for each in bars.counted],
+        "kinds": [
+            {**_band(each.band, each.kind), **_borrowed(each), "rows": each.n_rows, "sources": each.n_sources} for each in bars.counted
+        ],
         "held_out": [{"without": source_id, **_band(band, kind)} for (source_id, kind), band in bars.bands.held_out.items()],
     }
     return HEADER + yaml_text(data)
@@ -54,6 +56,9 @@ def write_residuals(bars: ErrorBars, file: Path) -> None:
         ) from error
 
 
-def _band(band: Band, kind: tuple[str, ...] | None = None) -> dict[str, Data]:
-    words = list(band.kind if kind is None else kind)
-    return {"kind": [*words], "least": round(band.least_fraction, DIGITS), "most": round(band.most_fraction, DIGITS)}
+def _borrowed(counted: Counted) -> dict[str, Data]:
+    return {} if counted.band.kind == counted.kind else {"borrowed_from": [*counted.band.kind]}
+
+
+def _band(band: Band, kind: RunKind) -> dict[str, Data]:
+    return {"kind": [*kind], "least": round(band.least_fraction, DIGITS), "most": round(band.most_fraction, DIGITS)}

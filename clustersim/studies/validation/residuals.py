@@ -20,6 +20,8 @@ LEVEL_FRACTION: Final = 0.8
 FEWEST_SOURCES: Final = 3
 """A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
 FEWEST_ROWS: Final = 20
+TIE_DIGITS: Final = 10
+"""Behind the point: values that differ by less are equal."""
 ROW_DIGITS: Final = 5
 """Of the residuals that the digest is made of."""
 
@@ -53,9 +55,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A band, and from how much it comes."""
+    """The band of a kind, and how much of that there is."""
 
+    kind: RunKind
     band: Band
+    """Of the kind itself, or of a wider one from which it borrows."""
     n_rows: int
     n_sources: int
 
@@ -96,7 +100,8 @@ def error_bars(residuals: Sequence[Residual]) -> ErrorBars:
     """Return error bars from the residuals of at least three sources.
 
     Of a kind, the quantiles at 0.1 and 0.9 of the logarithm of measured over predicted step time are taken, where a row of a source that
-    has n of the kind weighs one over the root of n. They are widened about their middle by one factor for all kinds, for which 0.8 of the
+    has n of the kind weighs one over the root of n. A kind that there is too little of borrows those of a wider one, which then reach at
+    least as far as its own. Quantiles are widened about their middle by one factor for all kinds, for which 0.8 of the
     rows, weighed alike, lie in what the other sources give. Where a source is left out, so it is for the factor.
 
     Raises
@@ -120,15 +125,15 @@ def error_bars(residuals: Sequence[Residual]) -> ErrorBars:
     kinds = sorted({each for residual in residuals for each in wider(residual.kind)})
     counted = tuple(
         Counted(
+            kind=kind,
             band=_raw(by_source, kind).band(widening),
             n_rows=sum(len(rows) for rows in _of_kind(by_source, kind)),
             n_sources=len(_of_kind(by_source, kind)),
         )
         for kind in kinds
-        if _suffices(_of_kind(by_source, kind)) or not kind
     )
     return ErrorBars(
-        bands=Bands(level_fraction=LEVEL_FRACTION, by_kind={each.band.kind: each.band for each in counted}, held_out=held_out),
+        bands=Bands(level_fraction=LEVEL_FRACTION, by_kind={each.kind: each.band for each in counted}, held_out=held_out),
         counted=counted,
         widening=widening,
         coverage=_coverage(by_source, held_out),
@@ -154,20 +159,33 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], fractio
     >>> weighted_quantile([3.0, 1.0, 2.0], [1.0, 1.0, 1.0], 0.5), weighted_quantile([0.0, 1.0], [3.0, 1.0], 0.375)
     (2.0, 0.0)
     """
-    order = np.argsort(values, kind="stable")
-    sorted_values: FloatArray = np.asarray(values, dtype=np.float64)[order]
+    # What differs by round-off only is in the order of its weights, or the same residuals in other units would have another quantile.
+    rounded: FloatArray = np.round(np.asarray(values, dtype=np.float64), TIE_DIGITS)
+    order = np.lexsort((np.asarray(weights, dtype=np.float64), rounded))
+    sorted_values = rounded[order]
     sorted_weights: FloatArray = np.asarray(weights, dtype=np.float64)[order]
     centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
     return float(np.interp(fraction * sum(weights), centres, sorted_values))
 
 
 def _raw(by_source: BySource, kind: RunKind) -> _Raw:
-    """Return the quantiles of a kind, or of the narrowest wider one that there is enough of."""
-    found, rows_of = next((each, rows) for each in wider(kind) for rows in [_of_kind(by_source, each)] if _suffices(rows) or not each)
+    """Return the quantiles of a kind; of too little of it, those of the narrowest wider one, that reach at least as far as its own."""
+    chain = [(each, rows) for each in wider(kind) for rows in [_of_kind(by_source, each)]]
+    found = next(place for place, (each, rows) in enumerate(chain) if _suffices(rows) or not each)
+    least, most = _quantiles(chain[found][1])
+    # The widest kind that has too little: what little there is must not be promised away.
+    if found and chain[found - 1][1]:
+        own_least, own_most = _quantiles(chain[found - 1][1])
+        least, most = min(least, own_least), max(most, own_most)
+    return _Raw(chain[found][0], (least + most) / 2, (most - least) / 2)
+
+
+def _quantiles(rows_of: Sequence[Sequence[Residual]]) -> tuple[float, float]:
+    """Return the ends between which the middle of the logarithms lies, as much of it as is promised."""
     values = [row.log_ratio for rows in rows_of for row in rows]
     weights = [len(rows) ** -0.5 for rows in rows_of for _ in rows]
     least, most = (weighted_quantile(values, weights, (1.0 + side * LEVEL_FRACTION) / 2) for side in (-1, 1))
-    return _Raw(found, (least + most) / 2, (most - least) / 2)
+    return least, most
 
 
 def _of_kind(by_source: BySource, kind: RunKind) -> list[list[Residual]]:

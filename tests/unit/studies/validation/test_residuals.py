@@ -83,11 +83,21 @@ def test_what_a_source_is_judged_by_does_not_depend_on_it() -> None:
 
 
 def test_a_kind_of_too_few_sources_borrows_from_a_wider_one() -> None:
-    bars = error_bars([*FOUR, *spread("a", 1.0, kind=EXPERTS), *spread("b", 1.0, kind=EXPERTS)])
+    bars = error_bars([*FOUR, *spread("a", 0.05, kind=EXPERTS), *spread("b", 0.05, kind=EXPERTS)])
 
     assert FEWEST_SOURCES == 3
     assert bars.bands.band(EXPERTS).kind == ()
     assert bars.bands.band(DENSE).kind == DENSE
+
+
+def test_what_is_borrowed_reaches_as_far_as_the_few_rows_there_are() -> None:
+    few = [*spread("a", 1.0, n_rows=5, kind=EXPERTS), *spread("b", 1.0, n_rows=5, kind=EXPERTS)]
+
+    band = error_bars([*FOUR, *few]).bands.band(EXPERTS)
+
+    assert band.kind == ()
+    assert band.most_fraction > exp(1.0)
+    assert band.least_fraction < exp(-0.05)
 
 
 def test_a_kind_of_too_few_rows_borrows_too() -> None:
