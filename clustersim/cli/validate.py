@@ -36,6 +36,7 @@ from clustersim.studies.validation_table import (
     summary_text,
     together_lines,
 )
+from clustersim.units.quantity import format_quantity
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
 SCHEMA_VERSION: Final = 1
@@ -138,6 +139,13 @@ def _print(validation: Validation) -> None:
         else:
             print_table(_COLUMNS, [_cells(row) for row in source.rows])
         write_out(_text(_foot(source)))
+    beaten = [
+        f"{row.id} took {format_quantity(row.measured_s, 's')} and cannot take less than {format_quantity(row.peak_s, 's')} at the peak"
+        for row in validation.faster_than_peak()
+    ]
+    if beaten:
+        head = ("", "Measured faster than the peak of the data sheet, so that an input is wrong")
+        write_out(_text([head, *(("  ", line) for line in beaten), ("", "")]))
     write_out(_text([("", _LEGEND), ("", "")]))
     print_table(
         ("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1]),

@@ -9,6 +9,7 @@ from types import MappingProxyType, NoneType
 from typing import Final, get_args, get_type_hints
 
 from clustersim.errors import ScenarioError
+from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
@@ -16,7 +17,7 @@ from clustersim.report.metrics import Metrics
 MEMORY_FRACTION: Final = "memory_fraction"
 """Peak memory over capacity: for conditions alone, since the result has both."""
 TIME_TO_TRAIN: Final = "time_to_train_s"
-SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"cost": CostReport, "goodput": GoodputReport})
+SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"bounds": BoundsReport, "cost": CostReport, "goodput": GoodputReport})
 """Parts of a result beside the metrics of the step."""
 
 WANTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(

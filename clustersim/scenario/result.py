@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from clustersim.documents.spots import Data
+from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Flag, Metrics
@@ -36,6 +37,8 @@ class Result:
     checks: tuple[CheckResult, ...]
     time_to_train_s: float | None
     """Seconds for ``training.tokens``, without failures; None where no budget was given."""
+    bounds: BoundsReport
+    """A time below which no step of this layout can end."""
     cost: CostReport | None
     """None where the scenario says nothing of prices."""
     goodput: GoodputReport | None
@@ -82,6 +85,7 @@ class Result:
         return {
             **document,
             "time_to_train_s": self.time_to_train_s,
+            "bounds": plain(self.bounds),
             "cost": plain(self.cost),
             "goodput": plain(self.goodput),
             "checks": [plain(check) for check in self.checks],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clustersim.report.bounds import bound_lines
 from clustersim.report.cost import cost_lines
 from clustersim.report.goodput import goodput_lines
 from clustersim.scenario.result import Result
@@ -52,5 +53,9 @@ def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
-    found = (("With failures", goodput_lines(result.goodput)), ("Power and cost", cost_lines(result.cost, unit=unit)))
+    found = (
+        ("Least time", bound_lines(result.bounds)),
+        ("With failures", goodput_lines(result.goodput)),
+        ("Power and cost", cost_lines(result.cost, unit=unit)),
+    )
     return tuple((heading, sentences) for heading, sentences in found if sentences)

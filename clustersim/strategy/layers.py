@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
@@ -72,12 +72,20 @@ def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> t
 
 def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
     """Return layers ``start`` to ``stop``, the last one excluded, as (first of a row of equal ones, how many they are)."""
-    layers = range(start, stop)
     if isinstance(plan.model, Layered):
-        runs = groupby(layers, key=lambda layer: layer_at(plan, layer))
-    else:
-        runs = groupby(layers, key=lambda layer: first_alike(plan, layer))
-    together = (tuple(run) for _, run in runs)
+        return _runs(range(start, stop), lambda layer: layer_at(plan, layer))
+    if plan.strategy.expert_load.by_layer:
+        return _runs(range(start, stop), lambda layer: first_alike(plan, layer))
+    return _runs_of_kinds(plan.model, plan.training.seq_length, start, stop)
+
+
+@lru_cache(maxsize=4096)
+def _runs_of_kinds(model: Transformer, seq_length: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    return _runs(range(start, stop), lambda layer: _first_of_kind(model, seq_length, layer))
+
+
+def _runs(layers: range, kind: Callable[[int], object]) -> tuple[tuple[int, int], ...]:
+    together = (tuple(run) for _, run in groupby(layers, key=kind))
     return tuple((run[0], len(run)) for run in together)
 
 
@@ -115,12 +123,14 @@ def weights_of(operators: Operators) -> Weights:
 
 def layer_weights(plan: Plan) -> tuple[Weights, ...]:
     """Return the parameters of each layer on one rank."""
-    return tuple(weights_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
+    runs = [(weights_of(operators), count) for operators, count in layer_runs(plan, 0, n_layers(plan))]
+    return tuple(weights for weights, count in runs for _ in range(count))
 
 
 def layer_parameters(plan: Plan) -> tuple[float, ...]:
     """Return the parameters of each layer on one rank, in forward order."""
-    return tuple(parameters_of(operators) for operators, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count))
+    runs = [(parameters_of(operators), count) for operators, count in layer_runs(plan, 0, n_layers(plan))]
+    return tuple(parameters for parameters, count in runs for _ in range(count))
 
 
 def heaviest_run(parameters: Sequence[float], length: int) -> float:

@@ -78,6 +78,11 @@ class Validation:
     error_bars: ErrorBars | None = None
     """Made of these rows; None where they are not those of all shipped sources."""
 
+    def faster_than_peak(self) -> tuple[RowResult, ...]:
+        """Return the rows that were measured to be shorter than the peak of the data sheet allows, worst first."""
+        rows = [row for source in self.sources for row in source.rows if row.measured_s < row.peak_s]
+        return tuple(sorted(rows, key=lambda row: (row.measured_s / row.peak_s, row.id)))
+
     def better_than(self, limit_fraction: float) -> bool:
         """Return whether the mean absolute error is within a limit and no row is wrongly said not to fit."""
         return self.summary.mean_absolute_error_fraction <= limit_fraction and not self.summary.false_out_of_memory

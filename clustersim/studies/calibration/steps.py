@@ -20,8 +20,8 @@ from clustersim.scenario.run import run_built
 from clustersim.studies.calibration.fitting import Constants, Fit, Parameter, Predict, fit
 from clustersim.studies.calibration.parts import Measured, Part, Target
 from clustersim.studies.calibration.tables import MeasuredFile, measured_file
-from clustersim.studies.validation.rows import step_time_of
 from clustersim.studies.sources import PublishedSource, read_source
+from clustersim.studies.validation.rows import step_time_of
 from clustersim.topology.cluster import FloatArray
 
 CONSTANTS: Final = ("gemm.under_load.default", "memory_fraction", "launch.dispatch", "launch.step")

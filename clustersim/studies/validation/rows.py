@@ -48,6 +48,10 @@ class RowResult:
     """Where something that decides it is hidden, what is nearest to the measured one."""
     predicted_range_s: tuple[float, float] | None
     """The least and the most over all values of what is hidden; None where nothing is."""
+    bound_s: float
+    """Of the replay: what no prediction of the layout can be shorter than; the least over all values of what is hidden."""
+    peak_s: float
+    """What no step can be shorter than at the peak of the data sheet. A measurement that is exposes a wrong input."""
     error_fraction: float
     """Predicted over measured step time, less one."""
     interval_s: tuple[float, float] | None
@@ -157,6 +161,8 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         derived_from=row.derived_from or method,
         predicted_s=predicted_s,
         predicted_range_s=(min(times_s), max(times_s)) if row.hidden else None,
+        bound_s=min(each.bounds.bound_s for each in able),
+        peak_s=min(each.bounds.peak_s for each in able),
         error_fraction=predicted_s / measured_s - 1.0,
         interval_s=None,
         kind=kind,

@@ -102,8 +102,8 @@ def test_every_name_without_a_condition_has_a_value_in_a_plain_run() -> None:
     values = metric_values(reference_metrics(reference_timeline()), 1.0, {})
     lacking = {name.partition(".")[0] for name in metric_names() if name not in values and not wanted_by(name)}
 
-    # What only some scenarios have: several steps, other jobs, experts.
-    assert lacking <= {"steps", "step_time_alone_s", "experts"}
+    # What only some scenarios have: several steps, other jobs, experts. Bounds stand beside the metrics.
+    assert lacking <= {"steps", "step_time_alone_s", "experts", "bounds"}
     assert set(values) <= set(metric_names())
 
 

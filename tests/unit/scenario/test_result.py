@@ -7,11 +7,25 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.report.bounds import BoundPart, BoundsReport
 from clustersim.report.metrics import Flag, Metrics
 from clustersim.scenario.checks import CheckResult
 from clustersim.scenario.result import Result
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.scenario.samples import built
+
+BOUNDS = BoundsReport(
+    bound_s=1.0,
+    path_s=1.0,
+    exchange_s=0.5,
+    link_s=0.1,
+    peak_s=0.4,
+    bound_fraction=0.9,
+    binding="matrix units",
+    binding_s=0.8,
+    parts=(BoundPart(name="matrix units", seconds=0.8),),
+    sentence="bound by matrix products",
+)
 
 
 def result(*, fits: bool = True, holds: bool = True) -> Result:
@@ -22,6 +36,7 @@ def result(*, fits: bool = True, holds: bool = True) -> Result:
         spans=spans,
         checks=(CheckResult(check="mfu >= 0.1", value=0.2, values={"mfu": 0.2}, holds=holds),),
         time_to_train_s=None,
+        bounds=BOUNDS,
         cost=None,
         goodput=None,
         scenario_hash="0123abcd",
@@ -48,7 +63,7 @@ def test_the_document_is_that_of_the_metrics_and_what_was_asked() -> None:
 
     document = json.loads(json.dumps(made.to_dict()))
 
-    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "cost", "goodput", "checks", "scenario_hash"]
+    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "bounds", "cost", "goodput", "checks", "scenario_hash"]
     assert document["schema_version"] == 1
     assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "values": {"mfu": 0.2}, "holds": True}]
     assert document["memory"]["by_stage"][0]["stage"] == 0

@@ -6,11 +6,11 @@ from clustersim.scenario.verdict import markdown_verdict, verdict_lines
 SMALL = ["training.global_batch_size=64"]
 
 
-def test_a_step_without_budget_and_checks_has_no_verdict() -> None:
+def test_a_step_without_budget_and_checks_has_its_least_time_alone() -> None:
     result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
 
-    assert verdict_lines(result) == []
-    assert markdown_verdict(result) == ""
+    assert verdict_lines(result) == ["", "Least time", f"  {result.bounds.sentence}"]
+    assert markdown_verdict(result) == f"\n## Least time\n\n- {result.bounds.sentence}\n"
 
 
 def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
@@ -26,7 +26,7 @@ def test_failures_and_cost_have_sections_of_their_own() -> None:
 
     lines = verdict_lines(result)
 
-    assert [line for line in lines if line and not line.startswith(" ")] == ["With failures", "Power and cost"]
+    assert [line for line in lines if line and not line.startswith(" ")] == ["Least time", "With failures", "Power and cost"]
     assert "\n## With failures\n\n- 99." in markdown_verdict(result)
     assert "\n## Power and cost\n\n- an accelerator draws " in markdown_verdict(result)
 
@@ -36,7 +36,7 @@ def test_a_check_says_whether_it_holds_and_its_value() -> None:
 
     lines = verdict_lines(result)
 
-    assert lines[1] == "Checks"
-    assert lines[2].startswith("  FALSE  mfu <= 0.0001")
-    assert lines[3].startswith("  holds  mfu >= 0.0001")
+    assert lines[4] == "Checks"
+    assert lines[5].startswith("  FALSE  mfu <= 0.0001")
+    assert lines[6].startswith("  holds  mfu >= 0.0001")
     assert "| false |" in markdown_verdict(result)

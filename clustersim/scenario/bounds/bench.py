@@ -1,0 +1,366 @@
+"""A least time for any plan on one cluster, quickly: what plans have in common is priced once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from clustersim.scenario.bounds.layers import LayerPrices, PassName
+from clustersim.scenario.bounds.passes import PartPasses, part_passes
+from clustersim.scenario.bounds.pipeline import Lanes, Ways, lanes, ways_of, ways_of_schedule
+from clustersim.scenario.bounds.prices import EXPOSED, ISSUE, MATRIX, MEMORY, WIDTH, Prices
+from clustersim.scenario.bounds.sharing import Exchange
+from clustersim.scenario.bounds.states import StageStates, layer_wise, pass_gathers_s, states_of
+from clustersim.strategy.layers import first_alike
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.shard import ModelChunk, part_layers
+from clustersim.strategy.stages import places_of
+from clustersim.topology.cluster import FloatArray
+from clustersim.workload.layered import Layered
+
+Key = tuple[object, ...]
+
+WHOLE_PASSES: Final = tuple(name for name, schedule in SCHEDULES.items() if not schedule.splits)
+"""Schedules in which nothing of a pass is put off."""
+
+PATH: Final = ("matrix units", "memory and launches", "tp", "cp", "ep", "host", "sends", "fill and drain", "gradients", "optimizer")
+"""What the longest way through a step consists of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBound:
+    """A time below which no step of a plan can end: the longest of three."""
+
+    path_s: float
+    """The longest way through passes, sends, reductions and updates, in order."""
+    exchange_s: float
+    """What the stream of data parallelism has to do, from when it can begin."""
+    link_s: float
+    """What one link of an accelerator has to carry for data parallelism."""
+    stage: int
+    """On which the longest way turns."""
+    parts_s: tuple[float, ...]
+    """What the longest way consists of, by ``PATH``."""
+
+    @property
+    def bound_s(self) -> float:
+        """The time itself."""
+        return max(self.path_s, self.exchange_s, self.link_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A plan, and what all of its stages do."""
+
+    plan: Plan
+    ways: Ways
+    times: FloatArray
+    """Micro-batches that go each way."""
+    passes: PartPasses
+    states: tuple[StageStates, ...]
+    send_s: float
+    host_s: float
+
+    @property
+    def n_reductions(self) -> int:
+        """How often a step reduces each gradient."""
+        return 1 if self.plan.strategy.data_parallel.no_sync else self.plan.n_micro_batches
+
+    @property
+    def serial(self) -> bool:
+        """Whether nothing of data parallelism runs beside passes."""
+        return not self.plan.strategy.data_parallel.overlap
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """Least times of steps on one cluster."""
+
+    prices: Prices
+    chained: bool = True
+    """False where steps overlap, so that nothing counts but how long each stage is busy."""
+    _layers: dict[Key, LayerPrices] = field(default_factory=dict[Key, LayerPrices])
+    _exchanges: dict[Key, Exchange] = field(default_factory=dict[Key, Exchange])
+    _gathers: dict[Key, FloatArray] = field(default_factory=dict[Key, FloatArray])
+    _gathered_s: dict[Key, float] = field(default_factory=dict[Key, float])
+    _names: dict[Key, str] = field(default_factory=dict[Key, str])
+    _passes: dict[Key, PartPasses] = field(default_factory=dict[Key, PartPasses])
+    _states: dict[Key, StageStates] = field(default_factory=dict[Key, StageStates])
+    _chunks: dict[Key, tuple[tuple[ModelChunk, ...], ...]] = field(default_factory=dict[Key, tuple[tuple[ModelChunk, ...], ...]])
+    _alike: dict[Key, bool] = field(default_factory=dict[Key, bool])
+
+    def bound(self, plan: Plan) -> StepBound:
+        """Return a time below which no step of a plan can end."""
+        step, strategy = self._step(plan), plan.strategy
+        found = _lanes(step)
+        if strategy.data_parallel.service is not None or strategy.data_parallel.single_process:
+            path_s = step.host_s + float(found.busy_s.max())
+            return StepBound(path_s=path_s, exchange_s=0.0, link_s=0.0, stage=0, parts_s=_parts(step, 0, (0.0, 0.0, 0.0, 0.0)))
+        return self._joined(step, found)
+
+    def mean_s(self, plan: Plan) -> float:
+        """Return the mean of what stages have to compute, below which the busiest of them cannot be, however layers are dealt out."""
+        strategy = plan.strategy
+        layers = self._layer_prices(plan, cut_key(plan))
+        back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")
+        rows = sum((layers.sums(kind)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
+        if strategy.recompute == "full" and strategy.recompute_layers is not None:
+            rows = rows - layers.sums("again")[-1] + layers.sums("B")[-1]
+        exposed_s = float(rows[EXPOSED:ISSUE].sum()) if strategy.schedule in WHOLE_PASSES else 0.0
+        device_s = float(rows[MATRIX] + rows[MEMORY]) + exposed_s
+        return self.prices.host_s() + plan.n_micro_batches * device_s / strategy.pp
+
+    def _layer_prices(self, plan: Plan, cut: Key) -> LayerPrices:
+        found = self._layers.get(cut)
+        if found is None:
+            found = self._layers[cut] = LayerPrices(prices=self.prices, plan=plan, name=f"cut {len(self._layers)}")
+        return found
+
+    def passes_s(self, plan: Plan) -> float:
+        """Return a time below which no step can end whatever it does with gradients, weights and optimizer states."""
+        step = self._step(plan, with_states=False)
+        found = _lanes(step)
+        if not self.chained:
+            return step.host_s + float(found.busy_s.max())
+        if plan.strategy.optimizer_post_validation:
+            return step.host_s + max(float(found.busy_s.max()), _trip_s(step))
+        return step.host_s + float((found.fill_s + found.busy_s + found.drain_s).max())
+
+    def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
+        strategy, cut = plan.strategy, cut_key(plan)
+        written = strategy.written
+        ways = ways_of(written.places) if written else ways_of_schedule(strategy.schedule, strategy.pp, strategy.virtual_stages)
+        places = places_of(strategy)
+        times = np.array([len(places.micro_batches(way, plan.n_micro_batches)) for way in range(places.n_copies)], dtype=np.float64)
+        layers = self._layer_prices(plan, cut)
+        shape = (strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.recompute_layers)
+        passes = self._passes.get((*cut, shape))
+        if passes is None:
+            passes = self._passes[*cut, shape] = part_passes(plan, layers, ways.stage_of.shape[1])
+        laid, exchange = self._exchange(plan)
+        if with_states and strategy.gathers_weights and not layer_wise(plan):
+            passes = self._waiting(plan, (cut, laid), (ways, passes), exchange)
+        return _Step(
+            plan=plan,
+            ways=ways,
+            times=times,
+            passes=passes,
+            states=self._stages(plan, (cut, laid), ways, exchange) if with_states else (),
+            send_s=exchange.sent(plan).seconds if strategy.pp > 1 else 0.0,
+            host_s=self.prices.host_s(),
+        )
+
+    def _waiting(self, plan: Plan, keys: tuple[Key, Key], of_model: tuple[Ways, PartPasses], exchange: Exchange) -> PartPasses:
+        """Return passes with what the gathering of their parameters, beside them or before them, adds."""
+        ways, passes = of_model
+        strategy = plan.strategy
+        if not strategy.sharding.reshard_after_forward or len(ways.stage_of) > 1 or passes.meets:
+            return passes
+        key = (*keys, strategy.sharding, strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers)
+        gathers_s = self._gathers.get(key)
+        if gathers_s is None:
+            stages = self._chunks_of(plan, keys[0], ways)
+            seen = [0] * strategy.pp
+            found: list[float] = []
+            route: list[int] = ways.stage_of[0].tolist()
+            for stage in route:
+                chunk = stages[stage][seen[stage]]
+                seen[stage] += 1
+                known = (keys[1], strategy.sharding, chunk)
+                if known not in self._gathered_s:
+                    self._gathered_s[known] = pass_gathers_s(plan, chunk, exchange)
+                found.append(self._gathered_s[known])
+            gathers_s = self._gathers[key] = np.array(found)
+        if strategy.data_parallel.overlap and strategy.prefetch > 0:
+            more_s = np.maximum(gathers_s - passes.forward_s, 0.0) + np.maximum(gathers_s - passes.backward_s, 0.0)
+        else:
+            more_s = 2.0 * gathers_s
+        return replace(passes, more_s=more_s)
+
+    def _exchange(self, plan: Plan) -> tuple[Key, Exchange]:
+        """Return how ranks that share parameters, and neighbouring stages, reach each other, and what that depends on."""
+        strategy = plan.strategy
+        degrees = (strategy.tp, strategy.cp, strategy.dp, strategy.pp, strategy.ep, strategy.etp)
+        where: Key = (degrees, strategy.placement)
+        kept = replace(plan.training, global_batch_size=0, micro_batch_size=0)
+        laid = (id(plan.model), where, kept, strategy.zero_stage, strategy.shard_degree, strategy.data_parallel, strategy.offload)
+        found = self._exchanges.get(laid)
+        if found is None:
+            name = self._names.setdefault(where, f"laid {len(self._names)}")
+            found = self._exchanges[laid] = Exchange(prices=self.prices, plan=plan, name=name)
+        return laid, found
+
+    def _stages(self, plan: Plan, keys: tuple[Key, Key], ways: Ways, exchange: Exchange) -> tuple[StageStates, ...]:
+        """Return what each stage does besides passes; stages with equal chunks of the model do the same."""
+        strategy, (cut, laid) = plan.strategy, keys
+        if strategy.data_parallel.service is not None or strategy.data_parallel.single_process:
+            return ()
+        often = plan.n_micro_batches if not strategy.data_parallel.no_sync else 0
+        state = (laid, strategy.sharding, often)
+        found: list[StageStates] = []
+        for chunks in self._chunks_of(plan, cut, ways):
+            key = (state, chunks)
+            known = self._states.get(key)
+            if known is None:
+                known = self._states[key] = states_of(plan, chunks, self.prices, exchange)
+            found.append(known)
+        return tuple(found)
+
+    def _chunks_of(self, plan: Plan, cut: Key, ways: Ways) -> tuple[tuple[ModelChunk, ...], ...]:
+        """Return the chunks of each stage; where all layers are alike, as if each began with the first of them."""
+        strategy = plan.strategy
+        key = (id(plan.model), strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.written)
+        found = self._chunks.get(key)
+        if found is None:
+            n_parts = ways.stage_of.shape[1]
+            counts = part_layers(plan, n_parts)
+            starts = np.concatenate(([0], np.cumsum(counts)))
+            alike = self._all_alike(plan, cut)
+            stages = [list[ModelChunk]() for _ in range(strategy.pp)]
+            routes: list[list[int]] = ways.stage_of.tolist()
+            for route in routes:
+                for part, stage in enumerate(route):
+                    chunk = ModelChunk(
+                        stage=0,
+                        chunk=len(stages[stage]),
+                        start=0 if alike else int(starts[part]),
+                        n_layers=counts[part],
+                        first=part == 0,
+                        last=part == n_parts - 1,
+                        beside_first=route[0] == stage,
+                    )
+                    stages[stage].append(chunk)
+            found = self._chunks[key] = tuple(tuple(chunks) for chunks in stages)
+        return found
+
+    def _all_alike(self, plan: Plan, cut: Key) -> bool:
+        found = self._alike.get(cut)
+        if found is None:
+            layered = isinstance(plan.model, Layered)
+            found = self._alike[cut] = not layered and all(first_alike(plan, layer) == 0 for layer in range(plan.model.n_layers))
+        return found
+
+    def _joined(self, step: _Step, found: Lanes) -> StepBound:
+        plan, strategy, states = step.plan, step.plan.strategy, step.states
+        update_s = np.array([state.update_s + state.after.seconds for state in states])
+        more_s = step.n_reductions * np.array([state.casts_s for state in states])
+        start_s, gathered = step.host_s, states[0].gathered
+        if gathered is not None:
+            start_s = max(step.host_s, gathered.first_s)
+            more_s = more_s + plan.n_micro_batches * gathered.beside_s
+        # What the accelerator does besides is hidden where it waits for the host.
+        busy_s = found.busy_s + np.maximum(more_s - np.maximum(_held_s(step), 0.0), 0.0)
+        if gathered is not None and (step.serial or strategy.prefetch == 0):
+            busy_s = busy_s + plan.n_micro_batches * gathered.all.seconds - gathered.first_s
+        behind_s = np.array([state.last_s for state in states])
+        if step.serial:
+            times = step.n_reductions if layer_wise(plan) else 1
+            behind_s = times * np.array([state.reduced.stream_s for state in states])
+        if not self.chained or strategy.optimizer_post_validation:
+            path_s = busy_s + update_s + (start_s if self.chained else 0.0)
+            stage = int(path_s.argmax())
+            around = (float(path_s[stage] - busy_s[stage] - update_s[stage]), 0.0, 0.0, float(update_s[stage]))
+            return self._bound(step, found, stage, (float(path_s[stage]), around))
+        ends = np.unique(step.ways.stage_of[:, 0])
+        own_s, drained_s = (
+            start_s + found.fill_s + busy_s + behind_s,
+            start_s + found.fill_s + busy_s + found.drain_s + behind_s[ends].min(),
+        )
+        together = strategy.tp * strategy.pp > 1
+        if together:
+            # The norm of all gradients comes before any update.
+            own_s, drained_s = own_s + update_s.max(), drained_s + update_s.max()
+        else:
+            own_s, drained_s = own_s + update_s, drained_s + update_s[ends].min()
+        ends_s = np.maximum(own_s, drained_s)
+        stage = int(ends_s.argmax())
+        tail_s = float(update_s.max() if together else update_s[stage])
+        rest_s = float(ends_s[stage] - start_s - busy_s[stage] - tail_s)
+        back_s = float(found.fill_s[stage] + (found.drain_s[stage] if drained_s[stage] > own_s[stage] else 0.0))
+        return self._bound(step, found, stage, (float(ends_s[stage]), (start_s, back_s, rest_s - back_s, tail_s)))
+
+    def _bound(self, step: _Step, found: Lanes, stage: int, path: tuple[float, tuple[float, float, float, float]]) -> StepBound:
+        path_s, around = path
+        if self.chained:
+            path_s = max(path_s, step.host_s + _trip_s(step))
+        exchange_s, link_s = (0.0, 0.0) if not self.chained else (self._exchange_s(step, found), self._link_s(step))
+        return StepBound(path_s=path_s, exchange_s=exchange_s, link_s=link_s, stage=stage, parts_s=_parts(step, stage, around))
+
+    def _exchange_s(self, step: _Step, found: Lanes) -> float:
+        """Return when the stream on which gradients meet can have done all that it has to do, and the update behind it."""
+        plan, strategy, states = step.plan, step.plan.strategy, step.states
+        if strategy.optimizer_post_validation:
+            return 0.0
+        begin_s = np.full(step.ways.n_stages, np.inf)
+        forward_s, backward_s = step.passes.forward_s, step.passes.backward_s
+        all_but_last_s = step.times[:, None] * (forward_s + backward_s)[None] - backward_s[None]
+        least_s = np.broadcast_to(forward_s, all_but_last_s.shape) if step.n_reductions > 1 else all_but_last_s
+        np.minimum.at(begin_s, step.ways.stage_of.reshape(-1), least_s.reshape(-1))
+        reduced_s = step.n_reductions * np.array([state.reduced.stream_s for state in states])
+        update_s = np.array([state.update_s + state.after.seconds for state in states])
+        exchange_s = step.host_s + found.fill_s + np.maximum(begin_s, 0.0) + reduced_s + update_s
+        gathered = states[0].gathered
+        gather_s = 0.0 if gathered is None else plan.n_micro_batches * gathered.all.seconds + states[0].last_s + states[0].update_s
+        return max(float(exchange_s.max()), gather_s)
+
+    def _link_s(self, step: _Step) -> float:
+        """Return how long one link of the first accelerator is busy."""
+        first = step.states[0]
+        busy_s = step.n_reductions * first.reduced.busy_s + first.after.busy_s
+        if first.gathered is not None:
+            busy_s = busy_s + step.plan.n_micro_batches * first.gathered.all.busy_s
+        return float(busy_s.max(initial=0.0))
+
+
+def _lanes(step: _Step) -> Lanes:
+    strategy, passes = step.plan.strategy, (step.passes.forward_s, step.passes.backward_s)
+    blocks = not strategy.overlap_p2p and strategy.written is None
+    found = lanes(step.ways, passes, step.times, send_s=step.send_s, sends_block=blocks)
+    if step.passes.more_s.any():
+        # What the first pass waits for may come while nothing has arrived yet.
+        often = step.times[:, None] - 1.0
+        more_s = np.bincount(step.ways.stage_of.reshape(-1), weights=(often * step.passes.more_s).reshape(-1), minlength=step.ways.n_stages)
+        found = replace(found, busy_s=found.busy_s + np.maximum(more_s, 0.0))
+    return found if step.passes.waits_behind else replace(found, drain_s=np.zeros(step.ways.n_stages))
+
+
+def cut_key(plan: Plan) -> Key:
+    """Return what passes of a plan depend on: how the model is cut, and where those are that work together on a layer."""
+    strategy, experts = plan.strategy, getattr(plan.model, "experts", None)
+    own = (
+        id(plan.model),
+        replace(plan.training, global_batch_size=0),
+        (strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.sequence_parallel),
+        (strategy.recompute, strategy.recompute_modules, strategy.recompute_stops_early),
+        (strategy.overlap_tp, strategy.overlap_ep, strategy.dispatch, strategy.dispatch_precision, strategy.context_parallel),
+    )
+    together = strategy.tp * strategy.cp
+    if experts is None and strategy.placement[:2] == ("tp", "cp") and strategy.domain_size % together == 0:
+        return own
+    return (*own, strategy.placement, strategy.dp, strategy.pp, strategy.zero_stage, strategy.expert_load)
+
+
+def _trip_s(step: _Step) -> float:
+    """Return how long one micro-batch takes through the whole model and back, for which the stage of the first part waits."""
+    return step.passes.trip_s + 2.0 * step.send_s * float(step.ways.leaves[0].sum())
+
+
+def _held_s(step: _Step) -> FloatArray:
+    """Return for each stage by how much the host makes its passes longer."""
+    passes = step.passes
+    held_s = (passes.forward_s + passes.backward_s - passes.rows[:, :ISSUE].sum(axis=1))[None] * step.times[:, None]
+    return np.bincount(step.ways.stage_of.reshape(-1), weights=held_s.reshape(-1), minlength=step.ways.n_stages).astype(np.float64)
+
+
+def _parts(step: _Step, stage: int, around: tuple[float, float, float, float]) -> tuple[float, ...]:
+    """Return what the longest way consists of, given what stands around the passes of its stage."""
+    start_s, back_s, behind_s, update_s = around
+    on_stage = (step.ways.stage_of == stage) * step.times[:, None]
+    often = on_stage.sum(axis=0)
+    row = (step.passes.rows * often[:, None]).sum(axis=0)
+    pass_s = float(((step.passes.forward_s + step.passes.backward_s) * often).sum())
+    held_s = pass_s - float(row[:ISSUE].sum())
+    return (*(float(each) for each in row[:ISSUE]), start_s + held_s, 0.0, back_s, behind_s, update_s)

@@ -1,0 +1,84 @@
+"""Passes through the parts of a model, from the prices of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from clustersim.scenario.bounds.layers import LayerPrices, PassName
+from clustersim.scenario.bounds.prices import EXPOSED, ISSUE
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.shard import part_layers
+from clustersim.topology.cluster import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPasses:
+    """Passes through each part of the model; each figure has one entry for each part."""
+
+    rows: FloatArray
+    """Forward and back together, shape (n_parts, WIDTH)."""
+    forward_s: FloatArray
+    backward_s: FloatArray
+    trip_s: float
+    """Of one micro-batch, forward through all parts and back to the first."""
+    more_s: FloatArray
+    """What both wait for besides, when the stage before has long been done."""
+    meets: bool
+    """Whether two passes may run at once."""
+    waits_behind: bool
+    """Whether a stage ends with a pass for which others wait: not so where gradients of weights may come last."""
+
+
+def part_passes(plan: Plan, layers: LayerPrices, n_parts: int) -> PartPasses:
+    """Return the passes through each part of the model.
+
+    Where schedules may put gradients of weights off, the shorter of both ways to go back counts. Where two passes run at once, each is
+    taken to hide all collectives of the other.
+    """
+    strategy, prices = plan.strategy, layers.prices
+    schedule = None if strategy.written else SCHEDULES[strategy.schedule]
+    stops = np.array(list(accumulate(part_layers(plan, n_parts))), dtype=np.int64)
+    starts = np.concatenate(([0], stops[:-1]))
+    borders = starts
+    if strategy.recompute == "full":
+        counts = stops - starts
+        borders = starts + (counts if strategy.recompute_layers is None else np.minimum(counts, strategy.recompute_layers))
+
+    def through(kind: PassName, again: PassName | None = None) -> FloatArray:
+        sums, (first, last) = layers.sums(kind), layers.ends(kind)
+        rows = sums[stops] - sums[borders if again else starts]
+        if again:
+            repeated = layers.sums(again)
+            rows = rows + repeated[borders] - repeated[starts]
+        rows[0] += first
+        rows[-1] += last
+        return rows
+
+    forward = through("F")
+    backward = through("B", "again" if strategy.recompute == "full" else None)
+    meets = schedule is None or schedule.in_pairs or strategy.schedule == "dualpipe_v"
+    if meets:
+        forward[:, EXPOSED:ISSUE] = backward[:, EXPOSED:ISSUE] = 0.0
+    forward_s, backward_s = prices.pass_s(forward), prices.pass_s(backward)
+    returned_s, splits = backward_s, schedule is None or schedule.splits
+    if splits:
+        inputs = through("I", "I again" if strategy.recompute == "full" else None)
+        weights = through("W")
+        if meets:
+            inputs[:, EXPOSED:ISSUE] = weights[:, EXPOSED:ISSUE] = 0.0
+        inputs_s = prices.pass_s(inputs)
+        returned_s = np.minimum(backward_s, inputs_s)
+        backward_s = np.minimum(backward_s, inputs_s + prices.pass_s(weights))
+    return PartPasses(
+        rows=forward + backward,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        trip_s=float((forward_s + returned_s).sum()),
+        more_s=np.zeros(n_parts),
+        meets=meets,
+        waits_behind=not splits,
+    )

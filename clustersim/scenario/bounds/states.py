@@ -1,0 +1,107 @@
+"""What one stage does once for a step, or for each micro-batch, with gradients, weights and optimizer states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clustersim.program.tasks import Block
+from clustersim.scenario.bounds.prices import ISSUE, Prices
+from clustersim.scenario.bounds.sharing import Exchange, Moved
+from clustersim.strategy.activation_offload import offloads_activations
+from clustersim.strategy.gradients import cast_blocks
+from clustersim.strategy.interference import beside_blocks
+from clustersim.strategy.memory import chunk_weights, end_weights
+from clustersim.strategy.offload import offloads
+from clustersim.strategy.optimizer import offloaded_update, optimizer_update
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.shard import ModelChunk
+from clustersim.strategy.units import chunk_layer_weights, gather_calls, reduction_units
+from clustersim.strategy.weights import NOTHING, Weights, total_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Parameters that are gathered for the passes of one micro-batch."""
+
+    all: Moved
+    """Forward and backward."""
+    first_s: float
+    """What the first pass waits for."""
+    beside_s: float
+    """What passes lose to these collectives and to reductions, all but the first and the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStates:
+    """Of one stage."""
+
+    reduced: Moved
+    """All gradients, once."""
+    last_s: float
+    """The bucket that is complete last."""
+    casts_s: float
+    """The way of gradients into buckets, once."""
+    update_s: float
+    after: Moved
+    """The gathering of new weights."""
+    gathered: Gathered | None
+
+
+def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchange: Exchange) -> StageStates:
+    """Return what a stage with some chunks of the model does."""
+    strategy = plan.strategy
+    weights = total_weights((chunk_weights(plan, chunk), 1) for chunk in chunks)
+    units = [reduction_units(plan, chunk) for chunk in chunks] if strategy.reduces_gradients else []
+    reductions = [exchange.reduced(bucket) for of_chunk in units for bucket in of_chunk]
+    last = [exchange.reduced(of_chunk[-1]).seconds for of_chunk in units if of_chunk]
+    update = offloaded_update(plan, weights) if offloads(plan) else optimizer_update(plan, weights)
+    nothing = exchange.together([])
+    return StageStates(
+        reduced=exchange.together(reductions),
+        last_s=min(last, default=0.0),
+        casts_s=_blocks_s(prices, cast_blocks(plan, weights.total)) if units else 0.0,
+        update_s=float(prices.pass_s(prices.row(update.blocks))) + (exchange.updated_s(weights) if offloads(plan) else 0.0),
+        after=exchange.gathered(weights) if strategy.zero_stage in (1, 2) else nothing,
+        gathered=_gathered(plan, chunks[0], prices, exchange) if strategy.gathers_weights and layer_wise(plan) else None,
+    )
+
+
+def layer_wise(plan: Plan) -> bool:
+    """Return whether passes go layer by layer, each with its own gather and reduction, as without pipeline stages."""
+    return plan.strategy.pp == 1 and plan.strategy.zero_stage >= SHARDS_GRADIENTS and not offloads_activations(plan)
+
+
+def pass_gathers_s(plan: Plan, chunk: ModelChunk, exchange: Exchange) -> float:
+    """Return how long the gathering takes that a pass through a chunk of a stage cannot begin before the pass before it has ended.
+
+    It is that of all layers but the first, or of all where nothing is gathered ahead.
+    """
+    ahead = plan.strategy.data_parallel.overlap and plan.strategy.prefetch > 0
+    layers = chunk_layer_weights(plan, chunk)
+    return exchange.gathered(total_weights((each, 1) for each in (layers[1:] if ahead else layers))).seconds
+
+
+def _gathered(plan: Plan, chunk: ModelChunk, prices: Prices, exchange: Exchange) -> Gathered:
+    sharding = plan.strategy.sharding
+    layers, ends = chunk_layer_weights(plan, chunk), end_weights(plan, chunk)
+    calls, around = gather_calls(plan, chunk)
+    of_layers = [exchange.gathered(weights, n_calls) for weights, n_calls in zip(layers, calls, strict=True)]
+    of_ends = exchange.gathered(ends, around)
+    again = sharding.reshard_after_forward
+    back = [*of_layers, *([] if sharding.keep_ends else [of_ends])] if again else []
+    first_s = of_ends.seconds + (of_layers[0].seconds if of_layers else 0.0)
+    return Gathered(all=exchange.together([of_ends, *of_layers, *back]), first_s=first_s, beside_s=_beside_s(plan, layers, prices))
+
+
+def _beside_s(plan: Plan, layers: tuple[Weights, ...], prices: Prices) -> float:
+    """Return what the passes of a micro-batch lose to what runs beside them: gathers, all but those before the first pass."""
+    sharding = plan.strategy.sharding
+    if not sharding.prefetch:
+        return 0.0
+    forward = total_weights((each, 1) for each in layers[1:])
+    again = total_weights((each, 1) for each in layers) if sharding.reshard_after_forward else NOTHING
+    return _blocks_s(prices, beside_blocks(plan, "forward", gathered=forward + again))
+
+
+def _blocks_s(prices: Prices, blocks: tuple[Block, ...]) -> float:
+    return float(prices.row(blocks)[:ISSUE].sum()) if blocks else 0.0

@@ -1,0 +1,128 @@
+"""No replay ends before the closed form says that it can."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from clustersim.errors import ScenarioError
+from clustersim.scenario.bounds.run import run_bound
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.run import run_built
+
+ROUND_OFF = 1e-9
+"""Sums of the same times in another order."""
+
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "breadth_first", "zb_h1", "zb_h2", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
+
+
+@st.composite
+def clusters(draw: st.DrawFn, n_nodes: int) -> dict[str, object]:
+    """Draw nodes of one kind on a fabric, sometimes with slow ranks, weak links or steps that vary."""
+    cluster: dict[str, object] = {
+        "node": draw(st.sampled_from(["dgx-h100", "dgx-a100-80g", "aws-p4d", "pcie-a100-80g", "mi300x-oam"])),
+        "nodes": n_nodes,
+        "fabric": {
+            "topology": draw(st.sampled_from(["leaf_spine", "rail_optimized"])),
+            "nodes_per_leaf": draw(st.sampled_from([2, 3, 8])),
+            "oversubscription": draw(st.sampled_from([1, 2])),
+            "routing": draw(st.sampled_from(["adaptive", "ecmp"])),
+        },
+    }
+    match draw(st.sampled_from(["even", "even", "even", "slow", "weak", "varying"])):
+        case "slow":
+            cluster["stragglers"] = [{"ranks": draw(st.integers(0, 8 * n_nodes - 1)), "slowdown": 1.4}]
+        case "weak":
+            cluster["links"] = [{"between": [f"node{draw(st.integers(0, n_nodes - 1))}/gpu2", "*"], "fraction": 0.5}]
+        case "varying":
+            cluster["jitter"] = "5 %"
+        case _:
+            pass
+    return cluster
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, object]:
+    n_nodes = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
+    model, tp, cp, ep = draw(
+        st.sampled_from(
+            [
+                ("gpt2-xl", 1, 1, 1),
+                ("llama3-8b", 1, 1, 1),
+                ("llama3-8b", 2, 1, 1),
+                ("llama3-8b", 8, 1, 1),
+                ("llama3-8b", 2, 2, 1),
+                ("llama3-8b", 1, 4, 1),
+                ("llama3-8b", 16, 1, 1),
+                ("qwen3-30b-a3b", 1, 1, 4),
+                ("qwen3-30b-a3b", 2, 1, 8),
+                ("mixtral-8x7b", 2, 1, 8),
+                ("resnet-50", 1, 1, 1),
+            ]
+        )
+    )
+    pp = draw(st.sampled_from([1, 1, 2, 4, 8])) if model != "resnet-50" else 1
+    dp, rest = divmod(8 * n_nodes, tp * pp * cp)
+    assume(rest == 0 and dp and (dp * cp * tp) % ep == 0)
+    schedule = draw(st.sampled_from(SCHEDULES)) if pp > 1 else "1f1b"
+    chunked = schedule in ("interleaved_1f1b", "breadth_first")
+    sharded = draw(st.sampled_from([0, 1, 2, 3]))
+    gradients: dict[str, object] = {
+        "overlap": draw(st.booleans()),
+        "bucket": draw(st.sampled_from(["25 MB", "500 MB"])),
+        "no_sync": draw(st.sampled_from([None, True, False])),
+    }
+    strategy: dict[str, object] = {
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "ep": ep,
+        "schedule": schedule,
+        "virtual_stages": 2 if chunked else None,
+        "stage_layers": draw(st.sampled_from(["even", "balanced"])) if model != "resnet-50" else "even",
+        "zero_stage": sharded,
+        "recompute": draw(st.sampled_from(["none", "selective", "full"])) if model != "resnet-50" else "none",
+        "recompute_layers": None,
+        "overlap_tp": draw(st.sampled_from(["none", "weight_gradient", "gemm_chunks"])),
+        "overlap_p2p": draw(st.sampled_from([None, True, False])),
+        "prefetch": draw(st.sampled_from([0, 1, 2])) if sharded == 3 else 1,
+        "reshard_after_forward": draw(st.booleans()) if sharded == 3 else True,
+        "keep_ends": draw(st.booleans()) if sharded == 3 else False,
+        "shard_degree": draw(st.sampled_from(["auto", 2])) if sharded and ep == 1 else "auto",
+        "offload": draw(st.sampled_from([[], [], ["optimizer"], ["activations"]])),
+        "data_parallel": gradients,
+        "placement": draw(st.permutations(["tp", "cp", "ep", "dp", "pp"])),
+    }
+    if draw(st.integers(0, 9)) == 0:
+        strategy["data_parallel"] = {"algorithm": "parameter_server", "mode": draw(st.sampled_from(["sync", "async"]))}
+        strategy["offload"] = []
+        strategy["zero_stage"] = 0
+    cluster = draw(clusters(n_nodes))
+    training = {
+        "global_batch_size": draw(st.sampled_from([1, 4, 8, 16])) * dp,
+        "micro_batch_size": draw(st.sampled_from([1, 2])),
+        "precision": draw(st.sampled_from(["bf16", "bf16", "fp16", "fp8"] if cluster["node"] == "dgx-h100" else ["bf16", "fp16"]))
+        if model != "resnet-50"
+        else "fp16",
+        "kernels": draw(st.sampled_from(["fused", "eager"])),
+        "blocking_launches": draw(st.integers(0, 9)) == 0,
+    }
+    if model != "resnet-50":
+        training["seq_length"] = draw(st.sampled_from([512, 2048]))
+    return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(scenario=scenarios())
+def test_no_replay_ends_before_its_bound(scenario: dict[str, object]) -> None:
+    try:
+        built = build(load_scenario(scenario))
+        step_time_s = run_built(built).step_time_s
+    except ScenarioError:
+        assume(False)
+        return
+
+    bound = run_bound(built)
+
+    assert 0.0 < bound.bound_s <= step_time_s * (1.0 + ROUND_OFF)
