@@ -287,6 +287,63 @@ def export(
 
 
 @app.command()
+def plan(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    most_replays: Annotated[int, typer.Option(min=1, metavar="N", help="Give up after so many.")] = 400,
+    tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
+    power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
+    accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Of a goal.")] = 2048,
+    write: Annotated[str | None, typer.Option("--write", metavar="FILE", help="Write the winner as a scenario, or as --as says.")] = None,
+    as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Find the fastest layout of a model on a cluster, and say why no other one is faster; or what reaches a goal."""
+    from clustersim.cli.plan import PlanOptions, goal_of, plan_command
+
+    goal = None
+    if tokens is not None:
+        names = accelerators or cluster or ""
+        goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=names, most_nodes=max_nodes)
+    options = PlanOptions(
+        nodes=nodes,
+        overrides=tuple(set_ or ()),
+        only=tuple(only or ()),
+        constraints=tuple(constraint or ()),
+        most_replays=most_replays,
+        write=write,
+        framework=as_,
+        as_json=json,
+        goal=goal,
+    )
+    return plan_command(model, cluster, options)
+
+
+@app.command()
+def advise(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Say which family of parallel strategies suits a model on a cluster, with the best run of each."""
+    from clustersim.cli.advise import advise_command
+
+    return advise_command(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), only=tuple(only or ()), as_json=json)
+
+
+@app.command()
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,

@@ -14,6 +14,7 @@ import typer
 from pydantic import BaseModel
 
 from clustersim.cli.app import app, main
+from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
@@ -97,7 +98,8 @@ def test_no_key_is_described_that_a_scenario_does_not_have() -> None:
 
 
 def test_every_key_of_a_result_is_described_and_no_other() -> None:
-    sections = set(result_keys(CostReport, "cost.")) | set(result_keys(GoodputReport, "goodput."))
+    records = {"bounds.": BoundsReport, "cost.": CostReport, "goodput.": GoodputReport}
+    sections = {key for prefix, record in records.items() for key in result_keys(record, prefix)}
     keys = (
         sections
         | set(result_keys(Metrics))

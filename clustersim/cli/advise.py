@@ -1,0 +1,27 @@
+"""``clustersim advise``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.cli.watching import watched
+from clustersim.errors import EXIT_NO, EXIT_OK
+from clustersim.studies.planning.advice import advice_document, advise
+from clustersim.studies.planning.asking import asked_of
+
+
+def advise_command(
+    model: str, cluster: str | None, *, nodes: int | None, overrides: Sequence[str], only: Sequence[str], as_json: bool
+) -> int:
+    """Say which family of strategies suits, and return the exit code."""
+    with watched(profiles=False, shows=not as_json):
+        advice = advise(asked_of(model, cluster, nodes=nodes, overrides=overrides, limits=only))
+    if as_json:
+        write_json(advice_document(advice))
+    else:
+        write_out(f"{advice.sentence}\n\n")
+        write_out("".join(f"- {each.sentence}\n" for each in advice.opinions))
+        for line in advice.assumed:
+            notice(f"assumed: {line}")
+    return EXIT_OK if any(each.layout for each in advice.opinions) else EXIT_NO

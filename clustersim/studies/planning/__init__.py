@@ -1,0 +1,1 @@
+"""The best way to train a model on a cluster: search, certificate, goals."""

@@ -1,0 +1,127 @@
+"""What a search found, as a document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.studies.planning.margins import Margin
+from clustersim.studies.planning.search import ABOVE, REASONS, Search, Tried
+from clustersim.units.quantity import format_quantity
+
+RUNNERS_UP: Final = 5
+COLUMNS: Final = ("layout", ">step", ">MFU", ">memory", ">least", ">USD/step", ">kWh/step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a plan."""
+
+    search: Search
+    margins: tuple[Margin, ...]
+    scenario: dict[str, Data] | None
+    """That of the winner."""
+    assumed: tuple[str, ...]
+
+    @property
+    def pareto(self) -> tuple[Tried, ...]:
+        """The layouts that were replayed of which no other is as good in time, cost and energy."""
+        tried = self.search.tried
+        return tuple(one for one in tried if not any(_beats(other, one) for other in tried))
+
+
+def _figures(tried: Tried) -> tuple[float, float, float]:
+    cost = tried.result.cost
+    if cost is None:
+        return tried.step_time_s, 0.0, 0.0
+    return tried.step_time_s, cost.step.usd or 0.0, cost.step.energy_kwh
+
+
+def _beats(one: Tried, other: Tried) -> bool:
+    mine, theirs = _figures(one), _figures(other)
+    return mine != theirs and all(left <= right for left, right in zip(mine, theirs, strict=True))
+
+
+def document(answer: Answer) -> dict[str, Data]:
+    """Return the answer as one JSON document."""
+    search, winner = answer.search, answer.search.winner
+    return {
+        "found": winner is not None,
+        "winner": _entry(winner) if winner else None,
+        "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
+        "pareto": [_entry(tried) for tried in answer.pareto],
+        "margins": [
+            {"resource": each.resource, "step_time_s": each.step_time_s, "gain_fraction": each.gain_fraction, "layout": each.layout}
+            for each in answer.margins
+        ],
+        "certificate": {
+            "complete": search.complete,
+            "n_layouts": search.n_layouts,
+            "n_bounds": search.n_bounds,
+            "n_replayed": len(search.tried) + len(search.failing),
+            "next_bound_s": search.next_bound_s,
+            "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
+        },
+        "scenario": answer.scenario,
+        "assumed": list(answer.assumed),
+    }
+
+
+def _entry(tried: Tried) -> dict[str, Data]:
+    metrics, cost = tried.result.metrics, tried.result.cost
+    changes = tried.layout.changes()
+    return {
+        "layout": tried.layout.words(),
+        "changes": changes,
+        "step_time_s": metrics.step_time_s,
+        "bound_s": tried.bound_s,
+        "mfu": metrics.mfu,
+        "tokens_per_s": metrics.tokens_per_s,
+        "peak_bytes": metrics.memory.peak_bytes,
+        "step_usd": cost.step.usd if cost else None,
+        "step_energy_kwh": cost.step.energy_kwh if cost else None,
+        "bound_by": tried.result.bounds.sentence,
+    }
+
+
+def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
+    """Return layouts as rows of a table."""
+    table: list[tuple[str, ...]] = []
+    for tried in found:
+        metrics, cost = tried.result.metrics, tried.result.cost
+        usd = f"{cost.step.usd:.2f}" if cost and cost.step.usd is not None else "-"
+        energy = f"{cost.step.energy_kwh:.2f}" if cost else "-"
+        share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
+        times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.bound_s, "s")
+        table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", f"{100 * share:.0f} %", times[1], usd, energy))
+    return table
+
+
+def certificate_lines(search: Search) -> list[str]:
+    """Return why nothing that was left out could have won."""
+    replayed = len(search.tried) + len(search.failing)
+    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays"]
+    for reason in REASONS:
+        count = search.counts.get(reason, 0)
+        if count:
+            least = (
+                f" (the least is {format_quantity(search.next_bound_s, 's', 4)})"
+                if reason == ABOVE and search.next_bound_s is not None
+                else ""
+            )
+            lines.append(f"  {count:>9,}  {reason}{least}")
+    if not search.complete:
+        lines.append("  The search ended early: a layout that was not looked at may be faster (--most-replays).")
+    return lines
+
+
+def margin_lines(found: Sequence[Margin]) -> list[str]:
+    """Return what a tenth more of each resource would buy."""
+    lines: list[str] = []
+    for margin in found:
+        other = f", with {margin.layout}" if margin.layout else ""
+        gain = f"{100 * margin.gain_fraction:.1f} % shorter" if margin.gain_fraction > 0.0005 else "nothing"
+        lines.append(f"  10 % more {margin.resource}: {gain}{other}")
+    return lines

@@ -1,0 +1,152 @@
+"""From a model and a cluster, or from a scenario, to what is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.prices import load_price_list
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.machine import hardware_of
+from clustersim.scenario.model_spec import load_model
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.studies.planning.space import Question, Space, space_of
+from clustersim.workload.transformer import Transformer
+
+BATCH: Final = 1024
+"""Sequences of a step, where nobody says: 4 to 8 million tokens of the lengths that large models are trained on."""
+
+PRICES: Final = "rented-2026"
+"""Price list, where nobody says."""
+
+NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {"schedule": tuple(SCHEDULES), "recompute": ("none", "selective", "alternate", "full")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be planned."""
+
+    base: Mapping[str, Data]
+    """A scenario, whose layout is open."""
+    space: Space
+    assumed: tuple[str, ...]
+    """What nobody said."""
+
+
+def asked_of(model: str, cluster: str | None, *, nodes: int | None, overrides: Sequence[str], limits: Sequence[str]) -> Asked:
+    """Return what to search.
+
+    Parameters
+    ----------
+    model
+        A model, or without a cluster a scenario whose layout is to be replaced.
+    cluster
+        A shipped node or cluster.
+    nodes
+        How many.
+    overrides
+        ``key=value`` texts as for ``run``.
+    limits
+        ``key=value,value`` texts that narrow the space, such as ``tp=4,8``.
+
+    Raises
+    ------
+    ScenarioError
+        When something is unknown or cannot be used.
+    """
+    assumed: list[str] = []
+    if cluster is None:
+        base: Mapping[str, Data] = load_scenario(model, overrides).document.data
+    else:
+        base = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides).document.data
+    scenario = load_scenario(dict(base))
+    hardware = hardware_of(scenario.spec.cluster, scenario.document)
+    if base.get("cost") is None and all(node.accelerator.name in load_price_list(PRICES).usd_per_gpu_hour for node in hardware.nodes):
+        base = {**base, "cost": {"prices": PRICES}}
+        assumed.append(f"no prices are given: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
+    transformer = loaded if isinstance(loaded, Transformer) else None
+    node = hardware.node
+    question = Question(
+        n_ranks=hardware.n_nodes * node.n_accelerators,
+        n_layers=loaded.n_layers,
+        batch=scenario.spec.training.global_batch_size,
+        n_heads=transformer.n_heads if transformer else 1,
+        n_experts=transformer.experts.n_experts if transformer and transformer.experts else 1,
+        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+    )
+    narrowed = limits_of(limits)
+    if transformer is None:
+        narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
+    return Asked(base=base, space=space_of(question, narrowed), assumed=tuple(assumed))
+
+
+def _document(model: str, cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]) -> dict[str, object]:
+    given = [text.split("=", 1)[0].strip() for text in overrides]
+    training: dict[str, object] = {}
+    if "training.global_batch_size" not in given:
+        training["global_batch_size"] = BATCH
+        assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
+    if cluster in cluster_names():
+        machine: dict[str, object] = {"name": cluster}
+    elif cluster in node_names():
+        machine = {"node": cluster}
+        if nodes is None and "cluster.nodes" not in given:
+            raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
+    else:
+        known = (*cluster_names(), *node_names())
+        hint = did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
+        raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
+    if nodes is not None:
+        machine["nodes"] = nodes
+    return {"version": 1, "name": "plan", "model": model, "cluster": machine, "training": training}
+
+
+def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    """Return the values to be searched of each key that is narrowed.
+
+    Examples
+    --------
+    >>> limits_of(["tp=4,8", "schedule=1f1b"])
+    {'tp': (4, 8), 'schedule': ('1f1b',)}
+
+    Raises
+    ------
+    ScenarioError
+        For a key that is not searched, or a value that it cannot have.
+    """
+    found: dict[str, tuple[object, ...]] = {}
+    for text in texts:
+        key, sign, values = text.partition("=")
+        key = key.strip()
+        items = [item.strip() for item in values.split(",") if item.strip()]
+        if not sign or not items:
+            raise ScenarioError(f"'{text}' does not say key=values", field="--only", hint="write such as tp=4,8")
+        if key in NUMBERS:
+            found[key] = tuple(_number(key, item) for item in items)
+        elif key in WORDS:
+            for item in items:
+                if item not in WORDS[key]:
+                    hint = did_you_mean(item, WORDS[key]) or f"use {', '.join(WORDS[key])}"
+                    raise ScenarioError(f"'{item}' is no {key}", field="--only", hint=hint)
+            found[key] = tuple(items)
+        elif key == "offload":
+            found[key] = tuple(() if item == "none" else tuple(item.split("+")) for item in items)
+        else:
+            known = (*NUMBERS, *WORDS, "offload")
+            hint = did_you_mean(key, known) or f"use {', '.join(known)}"
+            raise ScenarioError(f"'{key}' is not searched", field="--only", hint=hint)
+    return found
+
+
+def _number(key: str, text: str) -> int:
+    least = 0 if key == "zero_stage" else 1
+    if not text.isdecimal() or int(text) < least:
+        raise ScenarioError(f"'{text}' is no value of {key}", field="--only", hint=f"write whole numbers from {least}")
+    return int(text)

@@ -1,0 +1,165 @@
+"""From a layout to the plan of a scenario, without reading a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.scenario.bounds.bench import Bench, cut_key
+from clustersim.scenario.bounds.run import bench_of
+from clustersim.scenario.build import Built, build
+from clustersim.scenario.constraints import check_sequence_parallelism, check_tensor_parallelism
+from clustersim.scenario.context_checks import check_context
+from clustersim.scenario.expert_checks import check_experts
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.pass_costs import balanced_layers
+from clustersim.scenario.replaying import kernels_of
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.stages import places_of
+from clustersim.studies.planning.space import Family, Layout
+from clustersim.workload.transformer import Transformer
+
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Drafts:
+    """Makes plans of layouts, each kind from one that was built in full."""
+
+    base: Mapping[str, Data]
+    """A scenario, whose layout is replaced."""
+    _templates: dict[Key, Built | str] = field(default_factory=dict[Key, "Built | str"])
+    """By kind of layout; in place of one that cannot be built, why."""
+    _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
+    _balanced: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
+    _bench: Bench | None = None
+    _first: Built | None = None
+
+    def document(self, layout: Layout) -> dict[str, Data]:
+        """Return the scenario of a layout, as a mapping."""
+        document = {key: dict(value) if isinstance(value, dict) else value for key, value in self.base.items()}
+        for dotted, value in layout.changes().items():
+            section, key = dotted.split(".")
+            part = document.setdefault(section, {})
+            assert isinstance(part, dict)
+            if value is None:
+                part.pop(key, None)
+            else:
+                part[key] = value
+        return document
+
+    def built(self, layout: Layout) -> Built:
+        """Return a layout built in full.
+
+        Raises
+        ------
+        ScenarioError
+            When it cannot be.
+        """
+        return build(load_scenario(self.document(layout)))
+
+    def whole_plan(self, layout: Layout) -> Plan | str:
+        """Return the plan of a layout with the layers of each stage, or why there is none."""
+        plan = self.plan(layout)
+        return plan if isinstance(plan, str) else self._arranged(plan, layout.family)
+
+    def plan(self, layout: Layout) -> Plan | str:
+        """Return the plan of a layout, without saying how layers that do not divide evenly are dealt out; or why there is none."""
+        family = layout.family
+        key = (
+            (family.schedule, family.pp > 1, family.tp > 1, family.cp > 1, family.ep > 1, family.recompute),
+            (layout.zero_stage, layout.offload, family.balanced, family.dp * family.cp > 1),
+        )
+        template = self._templates.get(key)
+        if template is None:
+            try:
+                template = self.built(layout)
+                self._first = self._first or template
+            except ScenarioError as error:
+                # Another layout of this kind may do.
+                return error.message
+            self._templates[key] = template
+        if isinstance(template, str):
+            return template
+        plan = self._moved(template.plan, layout)
+        return self._refusal(plan, template) or plan
+
+    def bench(self) -> Bench:
+        """Return what bounds all of them."""
+        if self._bench is None:
+            assert self._first is not None  # nothing is bounded before a plan was made
+            self._bench = bench_of(self._first)
+        return self._bench
+
+    @property
+    def first(self) -> Built:
+        """The first layout that could be built."""
+        assert self._first is not None
+        return self._first
+
+    def _moved(self, plan: Plan, layout: Layout) -> Plan:
+        family = layout.family
+        strategy = replace(
+            plan.strategy,
+            dp=family.dp,
+            tp=family.tp,
+            pp=family.pp,
+            cp=family.cp,
+            ep=family.ep,
+            virtual_stages=family.virtual_stages,
+            placement=layout.placement,
+            stage_layers=None,
+            shard_degree=None,
+        )
+        model = self.first.plan.model
+        return Plan(model=model, training=replace(plan.training, micro_batch_size=family.micro_batch_size), strategy=strategy)
+
+    def _arranged(self, plan: Plan, family: Family) -> Plan:
+        if not family.balanced:
+            return plan
+        n_parts = places_of(plan.strategy).n_parts
+        key = (cut_key(plan), n_parts)
+        found = self._balanced.get(key)
+        if found is None:
+            accelerator = self.first.cluster.node.accelerator
+            kernels = kernels_of(plan, accelerator, calibration_for(accelerator))
+            found = self._balanced[key] = balanced_layers(plan, kernels, n_parts=n_parts)
+        return replace(plan, strategy=replace(plan.strategy, stage_layers=found))
+
+    def _refusal(self, plan: Plan, template: Built) -> str | None:
+        """Return why the model does not go with degrees; each combination is looked at once."""
+        model, strategy, training = plan.model, plan.strategy, plan.training
+        if not isinstance(model, Transformer):
+            return None
+        checks: list[tuple[Key, Callable[[], None]]] = [
+            (("tp", strategy.tp), lambda: check_tensor_parallelism(model, strategy.tp)),
+            (
+                ("cp", strategy.cp, strategy.tp),
+                lambda: check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel),
+            ),
+        ]
+        if strategy.sequence_parallel:
+            checks.append((("sequence", strategy.tp), lambda: check_sequence_parallelism(training.seq_length, strategy.tp, chosen=False)))
+        if model.experts is not None:
+            sharing = (strategy.sharding.degree, strategy.replicas, strategy.expert_replicas)
+            spec = template.scenario.spec.strategy
+            checks.append(
+                (("ep", strategy.tp, strategy.ep, strategy.dp, strategy.cp, *sharing), lambda: check_experts(model, spec, strategy))
+            )
+        for key, check in checks:
+            if key not in self._checked:
+                self._checked[key] = _reason(check)
+            if self._checked[key] is not None:
+                return self._checked[key]
+        return None
+
+
+def _reason(check: Callable[[], None]) -> str | None:
+    try:
+        check()
+    except ScenarioError as error:
+        return error.message
+    return None

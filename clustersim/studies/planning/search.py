@@ -1,0 +1,269 @@
+"""The fastest layout: best bound first, until nothing that is left can be faster; and the certificate of that."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clustersim.errors import ScenarioError
+from clustersim.expressions.parse import Condition
+from clustersim.progress import phase
+from clustersim.scenario.metric_names import metric_values, without_value
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run_built
+from clustersim.strategy.memory import FRAMEWORK_BYTES, holdings, stage_memory
+from clustersim.strategy.plan import Plan
+from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.space import Family, Layout, Space, families, layouts
+
+ABOVE: Final = "its bound is above the winner"
+MEMORY: Final = "it does not fit in memory"
+REFUSED: Final = "it is not legal"
+HOST: Final = "hosts have too little memory for it"
+CONSTRAINT: Final = "a constraint is false"
+SLOWER: Final = "it was replayed and is slower"
+UNSEEN: Final = "the search ended before it"
+REASONS: Final = (REFUSED, MEMORY, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
+"""Why a layout is not the winner, in the order in which they are told."""
+
+NEARLY: Final = 1.1
+"""Times the memory: what would fit into a tenth more is kept in mind."""
+
+FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
+"""Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A layout that was replayed."""
+
+    layout: Layout
+    bound_s: float
+    result: Result
+
+    @property
+    def step_time_s(self) -> float:
+        """As replayed."""
+        return self.result.step_time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLarge:
+    """A layout that could have been faster than the winner and does not fit."""
+
+    layout: Layout
+    bound_s: float
+    peak_bytes: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """What has been found out."""
+
+    n_layouts: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Layouts by why they are not the winner."""
+    refusals: dict[str, int] = field(default_factory=dict[str, int])
+    """Layouts that are not legal, by what is wrong with them."""
+    next_bound_s: float | None = None
+    """The least bound of all that was not looked at; None where everything was."""
+    n_bounds: int = 0
+    least_bytes: float | None = None
+    """The least peak memory of those that do not fit; None where none was weighed."""
+    tried: list[Tried] = field(default_factory=list[Tried])
+    """Those that hold all constraints, fastest first."""
+    failing: list[Tried] = field(default_factory=list[Tried])
+    """Those that do not."""
+    too_large: list[TooLarge] = field(default_factory=list[TooLarge])
+
+    @property
+    def winner(self) -> Tried | None:
+        """The fastest that holds all constraints."""
+        return self.tried[0] if self.tried else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that was left out could have won."""
+        return not self.counts.get(UNSEEN)
+
+    @property
+    def refusal(self) -> str | None:
+        """The commonest reason for which layouts are not legal; None where all of them are."""
+        return max(self.refusals, key=lambda reason: self.refusals[reason], default=None)
+
+    def refuse(self, why: str, n_layouts: int = 1) -> None:
+        """Note why some layouts are not legal."""
+        self.refusals[why] = self.refusals.get(why, 0) + n_layouts
+        self.count(REFUSED, n_layouts)
+
+    def count(self, reason: str, n_layouts: int = 1) -> None:
+        """Note why some layouts are not the winner."""
+        self.counts[reason] = self.counts.get(reason, 0) + n_layouts
+
+
+def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int = 400) -> Search:
+    """Return the fastest layout of a space and why nothing else in it is faster.
+
+    Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
+    has the least bound of all is weighed and replayed. The search ends when the least bound that is left is not below the fastest replay:
+    no replay is shorter than its bound.
+
+    Parameters
+    ----------
+    constraints
+        Conditions on the metrics of a run that the winner has to hold.
+    most_replays
+        After which the search gives up, and says so.
+    """
+    return _Searching(drafts=drafts, space=space, constraints=constraints, most_replays=most_replays).run()
+
+
+Entry = tuple[float, int, Family | Layout]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Searching:
+    drafts: Drafts
+    space: Space
+    constraints: Sequence[Condition]
+    most_replays: int
+    search: Search = field(default_factory=Search)
+    _heap: list[Entry] = field(default_factory=list[Entry])
+    _n_pushed: int = 0
+    _cut: dict[Family, None] = field(default_factory=dict[Family, None])
+    """Families that are bounded by their stages."""
+
+    def run(self) -> Search:
+        with phase("bound"):
+            self._begin()
+        search, limit_s = self.search, float("inf")
+        with phase("search"):
+            while self._heap:
+                bound_s, _, item = self._heap[0]
+                if bound_s >= limit_s or len(search.tried) + len(search.failing) >= self.most_replays:
+                    break
+                heapq.heappop(self._heap)
+                if isinstance(item, Layout):
+                    limit_s = min(limit_s, self._weigh(bound_s, item))
+                elif item in self._cut:
+                    self._expand(item)
+                else:
+                    self._bound(bound_s, item)
+        self._end(limit_s)
+        return search
+
+    def _begin(self) -> None:
+        """Bound every family."""
+        drafts, search = self.drafts, self.search
+        for family in families(self.space):
+            every = list(layouts(self.space, family))
+            search.n_layouts += len(every)
+            plan: Plan | str = "no layout"
+            for layout in every:
+                plan = drafts.plan(layout)
+                if not isinstance(plan, str):
+                    search.n_bounds += 1
+                    self._push(drafts.bench().mean_s(plan), family)
+                    break
+            if isinstance(plan, str):
+                search.refuse(plan, len(every))
+
+    def _bound(self, least_s: float, family: Family) -> None:
+        """Bound a family by its stages, and not their mean, unless it fits nowhere."""
+        plan = next(found for found in map(self.drafts.whole_plan, layouts(self.space, family)) if not isinstance(found, str))
+        if _activations_bytes(plan) > self._capacity_bytes():
+            self.search.count(MEMORY, sum(1 for _ in layouts(self.space, family)))
+            return
+        self.search.n_bounds += 1
+        self._cut[family] = None
+        self._push(max(least_s, self.drafts.bench().passes_s(plan)), family)
+
+    def _capacity_bytes(self) -> float:
+        return min(node.accelerator.memory_bytes for node, _ in self.drafts.first.cluster.kinds)
+
+    def _push(self, bound_s: float, item: Family | Layout) -> None:
+        # Equal bounds keep the order in which they were found.
+        heapq.heappush(self._heap, (bound_s, self._n_pushed, item))
+        self._n_pushed += 1
+
+    def _expand(self, family: Family) -> None:
+        """Bound all layouts of a family that can fit."""
+        for layout in layouts(self.space, family):
+            plan = self.drafts.whole_plan(layout)
+            if isinstance(plan, str):
+                self.search.refuse(plan)
+                continue
+            self.search.n_bounds += 1
+            self._push(self.drafts.bench().bound(plan).bound_s, layout)
+
+    def _weigh(self, bound_s: float, layout: Layout) -> float:
+        """Replay a layout if it fits; return its step time if it could be the winner."""
+        search = self.search
+        plan = self.drafts.whole_plan(layout)
+        assert not isinstance(plan, str)  # it has a bound
+        capacity_bytes = self._capacity_bytes()
+        peak_bytes = _least_bytes(plan)
+        # Stages in turn, the ends of the model first: one that does not fit is enough.
+        for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
+            if peak_bytes > NEARLY * capacity_bytes:
+                break
+            peak_bytes = max(peak_bytes, stage_memory(plan, stage).peak_bytes)
+        if peak_bytes > capacity_bytes:
+            search.count(MEMORY)
+            search.least_bytes = min(peak_bytes, search.least_bytes or peak_bytes)
+            if peak_bytes <= NEARLY * capacity_bytes:
+                search.too_large.append(TooLarge(layout=layout, bound_s=bound_s, peak_bytes=peak_bytes))
+            return float("inf")
+        try:
+            result = run_built(self.drafts.built(layout))
+        except ScenarioError as error:
+            search.refuse(error.message)
+            return float("inf")
+        if result.host_shortages:
+            search.count(HOST)
+            return float("inf")
+        tried = Tried(layout=layout, bound_s=bound_s, result=result)
+        if not self._holds(result):
+            search.count(CONSTRAINT)
+            search.failing.append(tried)
+            return float("inf")
+        search.tried.append(tried)
+        return tried.step_time_s
+
+    def _holds(self, result: Result) -> bool:
+        if not self.constraints:
+            return True
+        sections = {"bounds": result.bounds, "cost": result.cost, "goodput": result.goodput}
+        values = metric_values(result.metrics, result.time_to_train_s, sections)
+        missing = next((name for each in self.constraints for name in each.names if name not in values), None)
+        if missing is not None:
+            raise without_value(missing)
+        return all(each.holds(values) for each in self.constraints)
+
+    def _end(self, limit_s: float) -> None:
+        search = self.search
+        search.tried.sort(key=lambda tried: (tried.step_time_s, tried.layout))
+        if search.tried:
+            search.count(SLOWER, len(search.tried) - 1)
+        left = sum(1 if isinstance(item, Layout) else sum(1 for _ in layouts(self.space, item)) for _, _, item in self._heap)
+        if self._heap:
+            search.next_bound_s = self._heap[0][0]
+            search.count(ABOVE if self._heap[0][0] >= limit_s else UNSEEN, left)
+
+
+def _least_bytes(plan: Plan) -> float:
+    """Return what the first stage holds at least, without looking at the order of its passes."""
+    held = holdings(plan, 0)
+    passes = held.during_passes(_in_flight(plan) * held.kept_bytes[0] + held.backward_bytes)
+    return max(passes.peak_bytes, held.during_update().peak_bytes)
+
+
+def _activations_bytes(plan: Plan) -> float:
+    """Return what activations alone take on the first stage, wherever the training state is kept."""
+    return FRAMEWORK_BYTES + _in_flight(plan) * holdings(plan, 0).kept_bytes[0]
+
+
+def _in_flight(plan: Plan) -> int:
+    return min(plan.strategy.pp, plan.n_micro_batches) if plan.strategy.schedule in FILLS_UP else 1

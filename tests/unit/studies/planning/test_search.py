@@ -1,0 +1,157 @@
+"""The fastest layout is found, and the certificate tells of every other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.errors import ScenarioError
+from clustersim.scenario.checks import parse_check
+from clustersim.scenario.run import run_built
+from clustersim.scenario.simulate import memory_report
+from clustersim.studies.planning.answer import certificate_lines, document
+from clustersim.studies.planning.asking import Asked, asked_of, limits_of
+from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.plan import plan_for
+from clustersim.studies.planning.search import REASONS, Search, fastest
+from clustersim.studies.planning.space import families, layouts
+
+SMALL = ("tp=1,2,4", "pp=1,2", "cp=1", "micro_batch_size=1,2", "schedule=1f1b,interleaved_1f1b", "virtual_stages=2", "offload=none")
+
+
+def asked(*limits: str) -> Asked:
+    overrides = ["training.global_batch_size=32", "training.seq_length=1024"]
+    return asked_of("llama3.2-1b", "dgx-a100-40g", nodes=1, overrides=overrides, limits=limits or SMALL)
+
+
+def searched(question: Asked) -> Search:
+    return fastest(Drafts(question.base), question.space)
+
+
+def test_the_winner_is_the_fastest_of_all_that_could_be_replayed() -> None:
+    question = asked(*SMALL, "recompute=none", "zero_stage=0,1,3")
+    drafts = Drafts(question.base)
+    times: list[float] = []
+    for family in families(question.space):
+        for layout in layouts(question.space, family):
+            try:
+                result = run_built(drafts.built(layout))
+            except ScenarioError:
+                continue
+            if result.metrics.memory.fits:
+                times.append(result.step_time_s)
+
+    winner = searched(question).winner
+
+    assert len(times) > 20
+    assert winner is not None
+    assert winner.step_time_s == min(times)
+
+
+def test_the_certificate_counts_every_layout_once() -> None:
+    search = searched(asked())
+
+    assert search.winner is not None
+    assert search.complete
+    assert 1 + sum(search.counts.values()) == search.n_layouts
+    assert set(search.counts) <= set(REASONS)
+    assert search.next_bound_s is not None
+    assert search.next_bound_s >= search.winner.step_time_s
+
+
+def test_no_replay_is_shorter_than_its_bound() -> None:
+    search = searched(asked())
+
+    assert all(tried.bound_s <= tried.step_time_s * (1 + 1e-9) for tried in search.tried)
+
+
+def test_memory_is_what_a_run_says() -> None:
+    question = asked()
+    drafts = Drafts(question.base)
+    for family in list(families(question.space))[::7]:
+        for layout in list(layouts(question.space, family))[::3]:
+            plan = drafts.whole_plan(layout)
+            if isinstance(plan, str):
+                continue
+            built = drafts.built(layout)
+
+            assert plan == built.plan
+            assert memory_report(plan, built.cluster).peak_bytes == run_built(built).metrics.memory.peak_bytes
+
+
+def test_a_constraint_rules_layouts_out() -> None:
+    question = asked()
+    free = searched(question)
+    assert free.winner is not None
+    share = free.winner.result.metrics.memory.peak_bytes / free.winner.result.metrics.memory.capacity_bytes
+
+    held = fastest(Drafts(question.base), question.space, constraints=[parse_check(f"memory_fraction < {share:.6f}")])
+
+    assert held.winner is not None
+    assert held.winner.layout != free.winner.layout
+    assert held.winner.step_time_s >= free.winner.step_time_s
+
+
+def test_a_search_that_ends_early_says_so() -> None:
+    question = asked()
+
+    search = fastest(Drafts(question.base), question.space, most_replays=1)
+
+    assert not search.complete or search.counts.get("it was replayed and is slower", 0) == 0
+    assert search.complete == ("ended early" not in "\n".join(certificate_lines(search)))
+
+
+def test_what_does_not_fit_has_no_winner() -> None:
+    question = asked_of("llama3-70b", "dgx-a100-40g", nodes=1, overrides=["training.global_batch_size=8"], limits=["offload=none"])
+
+    search = searched(question)
+
+    assert search.winner is None
+    assert sum(search.counts.values()) == search.n_layouts
+
+
+def test_equal_questions_have_equal_answers() -> None:
+    one, other = (document(plan_for(asked())) for _ in range(2))
+
+    assert one == other
+
+
+def test_the_space_is_narrowed_by_key() -> None:
+    assert limits_of(["tp=2,4", "recompute=full", "offload=none,optimizer"]) == {
+        "tp": (2, 4),
+        "recompute": ("full",),
+        "offload": ((), ("optimizer",)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tp", "does not say key=values"),
+        ("tpp=2", "is not searched"),
+        ("tp=two", "is no value of tp"),
+        ("schedule=1f1bb", "is no schedule"),
+    ],
+)
+def test_a_mistake_in_a_limit_is_told(text: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        limits_of([text])
+
+
+def test_a_node_without_a_number_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="how many nodes"):
+        asked_of("llama3-8b", "dgx-h100", nodes=None, overrides=[], limits=[])
+
+
+def test_an_unknown_cluster_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        asked_of("llama3-8b", "dgx-h1000", nodes=2, overrides=[], limits=[])
+
+    assert "dgx-h100" in str(caught.value)
+
+
+def test_a_space_without_stages_has_no_schedules() -> None:
+    space = replace(asked().space, pp=(1,), schedule=("1f1b", "interleaved_1f1b"))
+
+    assert {family.schedule for family in families(space)} == {"1f1b"}
