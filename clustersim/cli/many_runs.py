@@ -1,0 +1,214 @@
+"""Command lines that ask a question of many runs; what is heavy is imported inside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clustersim.cli.options import JsonOption, SetOption
+
+
+def sweep(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|STUDY", help="A scenario as for run, or a study: a path or a shipped name.")],
+    *,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help="Vary a key: 1,2,4 or 1..8 or 1..64 step 8 or 1..64 times 2. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="Leave points out, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What an answer must meet, such as 'mfu > 0.3'. Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Smallest first; -METRIC: largest first; default -tokens_per_s.")
+    ] = None,
+    metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
+    set_: SetOption = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one for each processor.")] = None,
+    executor: Annotated[str, typer.Option(help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")] = "local",
+    file_format: Annotated[str, typer.Option("--format", help="Of the table: csv, parquet or duckdb.")] = "csv",
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
+    max_points: Annotated[int, typer.Option(min=1, help="Refuse a sweep of more points.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Run a scenario for all combinations of some values; the same command goes on where it was stopped."""
+    from clustersim.cli.sweep import SweepOptions, sweep_command
+    from clustersim.studies.sweeps.study_file import Asked
+
+    asked = Asked(
+        over=tuple(over or ()),
+        exclude=tuple(exclude or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        sort=sort,
+        metrics=tuple(name.strip() for text in metrics or () for name in text.split(",")),
+        most_points=max_points,
+        seed=seed,
+    )
+    options = SweepOptions(executor=executor, workers=workers, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
+    return sweep_command(source, asked, options)
+
+
+def what_if(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, or a file with cases; shipped or a path.")],
+    *,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What a case must meet, such as 'memory_fraction <= 0.9'. Repeatable.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s.")] = None,
+    break_even: Annotated[
+        str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")
+    ] = None,
+    sensitivity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LOW..HIGH", help="A figure to vary; hardware: each rate by 20 % up and down. Repeatable."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="one (figure at a time), morris or sobol.")] = "one",
+    samples: Annotated[int | None, typer.Option(min=2, help="Of morris (8) or sobol (32).")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, for morris and sobol.")] = 1,
+    set_: SetOption = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    json: JsonOption = False,
+) -> int:
+    """Say which of some changes is best, where that changes, and what it depends on."""
+    from clustersim.cli.what_if import WhatIfOptions, what_if_command
+    from clustersim.studies.what_if.question_file import Asked
+
+    asked = Asked(
+        cases=tuple(case or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        metric=metric,
+        break_even=break_even,
+        sensitivity=tuple(sensitivity or ()),
+        method=method,
+        samples=samples,
+        workers=workers,
+        seed=seed,
+    )
+    return what_if_command(source, asked, WhatIfOptions(plot=plot, as_json=json))
+
+
+def plan(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    most_replays: Annotated[int, typer.Option(min=1, metavar="N", help="Give up after so many.")] = 400,
+    tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
+    power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
+    accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Of a goal.")] = 2048,
+    write: Annotated[str | None, typer.Option("--write", metavar="FILE", help="Write the winner as a scenario, or as --as says.")] = None,
+    as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Find the fastest layout of a model on a cluster, and say why no other one is faster; or what reaches a goal."""
+    from clustersim.cli.plan import PlanOptions, goal_of, plan_command
+
+    goal = None
+    if tokens is not None:
+        names = accelerators or cluster or ""
+        goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=names, most_nodes=max_nodes)
+    options = PlanOptions(
+        nodes=nodes,
+        overrides=tuple(set_ or ()),
+        only=tuple(only or ()),
+        constraints=tuple(constraint or ()),
+        most_replays=most_replays,
+        write=write,
+        framework=as_,
+        as_json=json,
+        goal=goal,
+    )
+    return plan_command(model, cluster, options)
+
+
+def advise(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Say which family of parallel strategies suits a model on a cluster, with the best run of each."""
+    from clustersim.cli.advise import advise_command
+
+    return advise_command(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), only=tuple(only or ()), as_json=json)
+
+
+def study(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A shipped study, or a path; a list of them if left out.")] = None,
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for tables and plots; default runs/studies/NAME.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Run many cases to answer one question, with tables and plots."""
+    from clustersim.cli.study import StudyOptions, study_command
+
+    return study_command(name, StudyOptions(out=out, as_json=json))
+
+
+def validate(
+    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Shipped sources, or paths; all if left out.")] = None,
+    *,
+    json: JsonOption = False,
+    quality: Annotated[str, typer.Option(metavar="A|B", help="Least quality of a row; A: nothing had to be assumed.")] = "B",
+    fail_over: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
+    ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw measured against predicted: a .png or .svg file.")] = None,
+    write_residuals: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same.")] = 2,
+) -> int:
+    """Compare predictions with published measurements."""
+    from clustersim.cli.validate import ValidateOptions, validate_command
+
+    options = ValidateOptions(as_json=json, quality=quality, fail_over=fail_over, plot=plot, write_residuals=write_residuals, jobs=jobs)
+    return validate_command(tuple(sources or ()), options)
+
+
+def calibrate(
+    *,
+    accelerator: Annotated[str, typer.Option(metavar="NAME", help="The shipped accelerator that was measured.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Calibration file to write, such as mine.yaml.")],
+    base: Annotated[
+        str | None, typer.Option(metavar="GENERATION", help="Shipped calibration, or a file, to start from; default: the accelerator's.")
+    ] = None,
+    gemm: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured matrix products. Repeatable.")] = None,
+    attention: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured fused attention. Repeatable.")] = None,
+    nccl: Annotated[list[str] | None, typer.Option(metavar="FILE", help="nccl-tests as text or JSON, or a CSV. Repeatable.")] = None,
+    trace: Annotated[list[str] | None, typer.Option(metavar="JSON", help="Trace of the PyTorch profiler. Repeatable.")] = None,
+    steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Fit a calibration file to measurements of your own, and show errors before and after."""
+    from clustersim.cli.calibrate import CalibrateOptions, calibrate_command, request_of
+
+    files = {"gemm": gemm, "attention": attention, "nccl": nccl, "trace": trace, "steps": steps}
+    given = {name: tuple(paths or ()) for name, paths in files.items()}
+    request = request_of(accelerator, given, base=base, node=node, ranks=(nodes, ranks_per_node))
+    return calibrate_command(request, CalibrateOptions(out=out, as_json=json))

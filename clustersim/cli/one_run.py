@@ -1,0 +1,176 @@
+"""Command lines about one run, or a few beside each other; what is heavy is imported inside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
+
+
+def run(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the run directories.")] = "runs",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
+    plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time of the simulation went.")] = False,
+) -> int:
+    """Simulate one training step and report where the time goes."""
+    from clustersim.cli.run import RunOptions, run_command
+
+    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots, fold=fold, profile=profile)
+    return run_command(scenario, tuple(set_ or ()), options)
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples.")],
+    *,
+    set_: SetOption = None,
+    md: Annotated[bool, typer.Option("--md", help="Write Markdown.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write a table of all figures.")] = False,
+    json: JsonOption = False,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Hold runs against the first: only what differs, and their figures side by side."""
+    from clustersim.cli.compare import CompareOptions, compare_command
+
+    formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
+    return compare_command(tuple(runs), CompareOptions(overrides=tuple(set_ or ()), formats=formats, out=out, seed=seed))
+
+
+def explain(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
+) -> int:
+    """Say what sets the step time, how figures and constants come about, and what would shorten it."""
+    from clustersim.cli.explain import explain_command
+
+    return explain_command(run, tuple(set_ or ()), as_json=json, seed=seed, changes=changes)
+
+
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
+            " strong_scaling, weak_scaling, pareto, heatmap or validation.",
+        ),
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; a CSV for heatmap and pareto."),
+    ] = None,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, .png or .svg; default KIND.png.")] = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Draw a picture of runs, of a table or of predictions."""
+    from clustersim.cli.plot import PlotOptions, plot_command
+
+    return plot_command(kind, tuple(runs or ()), PlotOptions(overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json))
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; or the table of a sweep.")
+    ],
+    *,
+    set_: SetOption = None,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="File to write.")] = "report.html",
+    static: Annotated[bool, typer.Option("--static", help="Pictures that stand still, as without the html extra.")] = False,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Write a page of one run, of several side by side, or of a sweep: one file that opens without a network."""
+    from clustersim.cli.report import ReportOptions, report_command
+
+    options = ReportOptions(overrides=tuple(set_ or ()), out=out, seed=seed, static=static, as_json=json)
+    return report_command(tuple(runs), options)
+
+
+def export(
+    run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    as_: Annotated[str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto or csv.")],
+    set_: SetOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto; default trace.json.gz, timeline.csv, kineto."),
+    ] = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
+) -> int:
+    """Write the timeline of a run for Perfetto, Holistic Trace Analysis or a spreadsheet."""
+    from clustersim.cli.export import export_command
+
+    return export_command(run_, as_, overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json)
+
+
+def collective(
+    *,
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
+    op: Annotated[str, typer.Option(help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")] = "all_reduce",
+    algorithm: Annotated[str, typer.Option(help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
+    sizes: Annotated[str, typer.Option(help="1KB:8GB doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
+    ranks_per_node: Annotated[int | None, typer.Option(help="The first so many accelerators of each node.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Parameter servers.")] = None,
+    placement: Annotated[str, typer.Option(help="Of parameter servers: colocated or dedicated.")] = "colocated",
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Print time and bandwidth of a collective, as nccl-tests would."""
+    from clustersim.cli.collective import CollectiveOptions, collective_command
+
+    options = CollectiveOptions(
+        cluster=cluster,
+        nodes=nodes,
+        op=op,
+        algorithm=algorithm,
+        sizes=sizes,
+        ranks_per_node=ranks_per_node,
+        servers=servers,
+        placement=placement,
+        overrides=tuple(set_ or ()),
+        as_json=json,
+    )
+    return collective_command(options)
+
+
+def flows(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file of links and flows, also packed by gzip, or - for stdin.")],
+    *,
+    json: JsonOption = False,
+) -> int:
+    """Print when flows on shared links finish: the network model alone."""
+    from clustersim.cli.flows import flows_command
+
+    return flows_command(file, as_json=json)
+
+
+def schedule(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; stdout if left out.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Print the pipeline schedule of a scenario as PyTorch writes it, a row for each rank."""
+    from clustersim.cli.schedule import schedule_command
+
+    return schedule_command(scenario, tuple(set_ or ()), out=out, as_json=json)

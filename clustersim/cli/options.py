@@ -1,0 +1,13 @@
+"""What several command lines take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A path, the name of a shipped example, or - for stdin.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a value, such as strategy.tp=4. Repeatable.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
