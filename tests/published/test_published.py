@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -16,18 +15,15 @@ from typing import Final
 import pytest
 
 from clustersim.scenario.build import build
-from clustersim.scenario.error_bars import read_bands, shipped_path
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.model_fields import ModelSpec, agrees_with_published
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Plan
-from clustersim.studies.published import Validation, validate
-from clustersim.studies.sources import MeasuredSpec, read_source, source_names
-from clustersim.studies.validation.residual_file import residuals_text, write_residuals
-from clustersim.studies.validation.residuals import ErrorBars
-from clustersim.studies.validation.rows import RowResult
+from clustersim.studies.published import validate
+from clustersim.studies.sources import MeasuredSpec
 from clustersim.studies.validation_table import markdown_page, summary_table
 from clustersim.workload.transformer import Transformer
+from tests.published.validated import ROWS, SOURCES, everything, result, results
 
 pytestmark = pytest.mark.xdist_group("published")
 """All rows are replayed once, by whichever process runs these tests: it must be one."""
@@ -50,8 +46,6 @@ A100_FP16_FLOPS_PER_S: Final = 312e12
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "validation.md"
 README: Final = Path(__file__).parents[2] / "README.md"
 BLOCK: Final = re.compile(r"(?<=<!-- validation -->\n)(?P<text>.*?)(?=<!-- /validation -->)", re.DOTALL)
-SOURCES: Final = {name: read_source(name) for name in source_names()}
-ROWS: Final = {row.id: (source, index) for source in SOURCES.values() for index, row in enumerate(source.spec.rows)}
 OUTLIERS: Final = tuple(row_id for source in SOURCES.values() for row_id in source.spec.explained)
 UNEXPLAINED: Final = {
     "mb-26.02.01-gpt-oss-120b-b200-64-bf16-1280": 0.25,
@@ -59,20 +53,6 @@ UNEXPLAINED: Final = {
     **{f"dgxc-25.02.02-maxtext-llama3-70b-h100-fp8-{gpus}-gbs{2 * gpus}": 0.25 for gpus in (128, 512)},
 }
 """Rows that are off by more than any other, for no reason that is known."""
-
-
-@cache
-def everything() -> Validation:
-    return validate()
-
-
-@cache
-def results() -> dict[str, RowResult]:
-    return {row.id: row for source in everything().sources for row in source.rows}
-
-
-def result(row_id: str) -> RowResult:
-    return results()[row_id]
 
 
 def printed(row_id: str) -> MeasuredSpec:
@@ -130,8 +110,8 @@ def test_rates_of_data_parallelism_are_met(source_id: str, limit: float) -> None
 def test_the_constant_fitted_to_one_source_is_tested_by_another() -> None:
     fitted = {source.source_id: source.fitted for source in everything().sources}
 
-    assert fitted["llm-foundry-mpt"] == ("hopper.gemm.under_load.default",)
-    assert fitted["fms-fsdp"] == fitted["internevo"] == ()
+    assert set(fitted["llm-foundry-mpt"]) == {"ampere.gemm.under_load", "hopper.gemm.under_load.default"}
+    assert fitted["fms-fsdp"] == fitted["dgxc-nemo"] == ()
 
 
 SCALES: Final = [
@@ -194,13 +174,13 @@ def test_the_mean_error_is_the_stated_one() -> None:
 def test_sources_that_nothing_was_fitted_to_are_predicted_too() -> None:
     independent = [source for source in everything().sources if not source.fitted]
 
-    assert "megatron-sc21" in [source.source_id for source in independent]
+    assert "dgxc-nemo" in [source.source_id for source in independent]
     for source in independent:
         assert source.summary.mean_absolute_error_fraction <= STATED.get(source.source_id, MEAN_FRACTION), source.source_id
 
 
 @pytest.mark.parametrize(
-    ("source_id", "limit"), [("dgxc-nemo", 0.05), ("simumax-b200", 0.05), ("vtrain-multi", 0.08), ("bloom-jean-zay", 0.06), *STATED.items()]
+    ("source_id", "limit"), [("dgxc-nemo", 0.05), ("simumax-b200", 0.05), ("vtrain-multi", 0.09), ("bloom-jean-zay", 0.05), *STATED.items()]
 )
 def test_model_parallel_runs_are_met(source_id: str, limit: float) -> None:
     (source,) = (each for each in everything().sources if each.source_id == source_id)
@@ -224,47 +204,12 @@ def test_a_run_that_ran_out_of_memory_is_predicted_to() -> None:
     assert [each.id for each in misfits if each.fits] == []
 
 
-REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05}
-"""Where the layout that is predicted to be the fastest was not, by how much it may have been slower."""
-
-
-@pytest.mark.parametrize("source_id", ["vtrain-multi", "bloom-jean-zay"])
-def test_the_layout_that_is_predicted_to_be_the_fastest_was_nearly_so(source_id: str) -> None:
-    (source,) = (each for each in everything().sources if each.source_id == source_id)
-
-    for ranking in source.rankings:
-        assert ranking.regret_fraction <= REGRETS.get((source_id, ranking.model), 0.0), ranking
-
-
-def test_no_prediction_is_shorter_than_its_bound() -> None:
-    beaten = [row.id for source in everything().sources for row in source.rows if row.predicted_s < row.bound_s * (1 - 1e-9)]
-
-    assert beaten == []
-
-
-def test_no_measurement_is_shorter_than_the_peak_of_the_data_sheet_allows() -> None:
-    assert everything().faster_than_peak() == ()
-
-
-def test_a_plan_restricted_to_measured_layouts_is_two_percent_from_the_best_but_where_said() -> None:
-    chosen = {
-        (source.source_id, ranking.model): ranking.regret_fraction
-        for source in everything().sources
-        if source.source_id in ("vtrain-multi", "bloom-jean-zay")
-        for ranking in source.rankings
-    }
-
-    # The search replays whatever its bounds do not rule out, so that it chooses what the replay ranks first.
-    assert chosen
-    assert {group for group, regret in chosen.items() if regret > 0.02} <= set(REGRETS)
-
-
 def test_the_constant_that_the_host_takes_says_which_rows_it_was_fitted_to() -> None:
     fitted = {source.source_id: source.fitted for source in everything().sources}
 
     assert fitted["vtrain-single"] == ("ampere.launch.dispatch",)
     assert fitted["simumax-b200"] == ("blackwell.gemm.under_load",)
-    assert fitted["vtrain-multi"] == fitted["bloom-jean-zay"] == fitted["dgxc-nemo"] == ()
+    assert fitted["vtrain-multi"] == fitted["bloom-jean-zay"] == ("ampere.gemm.under_load",)
 
 
 def test_the_source_that_the_memory_share_was_fitted_to_says_so() -> None:
@@ -318,45 +263,6 @@ def test_a_printed_mfu_is_our_count_of_model_flops_over_the_step_time(row_id: st
 
     # Both are printed to three digits: half a unit of the last one is 0.5 % of 1.10 s and 0.1 % of 41.5 %.
     assert mfu == pytest.approx(measured.mfu, rel=6e-3)
-
-
-def bars() -> ErrorBars:
-    made = everything().error_bars
-    assert made is not None
-    return made
-
-
-def test_the_shipped_error_bars_are_what_the_shipped_sources_give(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--update-golden"):
-        write_residuals(bars(), shipped_path())
-        return
-
-    assert shipped_path().read_text(encoding="utf-8") == residuals_text(bars()), "run clustersim validate --write-residuals"
-
-
-def test_the_file_is_read_back_as_it_was_made(tmp_path: Path) -> None:
-    file = tmp_path / "step-time.yaml"
-    write_residuals(bars(), file)
-
-    read = read_bands(file)
-
-    assert read.by_kind.keys() == bars().bands.by_kind.keys()
-    for kind, band in bars().bands.by_kind.items():
-        assert read.band(kind).least_fraction == pytest.approx(band.least_fraction, abs=5e-5)
-    for place, band in bars().bands.held_out.items():
-        assert read.held_out[place].most_fraction == pytest.approx(band.most_fraction, abs=5e-5)
-
-
-def test_intervals_that_other_sources_give_cover_what_they_say() -> None:
-    # What was promised: 75 to 85 %. The rows of one source err alike, so that a source of n rows counts as the root of n.
-    assert 0.75 <= bars().coverage.weighted_fraction <= 0.85
-
-
-def test_a_row_is_judged_by_an_interval_that_its_own_source_has_no_part_in() -> None:
-    for source in everything().sources:
-        for row in source.stated:
-            assert row.interval_s is not None
-            assert row.interval_s == bars().bands.held_out[source.source_id, row.kind].interval_s(row.predicted_s)
 
 
 def test_what_is_hidden_allows_what_was_measured_or_nearly() -> None:

@@ -94,8 +94,8 @@ def test_the_dependencies_are_what_the_package_imports() -> None:
     extras = [wanted for extra, wanted in PROJECT["optional-dependencies"].items() if extra not in ("dev", "docs")]
     optional = {re.split(r"[<>=.\[]", requirement)[0] for wanted in extras for requirement in wanted}
     # pydantic_core comes with pydantic, which pins it exactly.
-    # PIL is what pillow calls itself.
-    named = {{"PIL": "pillow"}.get(name, name) for name in imported}
+    # What two libraries call themselves.
+    named = {{"PIL": "pillow", "SALib": "salib"}.get(name, name) for name in imported}
     assert named - sys.stdlib_module_names - {"clustersim", "pydantic_core"} - optional == declared
 
 
