@@ -69,6 +69,8 @@ class KernelModel:
         Of fused attention, which stays at 16 bits when the products run in fp8.
     blocks
         Whether the host waits for each kernel before it issues the next one.
+    captured
+        Whether kernels were captured in a graph, which the host issues as a whole.
     """
 
     accelerator: Accelerator
@@ -76,6 +78,7 @@ class KernelModel:
     precision: str
     attention_precision: str
     blocks: bool = False
+    captured: bool = False
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
     def kernel_s(self, kernel: Kernel) -> float:
@@ -96,7 +99,9 @@ class KernelModel:
         return device_s
 
     def issue_s(self, kernels: Iterable[Kernel], n_collectives: int = 0) -> float:
-        """Return the time that the host needs to issue kernels, and collectives beside them."""
+        """Return the time that the host needs to issue kernels, and collectives beside them; nothing for those of a graph."""
+        if self.captured:
+            return 0.0
         return (n_collectives + sum(map(_launches, kernels))) * self.calibration.launch.dispatch_s
 
     def _memory_s(self, traffic_bytes: float) -> float:

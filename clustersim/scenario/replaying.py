@@ -100,6 +100,7 @@ def kernels_of(plan: Plan, accelerator: Accelerator, calibration: Calibration) -
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
         blocks=plan.training.blocking_launches,
+        captured=plan.training.cuda_graphs,
     )
 
 

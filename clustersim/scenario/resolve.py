@@ -130,6 +130,7 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
         "fp8_parameters": training.fp8_parameters,
         "grouped_experts": training.grouped_experts,
         "blocking_launches": training.blocking_launches,
+        "cuda_graphs": training.cuda_graphs,
         **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
         "loss_metrics": training.loss_metrics,
         "channels_last": training.channels_last,

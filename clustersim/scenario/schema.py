@@ -136,6 +136,9 @@ class TrainingSpec(Part):
     blocking_launches: StrictBool = Field(
         default=False, description="The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
     )
+    cuda_graphs: StrictBool = Field(
+        default=False, description="Kernels of passes were captured in graphs, so that nothing waits for the host to issue them one by one."
+    )
     scored_tokens: PositiveInt | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )

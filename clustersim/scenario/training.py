@@ -15,7 +15,7 @@ from clustersim.scenario.constraints import (
     check_scored_tokens,
 )
 from clustersim.scenario.model_spec import LoadedModel
-from clustersim.scenario.schema import ScenarioSpec
+from clustersim.scenario.schema import ScenarioSpec, TrainingSpec
 from clustersim.strategy.plan import Precision, Training
 from clustersim.workload.layered import Layered
 from clustersim.workload.transformer import Transformer
@@ -50,6 +50,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         clip_micro_batches=asked.clip_micro_batches,
         kernels=asked.kernels,
         blocking_launches=asked.blocking_launches,
+        cuda_graphs=_captured(asked),
         fused_loss=asked.fused_loss,
         fp8_parameters=asked.fp8_parameters,
         grouped_experts=asked.kernels == "fused" if asked.grouped_experts is None else asked.grouped_experts,
@@ -59,6 +60,13 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         loader_samples_per_s=None if asked.data_loader is None else asked.data_loader.rate / node.n_accelerators,
     )
     return training, (*flags, *length_flags)
+
+
+def _captured(asked: TrainingSpec) -> bool:
+    if asked.cuda_graphs and asked.blocking_launches:
+        message = "kernels of a graph are issued together, and the host cannot wait for each"
+        raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
+    return asked.cuda_graphs
 
 
 def _seq_length(asked: int | None, model: Transformer | Layered) -> tuple[int, tuple[Flag, ...]]:

@@ -61,6 +61,8 @@ class Training:
     """None: fused or foreach, as ``kernels`` is fused or eager."""
     blocking_launches: bool = False
     """True where the host waits for every kernel and collective before it issues the next one (CUDA_LAUNCH_BLOCKING)."""
+    cuda_graphs: bool = False
+    """True where the kernels of passes were captured, and are issued together."""
     scored_tokens: int | None = None
     """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
     loss_metrics: int = 0

@@ -50,7 +50,7 @@ class Step:
 
 
 def steps_of(source: PublishedSource, *, quality: str = "B") -> list[Step]:
-    """Return the rows of a source as measured steps, those of at least some quality.
+    """Return the rows of a source as measured steps, those of at least some quality of which nothing that decides is hidden.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def steps_of(source: PublishedSource, *, quality: str = "B") -> list[Step]:
     """
     found: list[Step] = []
     for index, row in enumerate(source.spec.rows):
-        if row.quality > quality:
+        if row.quality > quality or row.hidden:
             continue
         scenario = source.scenario(index)
         try:

@@ -359,3 +359,10 @@ def test_gradients_that_a_product_adds_up_cannot_be_clipped_before() -> None:
     message = full("training.clip_micro_batches=true", "training.fused_gradient_accumulation=true")
     assert message.startswith("training.clip_micro_batches: gradients cannot be clipped before they are added up")
     assert message.endswith("; set training.fused_gradient_accumulation to false")
+
+
+def test_a_graph_cannot_be_waited_for_kernel_by_kernel() -> None:
+    assert full("training.cuda_graphs=true", "training.blocking_launches=true") == (
+        "training.cuda_graphs: kernels of a graph are issued together, and the host cannot wait for each;"
+        " leave out cuda_graphs or blocking_launches"
+    )

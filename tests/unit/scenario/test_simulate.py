@@ -351,6 +351,16 @@ def test_a_faster_accelerator_takes_less_time_for_the_same_work() -> None:
     assert new.model_flops_per_step == old.model_flops_per_step
 
 
+def test_captured_kernels_do_not_wait_for_the_host() -> None:
+    issued, captured = (
+        metrics_of(make_plan(LLAMA, dp=2, tp=2, pp=4, global_batch_size=32, cuda_graphs=graphs)) for graphs in (False, True)
+    )
+
+    assert captured.step_time_s < issued.step_time_s
+    assert captured.breakdown_s.host < issued.breakdown_s.host
+    assert captured.breakdown_s.compute == pytest.approx(issued.breakdown_s.compute, rel=1e-9)
+
+
 def test_launches_that_block_cost_the_host_in_full() -> None:
     free, held = (
         metrics_of(make_plan(LLAMA, dp=2, tp=2, pp=4, global_batch_size=32, blocking_launches=blocks)) for blocks in (False, True)
