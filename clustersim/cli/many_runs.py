@@ -179,12 +179,23 @@ def validate(
     write_residuals: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
     ] = None,
+    cross_validate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a CSV. Takes long.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same.")] = 2,
 ) -> int:
     """Compare predictions with published measurements."""
     from clustersim.cli.validate import ValidateOptions, validate_command
 
-    options = ValidateOptions(as_json=json, quality=quality, fail_over=fail_over, plot=plot, write_residuals=write_residuals, jobs=jobs)
+    options = ValidateOptions(
+        as_json=json,
+        quality=quality,
+        fail_over=fail_over,
+        plot=plot,
+        write_residuals=write_residuals,
+        jobs=jobs,
+        cross_validate=cross_validate,
+    )
     return validate_command(tuple(sources or ()), options)
 
 

@@ -16,6 +16,7 @@ from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.scenario.plain import plain
 from clustersim.studies.published import SourceResult, Validation, check_complete, parse_error_limit, validate
 from clustersim.studies.sources import QUALITIES, Quality
+from clustersim.studies.validation.cross import cross_validate, folds_table, folds_text
 from clustersim.studies.validation.residual_file import write_residuals
 from clustersim.studies.validation.rows import RowResult
 from clustersim.studies.validation.scatter import picture_path, write_scatter
@@ -58,10 +59,13 @@ class ValidateOptions:
     plot: str | None = None
     write_residuals: str | None = None
     jobs: int = 1
+    cross_validate: str | None = None
 
 
 def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     """Compare predictions with published measurements, print them, and return the exit code."""
+    if options.cross_validate is not None:
+        return _cross_validate(sources, Path(options.cross_validate))
     limit_fraction = None if options.fail_over is None else _limit(options.fail_over)
     picture = None if options.plot is None else picture_path(options.plot)
     quality = _quality(options.quality)
@@ -82,6 +86,24 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
         return EXIT_OK
     notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
     return EXIT_NO
+
+
+def _cross_validate(sources: tuple[str, ...], path: Path) -> int:
+    """Leave each source and each generation out, print how they are predicted without, and write a table."""
+    if not path.parent.is_dir():
+        raise ScenarioError(f"cannot write {path}: its folder does not exist", field="--cross-validate", hint="choose another file")
+    shows = sys.stderr.isatty()
+    folds = cross_validate(sources, on_fold=(lambda left_out: _status(f"without {left_out}")) if shows else None)
+    if shows:
+        _status("")
+    try:
+        path.write_text(folds_text(folds), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror}", field="--cross-validate", hint="choose another file") from error
+    for kind in dict.fromkeys(fold.kind for fold in folds):
+        write_out(f"{folds_table(folds, kind)}\n")
+    notice(f"wrote {path}")
+    return EXIT_OK
 
 
 def _document(validation: Validation) -> dict[str, object]:

@@ -183,8 +183,10 @@ def folds_table(folds: Sequence[Fold], kind: str) -> str:
     """Return the folds of one kind as Markdown, with the mean over them and over their rows."""
     chosen = [fold for fold in folds if fold.kind == kind]
     lines = [f"| left out: {kind} | rows | mean absolute error, shipped constants | fitted to the others |", "|---|---:|---:|---:|"]
-    for fold in chosen:
-        lines.append(f"| `{fold.left_out}` | {fold.n_rows} | {100 * fold.shipped_fraction:.1f} % | {100 * fold.refitted_fraction:.1f} % |")
+    lines += [
+        f"| `{fold.left_out}` | {fold.n_rows} | {100 * fold.shipped_fraction:.1f} % | {100 * fold.refitted_fraction:.1f} % |"
+        for fold in chosen
+    ]
     means = [fmean(getattr(fold, name) for fold in chosen) for name in ("shipped_fraction", "refitted_fraction")]
     n_rows = sum(fold.n_rows for fold in chosen)
     by_row = [sum(fold.n_rows * getattr(fold, name) for fold in chosen) / n_rows for name in ("shipped_fraction", "refitted_fraction")]
