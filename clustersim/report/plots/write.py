@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from clustersim.report.charts import Chart
     from clustersim.report.metrics import Metrics
     from clustersim.report.pictures import Picture
     from clustersim.trace.timeline import Timeline
@@ -42,3 +43,15 @@ def write_picture_as(picture: Picture, file: Path) -> None:
     from clustersim.report.plots.panels import write_picture_file
 
     write_picture_file(picture, file)
+
+
+def write_charts(charts: Iterable[Chart], folder: Path) -> None:
+    """Write the charts of a study into ``folder``, which must exist, as PNG and SVG; equal charts give equal bytes."""
+    from clustersim.report.plots.canvas import save_figure, style
+    from clustersim.report.plots.charts import draw_chart
+
+    with style():
+        for chart in charts:
+            figure = draw_chart(chart)
+            for suffix in ("png", "svg"):
+                save_figure(figure, folder / f"{chart.name}.{suffix}")

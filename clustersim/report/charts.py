@@ -1,0 +1,48 @@
+"""Pictures of a few figures of a few runs before they are drawn: panels beside each other, each with an axis of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["s", "B", "%", ""]
+"""Of an axis; per cent of what is held as a fraction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One figure of one case, point by point; None where there is none."""
+
+    label: str
+    colour: int
+    """Number of the case, which has one colour in all panels."""
+    values: tuple[float | None, ...]
+    texts: tuple[str, ...]
+    """The values as people read them."""
+    doubtful: tuple[bool, ...]
+    """Whether a value is of a plan that does not fit in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPanel:
+    """One figure in all cases, from zero on."""
+
+    label: str
+    unit: Unit
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Panels with a finding above them; lines where the points are numbers, and bars where they are names."""
+
+    name: str
+    """Of the file."""
+    finding: str
+    subtitle: str
+    axis: str
+    """What the points are."""
+    points: tuple[str, ...]
+    places: tuple[float, ...] | None
+    """Where the points stand on an axis of doublings; None where they are names."""
+    panels: tuple[ChartPanel, ...]
