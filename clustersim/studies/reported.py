@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import floor, log10
 from typing import Final
 
+from clustersim.report.charts import Chart
 from clustersim.report.pictures import Picture, Ticks
 from clustersim.units.quantity import format_quantity
 
@@ -51,7 +52,8 @@ class Reported:
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
     tables: tuple[Table, ...]
-    pictures: tuple[Picture, ...]
+    pictures: tuple[Picture, ...] = ()
+    charts: tuple[Chart, ...] = ()
 
 
 def span_text(values: Sequence[float | None], text: Callable[[float], str], none: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
+from clustersim.studies.questions.question_file import question_names
 from clustersim.studies.reported import Reported
 from clustersim.studies.shipped import run_study, study_names, study_title, write_study
 from tests.unit.studies import test_row_sources
@@ -22,7 +23,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Reported:
 
 
 def test_the_shipped_studies_have_titles() -> None:
-    assert study_names() == ("parameter-server-or-ring", "horovod-2017", "tensorflow-ps-2017")
+    assert study_names() == ("parameter-server-or-ring", *question_names(), "horovod-2017", "tensorflow-ps-2017")
+    assert study_title("interleaving") == "Does interleaving pay for its extra communication?"
     assert study_title("parameter-server-or-ring").endswith("?")
     assert study_title("horovod-2017") == "Horovod README of October 2017"
 
@@ -39,7 +41,7 @@ def test_a_path_is_read_as_what_it_holds(small: Reported, tmp_path: Path) -> Non
     ("name", "message"),
     [
         ("parameter-server-or-rings", "unknown study 'parameter-server-or-rings'; did you mean 'parameter-server-or-ring'?"),
-        ("zzz", "unknown study 'zzz'; use one of parameter-server-or-ring, horovod-2017, tensorflow-ps-2017"),
+        ("zzz", "unknown study 'zzz'; use one of parameter-server-or-ring, bert-on-two-gpus, bubble-and-micro-batches, "),
         ("nowhere/zzz.yaml", "no such file"),
     ],
 )
