@@ -50,7 +50,7 @@ docs: $(VENV)/.installed-docs  ## Build the documentation; a warning is an error
 	@echo "Documentation: docs/_build/html/index.html"
 
 clean:  ## Remove the environment, caches and builds; runs/ is kept
-	rm -rf $(VENV) dist build docs/_build docs/_gallery .pytest_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) dist build docs/_build docs/_gallery docs/_studies .pytest_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
 	find clustersim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up: each stamp is older than the files that it depends on exactly when it must run again.

@@ -14,7 +14,7 @@ author = "The clustersim authors"
 project_copyright = author
 version = release = clustersim.__version__
 
-extensions = ["myst_parser", "mathml", "gallery"]
+extensions = ["myst_parser", "mathml", "gallery", "study_pictures"]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 3

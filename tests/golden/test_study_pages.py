@@ -1,0 +1,62 @@
+"""Pages of studies say what the runs say; ``pytest --update-golden`` writes answers, verdicts and tables anew."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from clustersim.studies.questions.asking import StudyAnswer, answered_question
+from clustersim.studies.questions.question_file import question_names, read_question
+from clustersim.studies.questions.question_report import page_block
+
+PAGES = Path(__file__).parents[2] / "docs" / "studies"
+BLOCK = re.compile(r"(?P<mark><!-- answer -->\n)(?P<said>.*?)(?P<end><!-- end of answer -->\n)", re.DOTALL)
+VERDICT = re.compile(r"^\| .+ \| \*\*(right|wrong)\*\* \|", re.MULTILINE)
+
+
+@cache
+def answer_to(name: str) -> StudyAnswer:
+    return answered_question(read_question(name))
+
+
+def test_every_question_has_a_page_and_every_page_a_question() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == set(question_names())
+    assert len(question_names()) == 12
+
+
+@pytest.mark.parametrize("name", question_names())
+def test_a_page_says_what_the_runs_say(name: str, request: pytest.FixtureRequest) -> None:
+    page = PAGES / f"{name}.md"
+    text = page.read_text(encoding="utf-8")
+    block = BLOCK.search(text)
+    assert block is not None
+
+    said = f"\n{page_block(answer_to(name))}\n"
+
+    if request.config.getoption("--update-golden"):
+        page.write_text(f"{text[: block.start('said')]}{said}{text[block.end('said') :]}", encoding="utf-8", newline="\n")
+        return
+    assert block["said"] == said
+
+
+@pytest.mark.parametrize("name", question_names())
+def test_verdicts_on_a_page_are_those_of_the_conditions(name: str) -> None:
+    on_page = VERDICT.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
+
+    assert on_page == ["right" if claim.holds else "wrong" for claim in answer_to(name).judged]
+
+
+@pytest.mark.parametrize("name", question_names())
+def test_a_page_has_the_command_the_reason_and_the_limits(name: str) -> None:
+    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+    assert f"\nclustersim study {name}\n" in text
+    assert all(len(text.partition(f"\n## {heading}\n")[2].strip()) > 100 for heading in ("Why", "Limits"))
+
+
+@pytest.mark.parametrize("name", question_names())
+def test_no_run_of_a_study_fails(name: str) -> None:
+    assert {row.status for row in answer_to(name).rows} <= {"ok", "does not fit"}
