@@ -114,8 +114,10 @@ def _chart(answer: StudyAnswer) -> Chart:
 
 
 def _unit(column: str) -> Unit:
-    none: Unit = ""
-    return next((unit for end, unit in _UNITS.items() if column.endswith(end)), none)
+    for end, unit in _UNITS.items():
+        if column.endswith(end):
+            return unit
+    return ""
 
 
 def _series(label: str, rows: Sequence[StudyRow | None], column: str, colour: int) -> Series:
