@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.report.metrics import Flag
 from clustersim.scenario.build import build
 from clustersim.scenario.run import run_built
@@ -57,7 +57,7 @@ def answered_question(question: StudyQuestion) -> StudyAnswer:
     Raises
     ------
     ScenarioError
-        When a sentence asks for a figure of a run that cannot be made, or nothing that may be answered is true.
+        When a run is asked for wrongly, a sentence asks for a figure of one that cannot be made, or none of the answers is true.
     """
     flags: dict[Flag, None] = {}
     rows = tuple(_row(question, case, point, flags) for case, point in question.cells)
@@ -90,7 +90,11 @@ def _row(question: StudyQuestion, case: str, point: str, flags: dict[Flag, None]
 
 
 def _outcome(question: StudyQuestion, case: str, point: str, flags: dict[Flag, None]) -> Outcome:
-    scenario = question.base.scenario(question.changes(case, point))
+    try:
+        scenario = question.base.scenario(question.changes(case, point))
+    except ScenarioError as error:
+        place = Place(file=f"{question.spec.name}, run {case}.{point}")
+        raise ScenarioError(error.message, field=error.field, hint=error.hint, place=place) from error
     try:
         result = run_built(build(scenario), seed=question.base.seed)
     except InfeasibleError as error:

@@ -40,7 +40,7 @@ def page_block(answer: StudyAnswer) -> str:
     claims = "\n".join(f"| {each.says} | **{RIGHT if each.holds else WRONG}** | {each.found} |" for each in answer.judged)
     picture = f"```{{image}} ../_studies/{answer.question.spec.name}.png\n:alt: {answer.question.spec.question}\n```"
     table = f"| introductions say | here it is | because the runs show |\n| --- | --- | --- |\n{claims}"
-    return f"**{answer.answer}**\n\n{table}\n\n{picture}\n\n{rows}\n"
+    return f"*{answer.question.spec.question}*\n\n**{answer.answer}**\n\n{table}\n\n{picture}\n\n{rows}\n"
 
 
 def _cells(answer: StudyAnswer) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

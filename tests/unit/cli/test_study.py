@@ -10,6 +10,7 @@ import pytest
 from clustersim.studies.shipped import run_study, study_names
 from tests.unit.cli.conftest import Cli
 from tests.unit.studies import test_row_sources
+from tests.unit.studies.questions.sample import written
 
 
 @pytest.fixture
@@ -75,6 +76,18 @@ def test_json_is_the_study_as_data(cli: Cli, rows: Path) -> None:
         "notes": list(study.notes),
         "speed_ups": study.tables[0].records(),
     }
+
+
+def test_a_question_prints_its_answer_first_and_then_what_decides_each_claim(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("study", written(tmp_path), "-o", "here")
+
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert lines[0] == "Is twice as much more?"
+    assert lines[2].startswith("More, ")
+    assert lines[4].split()[:2] == ["case", "accelerators"]
+    assert [line.startswith("Introductions say: ") for line in lines].count(True) == 2
+    assert sorted(path.name for path in Path("here").iterdir()) == ["claims.csv", "runs.csv", "small.png", "small.svg"]
 
 
 def test_a_narrow_terminal_gets_narrow_paragraphs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

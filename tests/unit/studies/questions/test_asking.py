@@ -86,6 +86,16 @@ def test_a_sentence_about_a_run_that_cannot_be_made_says_why(tmp_path: Path) -> 
         asked(path)
 
 
+def test_a_run_that_is_asked_for_wrongly_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, ("{set: {strategy.zero_stage: 3}}", "{set: {strategy.zero_stag: 3}}"))
+
+    with pytest.raises(ScenarioError) as caught:
+        asked(path)
+
+    assert str(caught.value).startswith("small, run sharded.8: strategy.zero_stag: ")
+    assert caught.value.hint == "did you mean 'zero_stage'?"
+
+
 def test_a_plan_that_does_not_fit_keeps_its_figures(tmp_path: Path) -> None:
     path = written(tmp_path, ("label: plain copies", "label: big, set: {model: gpt3-6.7b}"))
 

@@ -77,7 +77,7 @@ def test_a_plan_that_does_not_fit_is_marked_everywhere(tmp_path: Path) -> None:
 def test_a_page_has_answer_verdicts_picture_and_table(answer: StudyAnswer) -> None:
     block = page_block(answer)
 
-    assert block.startswith(f"**{answer.answer}**\n")
+    assert block.startswith(f"*Is twice as much more?*\n\n**{answer.answer}**\n")
     assert "| Twice is twice. | **wrong** | It is " in block
     assert "```{image} ../_studies/small.png\n:alt: Is twice as much more?\n```" in block
     assert "| case | accelerators | step time | states | sent |\n| --- | --- | ---: | ---: | ---: |\n| plain copies | 4 |" in block
