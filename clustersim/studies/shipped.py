@@ -14,7 +14,7 @@ from clustersim.studies.comparison_file import COMPARISON, read_comparison
 from clustersim.studies.comparison_report import reported
 from clustersim.studies.parameter_server_or_ring import compare
 from clustersim.studies.questions.asking import answered_question
-from clustersim.studies.questions.question_file import KEY, question_names, read_question
+from clustersim.studies.questions.question_file import KEY, question_names, question_titles, read_question
 from clustersim.studies.questions.question_report import reported_question
 from clustersim.studies.reported import Reported
 from clustersim.studies.row_sources import read_speed_source, speed_source_names
@@ -32,7 +32,7 @@ def study_title(name: str) -> str:
     """Return what a shipped study asks, or what it compares with."""
     if name == COMPARISON:
         return read_comparison().spec.question
-    return read_question(name).spec.question if name in question_names() else read_speed_source(name).spec.title
+    return question_titles().get(name) or read_speed_source(name).spec.title
 
 
 def run_study(name: str) -> Reported:

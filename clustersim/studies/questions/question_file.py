@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
@@ -138,9 +141,16 @@ class StudyQuestion:
         return self.spec.points.values[point].label or point.replace("_", " ")
 
 
+@lru_cache
+def question_titles() -> Mapping[str, str]:
+    """Return what the shipped questions ask, by their names."""
+    documents = {path.stem: read_document(path).data for path in sorted(_shipped().glob("*.yaml"))}
+    return MappingProxyType({name: str(data["question"]) for name, data in documents.items() if KEY in data})
+
+
 def question_names() -> tuple[str, ...]:
     """Return the names of the shipped questions."""
-    return tuple(path.stem for path in sorted(_shipped().glob("*.yaml")) if KEY in read_document(path).data)
+    return tuple(question_titles())
 
 
 def read_question(source: str | Path) -> StudyQuestion:
