@@ -1,0 +1,90 @@
+"""From what controls hold to a result, or to one mistake and the control that it is shown at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run_built
+from clustersim.scenario.rundir import results_document
+from clustersim.studies.side_by_side import Run
+from clustersim.studies.ui.contained import check_contained
+from clustersim.studies.ui.controls import changed, control_of
+
+_MOST_KEPT: Final = 16
+"""Results that are kept: of the page, of what it is compared with, of a few steps back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """What is wrong, in words."""
+
+    text: str
+    key: str | None
+    """Of the control that it is shown at; None for the whole page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A scenario that runs, and its result."""
+
+    document: Mapping[str, Data]
+    result: Result
+
+
+def answer(document: Mapping[str, Data], values: Sequence[str | None]) -> Answered | Mistake:
+    """Return the result of a scenario with what controls hold."""
+    try:
+        data = changed(document, values)
+        return Answered(document=data, result=result_of(data))
+    except (ScenarioError, InfeasibleError, DeadlockError) as error:
+        return mistake(error)
+
+
+def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
+    """Return an error as the page shows it."""
+    if not isinstance(error, ScenarioError):
+        return Mistake(text=str(error), key=None)
+    control = control_of(error.field)
+    said = f"{error.message}; {error.hint}" if error.hint else error.message
+    return Mistake(text=said if control or not error.field else f"{error.field}: {said}", key=control.key if control else None)
+
+
+def result_of(document: Mapping[str, Data]) -> Result:
+    """Return the result of a scenario that reads no file; the last few are remembered.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used, or names a file.
+    """
+    return _result(json.dumps(document))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _result(text: str) -> Result:
+    data: dict[str, Data] = json.loads(text)
+    check_contained(data)
+    return run_built(build(load_scenario(data)))
+
+
+def run_of(document: Mapping[str, Data], name: str) -> Run:
+    """Return a scenario of the page as a run that can be held against another.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`result_of`.
+    """
+    result = result_of(document)
+    return Run(
+        source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result)
+    )
