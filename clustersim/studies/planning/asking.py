@@ -39,13 +39,20 @@ class Asked:
     """What nobody said."""
 
 
-def asked_of(model: str, cluster: str | None, *, nodes: int | None, overrides: Sequence[str], limits: Sequence[str]) -> Asked:
+def asked_of(
+    model: str | Mapping[str, object],
+    cluster: str | None = None,
+    *,
+    nodes: int | None = None,
+    overrides: Sequence[str] = (),
+    limits: Sequence[str] = (),
+) -> Asked:
     """Return what to search.
 
     Parameters
     ----------
     model
-        A model, or without a cluster a scenario whose layout is to be replaced.
+        A model, or without a cluster a scenario whose layout is to be replaced; a mapping in place of either.
     cluster
         A shipped node or cluster.
     nodes
@@ -87,7 +94,7 @@ def asked_of(model: str, cluster: str | None, *, nodes: int | None, overrides: S
     return Asked(base=base, space=space_of(question, narrowed), assumed=tuple(assumed))
 
 
-def _document(model: str, cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]) -> dict[str, object]:
+def _document(model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]) -> dict[str, object]:
     given = [text.split("=", 1)[0].strip() for text in overrides]
     training: dict[str, object] = {}
     if "training.global_batch_size" not in given:
