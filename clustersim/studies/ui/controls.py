@@ -28,6 +28,8 @@ class Control:
     group: str
     choices: tuple[str, ...] = ()
     """What is offered; empty for numbers and quantities."""
+    closed: bool = False
+    """Whether only what is offered can be chosen."""
     example: str = ""
     """Shown while the input is empty; then the default holds."""
     own_model: bool = False
@@ -56,7 +58,7 @@ def controls() -> tuple[Control, ...]:
         Control(key="training.seq_length", label="Sequence length", group="Model", example="as the model allows"),
         Control(key="training.global_batch_size", label="Global batch, sequences", group="Model"),
         Control(key="training.micro_batch_size", label="Micro-batch, sequences", group="Model", example="1"),
-        Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best"),
+        Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best", closed=True),
         Control(key=MACHINE, label="Node or cluster", group="Cluster", choices=(*node_names(), *cluster_names())),
         Control(key="cluster.nodes", label="Nodes", group="Cluster", example="as built"),
         Control(key="cluster.accelerator", label="Accelerator", group="Cluster", choices=accelerator_names(), example="as built"),
@@ -67,10 +69,10 @@ def controls() -> tuple[Control, ...]:
         Control(key="strategy.cp", label="Context parallel (cp)", group="Strategy", example="1"),
         Control(key="strategy.ep", label="Expert parallel (ep)", group="Strategy", example="1"),
         Control(key="strategy.dp", label="Data parallel (dp)", group="Strategy", example="auto"),
-        Control(key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=SCHEDULES, example="1f1b"),
+        Control(key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=SCHEDULES, example="1f1b", closed=True),
         Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="as the schedule has it"),
-        Control(key="strategy.zero_stage", label="ZeRO stage", group="Strategy", choices=("0", "1", "2", "3"), example="0"),
-        Control(key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none"),
+        Control(key="strategy.zero_stage", label="ZeRO stage", group="Strategy", choices=("0", "1", "2", "3"), example="0", closed=True),
+        Control(key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none", closed=True),
     )
 
 

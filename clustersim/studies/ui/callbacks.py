@@ -1,0 +1,246 @@
+"""What happens on the page when something is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypedDict
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash.development.base_component import Component
+
+from clustersim.documents.spots import Data
+from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
+from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.facts import headline, layout_line, memory_verdict
+from clustersim.scenario.result import Result
+from clustersim.scenario.yaml_text import yaml_text
+from clustersim.studies.side_by_side import side_by_side
+from clustersim.studies.side_by_side_text import tables, verdicts
+from clustersim.studies.ui.answering import Mistake, answer, mistake, result_of, run_of
+from clustersim.studies.ui.contained import check_contained
+from clustersim.studies.ui.controls import controls, values_of
+from clustersim.studies.ui.layouts import COLUMNS, Row, layout_rows
+from clustersim.studies.ui.link import PREFIX, document_of, link_of
+from clustersim.studies.ui.page import error_name
+from clustersim.studies.ui.pictures import breakdown_figure, memory_figure, timeline_figure
+from clustersim.studies.ui.starting import start
+
+Document = dict[str, Data]
+_KEPT: Final = "kept"
+_NOW: Final = "now"
+
+
+class Shown(TypedDict):
+    """What the page shows of a scenario."""
+
+    current: object
+    mistake: object
+    errors: list[str]
+    stale: object
+    verdict: object
+    figures: object
+    breakdown: object
+    memory: object
+    memory_said: object
+    timeline: object
+    timeline_said: object
+    link: object
+    yaml: object
+
+
+def register(app: Dash, runs: Path, first: str) -> None:
+    """Connect inputs and results.
+
+    Parameters
+    ----------
+    runs
+        Folder of runs.
+    first
+        What the page starts from where its address holds no scenario.
+    """
+    inputs = [control.name for control in controls()]
+    _register_loading(app, inputs, runs, first)
+    _register_answer(app, inputs)
+    _register_keeping(app)
+    _register_plan(app)
+    for function, output, given in (
+        ("address", Output("ignored", "data"), [Input("link", "href")]),
+        ("copy", Output("copied", "children"), [Input("copy", "n_clicks"), State("link", "href")]),
+        ("mark", Output("skip", "title"), [Input(error_name(control), "children") for control in controls()]),
+    ):
+        app.clientside_callback(ClientsideFunction("clustersim", function), output, *given, prevent_initial_call=function == "copy")
+
+
+def _register_loading(app: Dash, inputs: Sequence[str], runs: Path, first: str) -> None:
+    @app.callback(
+        output={
+            "base": Output("base", "data"),
+            "values": [Output(name, "value") for name in inputs],
+            "start_error": Output("start-error", "children"),
+            "load_error": Output("load-error", "children"),
+        },
+        inputs={
+            "address": Input("address", "hash"),
+            "name": Input("start", "value"),
+            "picked": Input({"type": "load", "index": ALL}, "n_clicks"),
+            "back": Input("go-back", "n_clicks"),
+        },
+        state={"rows": State("plan-rows", "data"), "kept": State("kept", "data"), "base": State("base", "data")},
+    )
+    def load(
+        *, address: str | None, name: str | None, picked: list[int | None], back: int | None, rows: list[Document] | None, kept: Document | None, base: Document | None
+    ) -> Mapping[str, object]:
+        del back
+        error = {"start_error": "", "load_error": ""}
+        asked = ctx.triggered_id
+        found: Mapping[str, Data] | None = None
+        try:
+            if isinstance(asked, dict):
+                index = asked["index"]
+                found = rows[index] if rows and any(picked) else None
+            elif asked == "go-back":
+                found = kept
+            elif asked == "start":
+                found = start(name, runs) if name else None
+            elif address and address.startswith(PREFIX):
+                found = document_of(address)
+                check_contained(found)
+        except (ScenarioError, InfeasibleError) as caught:
+            error["start_error" if asked == "start" else "load_error"] = mistake(caught).text
+        if found is None and base is None:
+            found = start(first, runs)
+        if found is None:
+            return {"base": no_update, "values": [no_update] * len(inputs), **error}
+        return {"base": found, "values": values_of(found), **error}
+
+
+def _register_answer(app: Dash, inputs: Sequence[str]) -> None:
+    @app.callback(
+        output={
+            "current": Output("current", "data"),
+            "mistake": Output("mistake", "children"),
+            "errors": [Output(error_name(control), "children") for control in controls()],
+            "stale": Output("answer", "className"),
+            "verdict": Output("verdict", "children"),
+            "figures": Output("figures", "children"),
+            "breakdown": Output("breakdown-picture", "figure"),
+            "memory": Output("memory-picture", "figure"),
+            "memory_said": Output("memory-said", "children"),
+            "timeline": Output("timeline-picture", "figure"),
+            "timeline_said": Output("timeline-said", "children"),
+            "link": Output("link", "href"),
+            "yaml": Output("yaml", "children"),
+        },
+        inputs={"values": [Input(name, "value") for name in inputs], "base": Input("base", "data")},
+        prevent_initial_call=True,
+    )
+    def show(*, values: list[str | None], base: Document | None) -> Shown:
+        answered = answer(base or {}, values)
+        if isinstance(answered, Mistake):
+            return _mistaken(answered)
+        return _shown(answered.document, answered.result)
+
+
+def _mistaken(found: Mistake) -> Shown:
+    """Return the page with a mistake at its control, and the last result pale."""
+    kept = dict.fromkeys(Shown.__annotations__, no_update)
+    errors = [found.text if control.key == found.key else "" for control in controls()]
+    return Shown(**{**kept, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"})  # pyright: ignore[reportArgumentType] - keys are those of Shown
+
+
+def _shown(document: Mapping[str, Data], result: Result) -> Shown:
+    metrics = result.metrics
+    timeline, timeline_said = timeline_figure(result.spans)
+    return Shown(
+        current=dict(document),
+        mistake="",
+        errors=[""] * len(controls()),
+        stale="" if result.ok else "failing",
+        verdict=_verdict(result),
+        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in headline(metrics)],
+        breakdown=breakdown_figure([(metrics.scenario, metrics)]),
+        memory=memory_figure([(metrics.scenario, metrics)]),
+        memory_said=f"The plan {memory_verdict(metrics)}.",
+        timeline=timeline,
+        timeline_said=timeline_said,
+        link=link_of(document),
+        yaml=yaml_text(document),
+    )
+
+
+def _verdict(result: Result) -> list[Component]:
+    metrics = result.metrics
+    lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics).sentence)]
+    if not metrics.memory.fits:
+        lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
+    lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
+    lines += [html.P(f"The check does not hold: {check.text}.", className="bad") for check in result.checks if not check.holds]
+    return lines
+
+
+def _register_keeping(app: Dash) -> None:
+    @app.callback(
+        Output("kept", "data"),
+        Input("keep", "n_clicks"),
+        Input("forget", "n_clicks"),
+        State("current", "data"),
+        prevent_initial_call=True,
+    )
+    def keep(_keep: int | None, _forget: int | None, current: Document | None) -> Document | None:
+        return current if ctx.triggered_id == "keep" else None
+
+    @app.callback(Output("comparison", "children"), Input("kept", "data"), Input("current", "data"), prevent_initial_call=True)
+    def compare(kept: Document | None, current: Document | None) -> list[Component]:
+        if not kept or not current:
+            return []
+        try:
+            return _compared(kept, current)
+        except (ScenarioError, InfeasibleError, DeadlockError) as error:
+            return [html.P(mistake(error).text, className="bad")]
+
+
+def _compared(kept: Document, current: Document) -> list[Component]:
+    from dash import dcc
+
+    from clustersim.studies.ui.pictures import CONFIG
+
+    runs = [(_KEPT, result_of(kept).metrics), (_NOW, result_of(current).metrics)]
+    compared = side_by_side([run_of(kept, _KEPT), run_of(current, _NOW)])
+    parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
+    parts += [dcc.Graph(figure=figure(runs), config=dict(CONFIG)) for figure in (breakdown_figure, memory_figure)]
+    return parts + [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
+
+
+def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Component:
+    sides = ["number" if name.startswith(">") else "" for name in columns]
+    head = [html.Th(name.removeprefix(">"), className=side, scope="col") for name, side in zip(columns, sides, strict=True)]
+    body = [html.Tr([html.Td(cell, className=side) for cell, side in zip(row, sides, strict=True)]) for row in rows]
+    return html.Div(html.Table([html.Caption(heading), html.Thead(html.Tr(head)), html.Tbody(body)]), className="wide-table")
+
+
+def _register_plan(app: Dash) -> None:
+    @app.callback(
+        Output("plan-table", "children"),
+        Output("plan-rows", "data"),
+        Input("plan", "n_clicks"),
+        State("current", "data"),
+        prevent_initial_call=True,
+    )
+    def look(_clicks: int | None, current: Document | None) -> tuple[Component, list[Document]]:
+        try:
+            rows = layout_rows(current or {})
+        except (ScenarioError, InfeasibleError, DeadlockError) as error:
+            return html.P(mistake(error).text, className="bad"), []
+        if not rows:
+            return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), []
+        return _plan_table(rows), [dict(row.document) for row in rows]
+
+
+def _plan_table(rows: Sequence[Row]) -> Component:
+    columns = (COLUMNS[0], *(f">{name}" for name in COLUMNS[1:]))
+    cells = [
+        (html.Button(row.cells[0], id={"type": "load", "index": index}, type="button", className="load"), *row.cells[1:])
+        for index, row in enumerate(rows)
+    ]
+    return _table("Fastest first", columns, cells)

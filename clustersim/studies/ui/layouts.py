@@ -1,0 +1,60 @@
+"""Layouts worth a try: for each degree of tensor parallelism the fastest of a small space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.report.facts import percent_text
+from clustersim.studies.planning.asking import asked_of
+from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.search import Tried, fastest
+from clustersim.studies.planning.space import PLACEMENTS, Space
+from clustersim.studies.ui.contained import check_contained
+from clustersim.units.quantity import format_quantity
+
+COLUMNS: Final = ("layout", "step", "MFU", "memory")
+_MOST_REPLAYS: Final = 3
+"""For each degree: somebody waits."""
+_MOST_ROWS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One layout."""
+
+    cells: tuple[str, ...]
+    document: Mapping[str, Data]
+    """The scenario with this layout."""
+
+
+def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
+    """Return layouts of a scenario, fastest first; none where none fits.
+
+    ``clustersim plan`` searches all layouts; this one looks at common schedules without offloading, for an answer in seconds.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used, or names a file.
+    """
+    check_contained(document)
+    space = _narrowed(asked_of(dict(document)).space)
+    drafts = Drafts(document)
+    found: list[Tried] = []
+    for tp in space.tp:
+        found += fastest(drafts, replace(space, tp=(tp,)), most_replays=_MOST_REPLAYS).tried
+    found.sort(key=lambda tried: (tried.step_time_s, tried.layout))
+    return tuple(Row(cells=_cells(tried), document=drafts.document(tried.layout)) for tried in found[:_MOST_ROWS])
+
+
+def _narrowed(space: Space) -> Space:
+    return replace(space, micro_batch_size=(1, 2, 4), zero_stage=(1, 3), placement=PLACEMENTS[:1], offload=((),), cp=space.cp[:2])
+
+
+def _cells(tried: Tried) -> tuple[str, ...]:
+    metrics = tried.result.metrics
+    memory = format_quantity(metrics.memory.peak_bytes, "B")
+    return (tried.layout.words(), format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)
