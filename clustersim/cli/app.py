@@ -95,6 +95,7 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
         "export": one_run.export,
         "plan": many_runs.plan,
         "advise": many_runs.advise,
+        "ui": one_run.ui,
         "show": show,
         "validate": many_runs.validate,
         "calibrate": many_runs.calibrate,

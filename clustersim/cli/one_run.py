@@ -174,3 +174,17 @@ def schedule(
     from clustersim.cli.schedule import schedule_command
 
     return schedule_command(scenario, tuple(set_ or ()), out=out, as_json=json)
+
+
+def ui(
+    scenario: Annotated[
+        str, typer.Argument(metavar="[EXAMPLE]", help="A shipped example to begin with, or 'run NAME/HASH'.")
+    ] = "llama3-70b-h100-512",
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
+    runs: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs that can be opened.")] = "runs",
+) -> int:
+    """Show a page on which a scenario is changed and its result seen at once, on this machine only."""
+    from clustersim.cli.ui import ui_command
+
+    return ui_command(scenario, port=port, runs=runs)

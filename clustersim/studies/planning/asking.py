@@ -94,7 +94,9 @@ def asked_of(
     return Asked(base=base, space=space_of(question, narrowed), assumed=tuple(assumed))
 
 
-def _document(model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]) -> dict[str, object]:
+def _document(
+    model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]
+) -> dict[str, object]:
     given = [text.split("=", 1)[0].strip() for text in overrides]
     training: dict[str, object] = {}
     if "training.global_batch_size" not in given:

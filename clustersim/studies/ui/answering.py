@@ -85,6 +85,4 @@ def run_of(document: Mapping[str, Data], name: str) -> Run:
         As :func:`result_of`.
     """
     result = result_of(document)
-    return Run(
-        source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result)
-    )
+    return Run(source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, ParamSpec, Protocol, TypedDict, TypeVar
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash import ALL, ClientsideFunction, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from clustersim.documents.spots import Data
@@ -14,6 +14,7 @@ from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline, layout_line, memory_verdict
 from clustersim.scenario.result import Result
+from clustersim.scenario.verdict import verdict_sections
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.studies.side_by_side import side_by_side
 from clustersim.studies.side_by_side_text import tables, verdicts
@@ -22,13 +23,48 @@ from clustersim.studies.ui.contained import check_contained
 from clustersim.studies.ui.controls import controls, values_of
 from clustersim.studies.ui.layouts import COLUMNS, Row, layout_rows
 from clustersim.studies.ui.link import PREFIX, document_of, link_of
-from clustersim.studies.ui.page import error_name
+from clustersim.studies.ui.page import error_name, graph
 from clustersim.studies.ui.pictures import breakdown_figure, memory_figure, timeline_figure
 from clustersim.studies.ui.starting import start
 
 Document = dict[str, Data]
 _KEPT: Final = "kept"
 _NOW: Final = "now"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Page(Protocol):
+    """What is needed of Dash, which says little of its types."""
+
+    def callback(self, *outputs_and_inputs: object, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return what connects a function."""
+        ...
+
+    def clientside_callback(self, clientside_function: ClientsideFunction, *args: object, **kwargs: object) -> None:
+        """Connect a function of ``assets/page.js``."""
+        ...
+
+
+class Asked(TypedDict):
+    """What asks for another scenario."""
+
+    address: str | None
+    """Its last part, from the sign ``#``."""
+    name: str | None
+    picked: list[int | None]
+    back: int | None
+
+
+class Held(TypedDict):
+    """What the page holds."""
+
+    rows: list[Document] | None
+    """Layouts that were found."""
+    kept: Document | None
+    base: Document | None
 
 
 class Shown(TypedDict):
@@ -49,7 +85,7 @@ class Shown(TypedDict):
     yaml: object
 
 
-def register(app: Dash, runs: Path, first: str) -> None:
+def register(app: Page, runs: Path, first: str) -> None:
     """Connect inputs and results.
 
     Parameters
@@ -72,7 +108,7 @@ def register(app: Dash, runs: Path, first: str) -> None:
         app.clientside_callback(ClientsideFunction("clustersim", function), output, *given, prevent_initial_call=function == "copy")
 
 
-def _register_loading(app: Dash, inputs: Sequence[str], runs: Path, first: str) -> None:
+def _register_loading(app: Page, inputs: Sequence[str], runs: Path, first: str) -> None:
     @app.callback(
         output={
             "base": Output("base", "data"),
@@ -81,41 +117,52 @@ def _register_loading(app: Dash, inputs: Sequence[str], runs: Path, first: str) 
             "load_error": Output("load-error", "children"),
         },
         inputs={
-            "address": Input("address", "hash"),
-            "name": Input("start", "value"),
-            "picked": Input({"type": "load", "index": ALL}, "n_clicks"),
-            "back": Input("go-back", "n_clicks"),
+            "asked": {
+                "address": Input("address", "hash"),
+                "name": Input("start", "value"),
+                "picked": Input({"type": "load", "index": ALL}, "n_clicks"),
+                "back": Input("go-back", "n_clicks"),
+            }
         },
-        state={"rows": State("plan-rows", "data"), "kept": State("kept", "data"), "base": State("base", "data")},
+        state={"held": {"rows": State("plan-rows", "data"), "kept": State("kept", "data"), "base": State("base", "data")}},
     )
-    def load(
-        *, address: str | None, name: str | None, picked: list[int | None], back: int | None, rows: list[Document] | None, kept: Document | None, base: Document | None
-    ) -> Mapping[str, object]:
-        del back
-        error = {"start_error": "", "load_error": ""}
-        asked = ctx.triggered_id
+    def load(*, asked: Asked, held: Held) -> Mapping[str, object]:
+        errors = {"start_error": "", "load_error": ""}
         found: Mapping[str, Data] | None = None
         try:
-            if isinstance(asked, dict):
-                index = asked["index"]
-                found = rows[index] if rows and any(picked) else None
-            elif asked == "go-back":
-                found = kept
-            elif asked == "start":
-                found = start(name, runs) if name else None
-            elif address and address.startswith(PREFIX):
-                found = document_of(address)
-                check_contained(found)
+            found = _asked_for(_trigger(), asked, held, runs)
         except (ScenarioError, InfeasibleError) as caught:
-            error["start_error" if asked == "start" else "load_error"] = mistake(caught).text
-        if found is None and base is None:
+            errors["start_error" if _trigger() == "start" else "load_error"] = mistake(caught).text
+        if found is None and held["base"] is None:
             found = start(first, runs)
         if found is None:
-            return {"base": no_update, "values": [no_update] * len(inputs), **error}
-        return {"base": found, "values": values_of(found), **error}
+            return {"base": no_update, "values": [no_update] * len(inputs), **errors}
+        return {"base": found, "values": values_of(found), **errors}
 
 
-def _register_answer(app: Dash, inputs: Sequence[str]) -> None:
+def _trigger() -> str | Mapping[str, object] | None:
+    """Return what was used: an input, by its name, or a button of a table, by its place."""
+    return ctx.triggered_id  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - Dash says only dict
+
+
+def _asked_for(trigger: str | Mapping[str, object] | None, asked: Asked, held: Held, runs: Path) -> Mapping[str, Data] | None:
+    """Return the scenario that is to be loaded; None where nothing is."""
+    if isinstance(trigger, Mapping):
+        # Buttons that have just been drawn count as triggers too.
+        index = next((place for place, clicks in enumerate(asked["picked"]) if clicks and place == trigger.get("index")), None)
+        return held["rows"][index] if held["rows"] and index is not None else None
+    if trigger == "go-back":
+        return held["kept"]
+    if trigger == "start":
+        return start(asked["name"], runs) if asked["name"] else None
+    if asked["address"] is None or not asked["address"].startswith(PREFIX):
+        return None
+    found = document_of(asked["address"])
+    check_contained(found)
+    return found
+
+
+def _register_answer(app: Page, inputs: Sequence[str]) -> None:
     @app.callback(
         output={
             "current": Output("current", "data"),
@@ -175,11 +222,13 @@ def _verdict(result: Result) -> list[Component]:
     if not metrics.memory.fits:
         lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
     lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
-    lines += [html.P(f"The check does not hold: {check.text}.", className="bad") for check in result.checks if not check.holds]
-    return lines
+    lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
+    told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
+    flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
+    return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]
 
 
-def _register_keeping(app: Dash) -> None:
+def _register_keeping(app: Page) -> None:
     @app.callback(
         Output("kept", "data"),
         Input("keep", "n_clicks"),
@@ -188,7 +237,7 @@ def _register_keeping(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def keep(_keep: int | None, _forget: int | None, current: Document | None) -> Document | None:
-        return current if ctx.triggered_id == "keep" else None
+        return current if _trigger() == "keep" else None
 
     @app.callback(Output("comparison", "children"), Input("kept", "data"), Input("current", "data"), prevent_initial_call=True)
     def compare(kept: Document | None, current: Document | None) -> list[Component]:
@@ -201,25 +250,22 @@ def _register_keeping(app: Dash) -> None:
 
 
 def _compared(kept: Document, current: Document) -> list[Component]:
-    from dash import dcc
-
-    from clustersim.studies.ui.pictures import CONFIG
-
     runs = [(_KEPT, result_of(kept).metrics), (_NOW, result_of(current).metrics)]
     compared = side_by_side([run_of(kept, _KEPT), run_of(current, _NOW)])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
-    parts += [dcc.Graph(figure=figure(runs), config=dict(CONFIG)) for figure in (breakdown_figure, memory_figure)]
-    return parts + [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
+    parts += [graph("kept-breakdown", breakdown_figure(runs)), graph("kept-memory", memory_figure(runs))]
+    shown = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
+    return [*parts, html.Div(shown, className="tables")]
 
 
-def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Component:
+def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str | Component]]) -> Component:
     sides = ["number" if name.startswith(">") else "" for name in columns]
     head = [html.Th(name.removeprefix(">"), className=side, scope="col") for name, side in zip(columns, sides, strict=True)]
     body = [html.Tr([html.Td(cell, className=side) for cell, side in zip(row, sides, strict=True)]) for row in rows]
     return html.Div(html.Table([html.Caption(heading), html.Thead(html.Tr(head)), html.Tbody(body)]), className="wide-table")
 
 
-def _register_plan(app: Dash) -> None:
+def _register_plan(app: Page) -> None:
     @app.callback(
         Output("plan-table", "children"),
         Output("plan-rows", "data"),

@@ -32,6 +32,7 @@ class Control:
     """Whether only what is offered can be chosen."""
     example: str = ""
     """Shown while the input is empty; then the default holds."""
+    wide: bool = False
     own_model: bool = False
     """Only for a model described by numbers."""
 
@@ -48,7 +49,7 @@ def _own(key: str, label: str, example: str) -> Control:
 def controls() -> tuple[Control, ...]:
     """Return all inputs, in the order in which the page shows them."""
     return (
-        Control(key="model", label="Model", group="Model", choices=model_names(), example="own numbers"),
+        Control(key="model", label="Model", group="Model", choices=model_names(), example="own numbers", wide=True),
         _own("num_hidden_layers", "Layers", "32"),
         _own("hidden_size", "Hidden size", "4096"),
         _own("intermediate_size", "MLP size", "14336"),
@@ -56,10 +57,10 @@ def controls() -> tuple[Control, ...]:
         _own("num_key_value_heads", "Key-value heads", "8"),
         _own("vocab_size", "Vocabulary", "128256"),
         Control(key="training.seq_length", label="Sequence length", group="Model", example="as the model allows"),
-        Control(key="training.global_batch_size", label="Global batch, sequences", group="Model"),
-        Control(key="training.micro_batch_size", label="Micro-batch, sequences", group="Model", example="1"),
+        Control(key="training.global_batch_size", label="Global batch", group="Model"),
+        Control(key="training.micro_batch_size", label="Micro-batch", group="Model", example="1"),
         Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best", closed=True),
-        Control(key=MACHINE, label="Node or cluster", group="Cluster", choices=(*node_names(), *cluster_names())),
+        Control(key=MACHINE, label="Node or cluster", group="Cluster", choices=(*node_names(), *cluster_names()), wide=True),
         Control(key="cluster.nodes", label="Nodes", group="Cluster", example="as built"),
         Control(key="cluster.accelerator", label="Accelerator", group="Cluster", choices=accelerator_names(), example="as built"),
         Control(key="cluster.nics.bandwidth", label="Each network adapter", group="Cluster", example="as built"),
@@ -70,9 +71,19 @@ def controls() -> tuple[Control, ...]:
         Control(key="strategy.ep", label="Expert parallel (ep)", group="Strategy", example="1"),
         Control(key="strategy.dp", label="Data parallel (dp)", group="Strategy", example="auto"),
         Control(key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=SCHEDULES, example="1f1b", closed=True),
-        Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="as the schedule has it"),
+        Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="its own"),
         Control(key="strategy.zero_stage", label="ZeRO stage", group="Strategy", choices=("0", "1", "2", "3"), example="0", closed=True),
-        Control(key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none", closed=True),
+        Control(
+            key="strategy.sequence_parallel",
+            label="Sequence parallel",
+            group="Strategy",
+            choices=("true", "false"),
+            example="with tp",
+            closed=True,
+        ),
+        Control(
+            key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none", closed=True
+        ),
     )
 
 
@@ -100,10 +111,7 @@ def changed(document: Mapping[str, Data], values: Sequence[str | None]) -> dict[
                 own[control.key.removeprefix("model.")] = _read(control, text)
             continue
         read = _read(control, text) if text else None
-        if control.key == MACHINE:
-            data = _on_machine(data, read)
-        else:
-            data = _put(data, control.key.split("."), read)
+        data = _on_machine(data, read) if control.key == MACHINE else _put(data, control.key.split("."), read)
     if "model" not in data and own:
         data["model"] = own
     elif isinstance(data.get("model"), dict):

@@ -41,7 +41,7 @@ def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
         When the scenario cannot be used, or names a file.
     """
     check_contained(document)
-    space = _narrowed(asked_of(dict(document)).space)
+    space = _narrowed(asked_of(document).space, document)
     drafts = Drafts(document)
     found: list[Tried] = []
     for tp in space.tp:
@@ -50,8 +50,11 @@ def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
     return tuple(Row(cells=_cells(tried), document=drafts.document(tried.layout)) for tried in found[:_MOST_ROWS])
 
 
-def _narrowed(space: Space) -> Space:
-    return replace(space, micro_batch_size=(1, 2, 4), zero_stage=(1, 3), placement=PLACEMENTS[:1], offload=((),), cp=space.cp[:2])
+def _narrowed(space: Space, document: Mapping[str, Data]) -> Space:
+    strategy = document.get("strategy")
+    cp = strategy.get("cp", 1) if isinstance(strategy, dict) else 1
+    own = tuple(degree for degree in space.cp if degree in (1, cp))
+    return replace(space, micro_batch_size=(1, 2, 4), zero_stage=(1, 3), placement=PLACEMENTS[:1], offload=((),), cp=own)
 
 
 def _cells(tried: Tried) -> tuple[str, ...]:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from clustersim import __version__
 from clustersim.studies.ui.controls import Control, controls
-from clustersim.studies.ui.pictures import CONFIG
+from clustersim.studies.ui.pictures import Figure
 
 TITLE: Final = "clustersim"
-_PAUSE_S: Final = 0.35
+_CONFIG: Final[dcc.Graph.Config] = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+_PAUSE_S: Final = 0.25
 """How long nobody types before the page answers."""
 
 
-def page(starts: Sequence[tuple[str, str]]) -> Component:
+def page(starts: Sequence[str]) -> Component:
     """Return the page before anything is loaded.
 
     Parameters
     ----------
     starts
-        What one can start from: what it is called, and what is shown.
+        What one can start from.
     """
     return html.Div(
         [
@@ -38,12 +39,17 @@ def page(starts: Sequence[tuple[str, str]]) -> Component:
     )
 
 
+def graph(name: str, figure: Figure) -> Component:
+    """Return a picture that people can zoom into."""
+    return dcc.Graph(id=name, figure=dict(figure), config=_CONFIG)
+
+
 def error_name(control: Control) -> str:
     """Return how the page calls the place where a mistake in a control is shown."""
     return f"{control.name}-error"
 
 
-def _inputs(starts: Sequence[tuple[str, str]]) -> Component:
+def _inputs(starts: Sequence[str]) -> Component:
     groups = groupby(controls(), key=lambda control: control.group)
     return html.Section(
         [
@@ -51,7 +57,7 @@ def _inputs(starts: Sequence[tuple[str, str]]) -> Component:
                 [
                     html.Label("Start from", htmlFor="start"),
                     dcc.Input(id="start", type="text", list="start-choices", debounce=True, placeholder="an example or a run"),
-                    _choices("start", [value for value, _ in starts]),
+                    _choices("start", starts),
                     html.Div(id="start-error", className="error", role="alert"),
                 ],
                 className="field wide",
@@ -60,7 +66,7 @@ def _inputs(starts: Sequence[tuple[str, str]]) -> Component:
         ],
         className="inputs",
         id="inputs",
-        **{"aria-label": "Scenario"},
+        **_aria("label", "Scenario"),
     )
 
 
@@ -84,16 +90,16 @@ def _field(control: Control) -> Component:
             *_input(control),
             html.Div(id=error_name(control), className="error", role="alert"),
         ],
-        className="field",
+        className="field wide" if control.wide else "field",
     )
 
 
 def _input(control: Control) -> list[Component]:
     if control.closed:
         return [dcc.Dropdown(id=control.name, options=list(control.choices), placeholder=control.example, searchable=False)]
-    offered = {"list": f"{control.name}-choices"} if control.choices else {}
-    written = dcc.Input(id=control.name, type="text", debounce=_PAUSE_S, placeholder=control.example, autoComplete="off", **offered)
-    return [written, *([_choices(control.name, control.choices)] if control.choices else [])]
+    choices = f"{control.name}-choices"
+    written = dcc.Input(id=control.name, type="text", debounce=_PAUSE_S, placeholder=control.example, autoComplete="off", list=choices)
+    return [written, _choices(control.name, control.choices)]
 
 
 def _choices(name: str, values: Sequence[str]) -> Component:
@@ -107,7 +113,7 @@ def _result() -> Component:
             html.Div(id="mistake", className="mistake", role="alert"),
             html.Div(
                 [
-                    html.Div(id="verdict", className="verdict", **{"aria-live": "polite"}),
+                    html.Div(id="verdict", className="verdict", **_aria("live", "polite")),
                     html.Div(id="figures", className="figures"),
                     _picture("breakdown", "Where the step goes"),
                     _picture("memory", "Memory"),
@@ -125,9 +131,9 @@ def _result() -> Component:
 
 
 def _picture(name: str, heading: str) -> Component:
-    graph = dcc.Graph(id=f"{name}-picture", config=dict(CONFIG), figure={"data": [], "layout": {"height": 120}})
     said = html.P(id=f"{name}-said", className="said")
-    return html.Section([html.H2(heading, id=f"{name}-heading"), said, graph], **{"aria-labelledby": f"{name}-heading"})
+    drawn = graph(f"{name}-picture", {"data": [], "layout": {"height": 120}})
+    return html.Section([html.H2(heading, id=f"{name}-heading"), said, drawn], **_aria("labelledby", f"{name}-heading"))
 
 
 def _comparison() -> Component:
@@ -145,7 +151,7 @@ def _comparison() -> Component:
             ),
             html.Div(id="comparison"),
         ],
-        **{"aria-labelledby": "comparison-heading"},
+        **_aria("labelledby", "comparison-heading"),
     )
 
 
@@ -157,7 +163,7 @@ def _plan() -> Component:
             html.Div(html.Button("Look for layouts", id="plan", type="button"), className="buttons"),
             dcc.Loading(html.Div(id="plan-table"), type="dot", color="#0072B2"),
         ],
-        **{"aria-labelledby": "plan-heading"},
+        **_aria("labelledby", "plan-heading"),
     )
 
 
@@ -176,5 +182,10 @@ def _share() -> Component:
             ),
             html.Details([html.Summary("The scenario as a file"), html.Pre(id="yaml", tabIndex=0)]),
         ],
-        **{"aria-labelledby": "share-heading"},
+        **_aria("labelledby", "share-heading"),
     )
+
+
+def _aria(name: str, value: str) -> dict[str, Any]:
+    # Components take attributes that are no names of Python, and say so to no type checker.
+    return {f"aria-{name}": value}

@@ -14,8 +14,8 @@ from clustersim.trace.timeline import Timeline
 
 Figure = Mapping[str, object]
 
-CONFIG: Final[Mapping[str, object]] = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 _FONT: Final = {"family": "system-ui, DejaVu Sans, sans-serif", "size": 12, "color": "#1A1A1A"}
+_SPACE: Final = {"ticks": "outside", "ticklen": 6, "tickcolor": "white"}
 _ROW_PX: Final = 34
 _AROUND_PX: Final = 100
 _GB: Final = 1e9
@@ -75,8 +75,8 @@ def memory_figure(runs: Sequence[tuple[str, Metrics]]) -> Figure:
         for row, (_, metrics) in enumerate(runs)
     ]
     largest = max(max(metrics.memory.capacity_bytes, metrics.memory.peak_bytes) for _, metrics in runs) / _GB
-    layout = _bars(len(runs), "GB of one GPU at the peak; the black line is its capacity")
-    return {"data": data, "layout": {**layout, "shapes": lines, "xaxis": {**_axis(layout), "range": [0, 1.05 * largest]}}}
+    title = "GB of one GPU at the peak; the black line is its capacity"
+    return {"data": data, "layout": {**_bars(len(runs), title, until=1.05 * largest), "shapes": lines}}
 
 
 _HATCH: Final = {"shape": "/", "fgcolor": palette.IDLE_HATCH_COLOUR, "bgcolor": palette.IDLE, "size": 7, "solidity": 0.35}
@@ -86,12 +86,7 @@ def _part_colour(key: str) -> str:
     return palette.DIMENSION_COLOURS.get(key, PART_COLOURS[key])
 
 
-def _axis(layout: Mapping[str, object]) -> dict[str, object]:
-    axis = layout["xaxis"]
-    return dict(axis) if isinstance(axis, dict) else {}
-
-
-def _bars(n_rows: int, title: str) -> dict[str, object]:
+def _bars(n_rows: int, title: str, *, until: float | None = None) -> dict[str, object]:
     return {
         "barmode": "stack",
         "height": _ROW_PX * n_rows + _AROUND_PX,
@@ -100,7 +95,7 @@ def _bars(n_rows: int, title: str) -> dict[str, object]:
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "bargap": 0.25,
-        "xaxis": {"title": {"text": title}, "gridcolor": "#ECECEC", "zeroline": False, "fixedrange": True},
-        "yaxis": {"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category"},
+        "xaxis": {"title": {"text": title}, "gridcolor": "#ECECEC", "zeroline": False, "fixedrange": True, "range": [0.0, until]},
+        "yaxis": {"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", **_SPACE},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     }

@@ -77,12 +77,17 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
         try:
             listening.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            raise ScenarioError(f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one") from error
+            raise ScenarioError(
+                f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one"
+            ) from error
         listening.listen()
         own = listening.getsockname()[1]
-        with closing(make_server(HOST, own, server, threaded=True, fd=listening.fileno())) as answering:
-            told(f"http://{HOST}:{own}/")
+        answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
+        told(f"http://{HOST}:{own}/")
+        try:
             answering.serve_forever()
+        finally:
+            answering.server_close()
 
 
 def _shut(server: Flask) -> None:
