@@ -12,8 +12,5 @@ from clustersim.studies.ui.serving import make_app, serve
 def ui_command(first: str, *, port: int, runs: str) -> int:
     """Show the page until Ctrl-C, and return the exit code."""
     server = make_app(runs=Path(runs), first=first)
-    try:
-        serve(server, port, lambda address: notice(f"open {address}  (Ctrl-C ends)"))
-    except KeyboardInterrupt:
-        notice("ended")
+    serve(server, port, lambda address: notice(f"open {address}  (Ctrl-C ends)"))
     return EXIT_OK

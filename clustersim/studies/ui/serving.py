@@ -55,7 +55,7 @@ def make_app(*, runs: Path, first: str) -> Flask:
 
 
 def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
-    """Answer on this machine until interrupted.
+    """Answer on this machine until Ctrl-C, which is taken as the end and not as an error.
 
     Parameters
     ----------
@@ -84,10 +84,7 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
         own = listening.getsockname()[1]
         answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
         told(f"http://{HOST}:{own}/")
-        try:
-            answering.serve_forever()
-        finally:
-            answering.server_close()
+        answering.serve_forever()
 
 
 def _shut(server: Flask) -> None:

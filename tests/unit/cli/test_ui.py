@@ -1,0 +1,44 @@
+"""The command of the page."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from clustersim.studies.ui import serving
+from tests.unit.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--host", "0.0.0.0"), "No such option: --host"),
+        (("--port", "70000"), "less than or equal to 65535"),
+        (("startr",), "did you mean 'starter'"),
+        (("../starter.yaml",), "to start from"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    outcome = cli("ui", *arguments)
+
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_without_dash_the_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dash", None)
+
+    outcome = cli("ui")
+
+    assert outcome.code == 2
+    assert outcome.err == "error: the page needs Dash; install it with: pip install 'clustersim[ui]'\n"
+
+
+def test_the_address_is_told_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
+    monkeypatch.setattr("clustersim.cli.ui.serve", lambda _server, port, told: told(f"http://{serving.HOST}:{port}/"))
+
+    outcome = cli("ui", "starter", "--port", "8123")
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "open http://127.0.0.1:8123/  (Ctrl-C ends)\n")

@@ -1,0 +1,88 @@
+"""From controls to a result or a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clustersim.errors import InfeasibleError
+from clustersim.scenario.run import run
+from clustersim.studies.side_by_side import side_by_side
+from clustersim.studies.ui.answering import Answered, Mistake, answer, mistake, result_of, run_of
+from clustersim.studies.ui.controls import controls, values_of
+
+BASE: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "training": {"global_batch_size": 16, "seq_length": 2048},
+    "strategy": {"zero_stage": 1},
+}
+
+
+def answered(key: str, text: str) -> Answered | Mistake:
+    held: list[str | None] = list(values_of(BASE))
+    held[[control.key for control in controls()].index(key)] = text
+    return answer(BASE, held)
+
+
+def test_the_result_is_that_of_a_run() -> None:
+    found = answered("strategy.tp", "4")
+
+    assert isinstance(found, Answered)
+    assert found.result.step_time_s == run(BASE, set=["strategy.tp=4"]).step_time_s
+    assert found.document["strategy"] == {"zero_stage": 1, "tp": 4}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("strategy.tp", "3", "3 does not divide"),
+        ("strategy.tp", "four", "'four' is not"),
+        ("strategy.tp", "-1", "-1"),
+        ("model", "llama3-8c", "did you mean 'llama3-8b'"),
+        ("model", "mine.yaml", "no file is read here"),
+        ("model", "hf:config.json", "no file is read here"),
+        ("cluster.machine", "dgx-h1000", "dgx-h100"),
+        ("cluster.machine", "../../etc", "no file is read here"),
+        ("cluster.nics.bandwidth", "400", "unit"),
+        ("training.global_batch_size", "0", "0"),
+        ("strategy.schedule", "own.csv", "no file is read here"),
+        ("strategy.zero_stage", "7", "7"),
+    ],
+)
+def test_a_mistake_is_told_at_its_control(key: str, text: str, message: str) -> None:
+    found = answered(key, text)
+
+    assert isinstance(found, Mistake)
+    assert found.key == key
+    assert message in found.text
+
+
+def test_a_mistake_without_a_control_says_where_it_is() -> None:
+    found = answer({**BASE, "checks": ["nothing <= 1"]}, values_of(BASE))
+
+    assert isinstance(found, Mistake)
+    assert found.key is None
+    assert found.text.startswith("checks")
+
+
+def test_a_plan_that_cannot_run_is_a_mistake_of_the_whole_page() -> None:
+    assert mistake(InfeasibleError("too few")) == Mistake(text="too few", key=None)
+
+
+def test_an_empty_page_is_a_mistake_and_no_bug() -> None:
+    assert isinstance(answer({}, values_of({})), Mistake)
+
+
+def test_a_result_is_remembered() -> None:
+    assert result_of(BASE) is result_of(dict(BASE))
+
+
+def test_two_scenarios_stand_side_by_side() -> None:
+    other = {**BASE, "training": {**BASE["training"], "global_batch_size": 32}}
+
+    compared = side_by_side([run_of(BASE, "kept"), run_of(other, "now")])
+
+    assert compared.labels == ("kept", "now")
+    assert [row.key for row in compared.differences] == ["training.global_batch_size"]

@@ -1,0 +1,255 @@
+"""The page as people use it: the command, in headless Chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tried in a browser")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tried in a browser"),
+    pytest.mark.xdist_group("chromium"),
+]
+TP = "#control-strategy-tp"
+STEP = "#figures strong >> nth=0"
+
+
+@dataclass
+class Opened:
+    """The page in a browser, and what it complained of and asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def step(self) -> str:
+        return self.page.inner_text(STEP)
+
+    def becomes(self, selector: str, pattern: str) -> None:
+        """Wait until a text is as it should be."""
+        script = "([selector, pattern]) => new RegExp(pattern).test((document.querySelector(selector) || {}).textContent || '')"
+        self.page.wait_for_function(script, arg=[selector, pattern])
+
+    def holds(self, selector: str, value: str) -> None:
+        """Wait until an input holds something."""
+        self.page.wait_for_function("([selector, value]) => document.querySelector(selector).value === value", arg=[selector, value])
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    command = [sys.executable, "-m", "clustersim", "ui", "llama3-8b-8xh100", "--port", "0", "--runs", str(tmp_path_factory.mktemp("runs"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4]) as serving:
+        assert serving.stderr is not None
+        found = re.fullmatch(r"open (http://127\.0\.0\.1:\d+/)  \(Ctrl-C ends\)\n", serving.stderr.readline())
+        assert found is not None
+        yield found[1]
+        serving.send_signal(signal.SIGINT)
+        rest = serving.stderr.read()
+    assert (serving.returncode, rest) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def show(browser: Browser, address: str) -> Iterator[Open]:
+    contexts: list[BrowserContext] = []
+    every: list[Opened] = []
+
+    def open_page(url: str | None = None) -> Opened:
+        context = browser.new_context(viewport={"width": 1200, "height": 900})
+        contexts.append(context)
+        opened = Opened(context.new_page())
+        every.append(opened)
+        opened.page.on("console", lambda message: opened.complaints.append(message.text) if message.type in {"error", "warning"} else None)
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.goto(url or address)
+        opened.page.wait_for_selector("#figures strong")
+        return opened
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # Whatever a test has done.
+    assert [complaint for opened in every for complaint in opened.complaints] == []
+    elsewhere = [url for opened in every for url in opened.requests if not url.startswith((address, "data:", "blob:"))]
+    assert elsewhere == []
+
+
+def test_the_page_opens_with_the_result_of_what_it_starts_from(show: Open) -> None:
+    opened = show()
+
+    opened.page.wait_for_selector("#timeline-picture .scatterlayer path.js-line", state="attached")
+    assert opened.page.input_value("#control-model") == "llama3-8b"
+    assert opened.page.locator("#breakdown-picture .bars path").count() >= 2
+    assert opened.page.locator("#memory-picture .shapelayer path").count() == 1
+    assert "fits in" in opened.page.inner_text("#memory-said")
+
+
+def test_another_tp_changes_the_result(show: Open) -> None:
+    opened = show()
+    before = opened.step()
+
+    opened.page.fill(TP, "2")
+
+    opened.becomes("#verdict", "tp 2")
+    assert opened.step() != before
+
+
+def test_a_mistake_is_told_at_its_input_and_the_result_turns_pale(show: Open) -> None:
+    opened = show()
+    before = opened.step()
+
+    opened.page.fill(TP, "3")
+
+    opened.becomes(f"{TP}-error", "3 does not divide 32 attention heads")
+    opened.page.wait_for_selector("#answer.stale")
+    opened.page.wait_for_selector(f"{TP}[aria-invalid=true]")
+    assert opened.page.get_attribute(TP, "aria-describedby") == "control-strategy-tp-error"
+    assert opened.step() == before
+    opened.page.fill(TP, "4")
+    opened.page.wait_for_selector("#answer:not(.stale)")
+    assert opened.page.inner_text(f"{TP}-error") == ""
+    opened.page.wait_for_selector(f"{TP}:not([aria-invalid])")
+
+
+@pytest.mark.parametrize("model", ["mine.yaml", "hf:config.json", "../../etc/passwd"])
+def test_a_file_is_not_read(show: Open, model: str) -> None:
+    opened = show()
+
+    opened.page.fill("#control-model", model)
+
+    opened.becomes("#control-model-error", "no file is read here")
+
+
+def test_a_choice_is_made_with_the_keyboard(show: Open) -> None:
+    opened = show()
+
+    opened.page.locator("#control-strategy-recompute").focus()
+    opened.page.keyboard.press("Enter")
+    opened.page.get_by_role("option", name="full").press("Enter")
+
+    opened.becomes("#yaml", "recompute: full")
+
+
+def test_the_address_is_the_scenario_and_opens_the_same_page(show: Open) -> None:
+    first = show()
+    first.page.fill(TP, "2")
+    first.becomes("#verdict", "tp 2")
+    first.page.wait_for_function("location.hash === document.querySelector('#link').getAttribute('href')")
+
+    second = show(first.page.url)
+
+    assert second.page.input_value(TP) == "2"
+    assert second.step() == first.step()
+    assert second.page.text_content("#yaml") == first.page.text_content("#yaml")
+
+
+def test_a_link_with_a_mistake_shows_it_at_its_input(show: Open, address: str) -> None:
+    from clustersim.studies.ui.link import link_of
+
+    document = {
+        "model": "llama3-8b",
+        "cluster": {"node": "dgx-h100", "nodes": 1},
+        "training": {"global_batch_size": 16},
+        "strategy": {"zero_stage": 1},
+    }
+    opened = show(address + link_of(document))
+
+    opened.page.goto(address + link_of({**document, "strategy": {"tp": 5}}))
+    opened.page.reload()
+
+    opened.becomes(f"{TP}-error", "5 does not divide")
+
+
+def test_a_link_that_names_a_file_or_is_damaged_is_refused(show: Open, address: str) -> None:
+    from clustersim.studies.ui.link import link_of
+
+    for link, message in ((link_of({"model": "mine.yaml"}), "no file is read here"), ("#scenario=aaaa", "damaged")):
+        opened = show(address + link)
+
+        assert message in opened.page.inner_text("#load-error")
+        assert opened.page.input_value("#control-model") == "llama3-8b"
+
+
+def test_a_click_on_a_layout_loads_it(show: Open) -> None:
+    opened = show()
+    opened.page.get_by_role("button", name="Look for layouts").click()
+    row = opened.page.locator("#plan-table tr", has=opened.page.locator("button", has_text=re.compile(r"^tp 4 ")))
+    row.first.wait_for()
+    promised = row.first.locator("td").nth(1).inner_text()
+
+    row.first.get_by_role("button").click()
+
+    opened.holds(TP, "4")
+    opened.becomes("#figures strong", f"^{re.escape(promised)}$")
+
+
+def test_two_scenarios_stand_side_by_side_and_the_first_comes_back(show: Open) -> None:
+    opened = show()
+    opened.page.get_by_role("button", name="Keep this one").click()
+
+    opened.page.fill(TP, "8")
+
+    opened.becomes("#comparison", "now against kept: .*instead of .*What differs.*strategy.tp")
+    opened.page.wait_for_selector("#kept-memory .shapelayer path >> nth=1", state="attached")
+    opened.page.get_by_role("button", name="Go back to it").click()
+    opened.becomes("#comparison", "now against kept: as fast")
+    opened.page.get_by_role("button", name="Forget it").click()
+    opened.page.wait_for_function("document.querySelector('#comparison').textContent === ''")
+
+
+def test_another_example_is_loaded_by_its_name(show: Open) -> None:
+    opened = show()
+
+    opened.page.fill("#start", "startr")
+    opened.page.press("#start", "Enter")
+    opened.becomes("#start-error", "did you mean 'starter'")
+    opened.page.fill("#start", "starter")
+    opened.page.press("#start", "Enter")
+
+    opened.holds("#control-cluster-nodes", "2")
+    opened.page.wait_for_function("document.querySelector('#start-error').textContent === ''")
+
+
+def test_every_input_has_a_label_and_the_first_tab_leads_to_the_result(show: Open) -> None:
+    opened = show()
+
+    unlabelled = opened.page.eval_on_selector_all(
+        ".inputs input:not([aria-hidden]), .inputs button", "all => all.filter(each => !(each.labels && each.labels.length) && !each.ariaLabel).map(each => each.outerHTML)"
+    )
+    opened.page.keyboard.press("Tab")
+
+    assert unlabelled == []
+    assert opened.page.evaluate("document.activeElement.textContent") == "To the result"
+
+
+def test_a_narrow_window_has_no_scroll_bar_to_the_side(show: Open) -> None:
+    opened = show()
+
+    opened.page.set_viewport_size({"width": 480, "height": 800})
+
+    opened.page.wait_for_function("document.documentElement.scrollWidth <= 480")
