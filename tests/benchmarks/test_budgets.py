@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import clustersim
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
+from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run
 from clustersim.studies.drawing.pages import report_page
+from clustersim.studies.ui.answering import Answered, answer
+from clustersim.studies.ui.controls import values_of
 from clustersim.trace.timeline import Timeline
 from tests.benchmarks.claims import best_s, held
 from tests.golden.reference import reference_timeline
@@ -25,6 +29,7 @@ DEMO_BUDGET_S: Final = 2.0
 TRACE_BUDGET_S: Final = 3.0
 PAGE_BUDGET_S: Final = 5.0
 STEPS_BUDGET_S: Final = 5.0
+UI_BUDGET_S: Final = 1.0
 
 
 def test_help_starts_at_once(benchmark: BenchmarkFixture) -> None:
@@ -89,3 +94,19 @@ def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmar
     benchmark.pedantic(clustersim.run, ("resnet50-async-servers",), {"set": changes}, rounds=2, warmup_rounds=1)
 
     assert held(benchmark, best_s(benchmark), STEPS_BUDGET_S)
+
+
+def test_the_page_answers_a_change_of_512_accelerators_in_a_second(benchmark: BenchmarkFixture) -> None:
+    callbacks = pytest.importorskip("clustersim.studies.ui.callbacks", reason="dash is not installed")
+    base = dict(load_scenario("llama3-70b-h100-512").document.data)
+    batches = iter((1024, 2048, 1536, 512))
+
+    def change() -> str:
+        changed = {**base, "training": {"global_batch_size": next(batches), "seq_length": 8192}}
+        answered = answer(changed, values_of(changed))
+        assert isinstance(answered, Answered)
+        return json.dumps(callbacks.shown(answered.document, answered.result), default=lambda part: part.to_plotly_json())
+
+    benchmark.pedantic(change, rounds=3, warmup_rounds=1)
+
+    assert held(benchmark, best_s(benchmark), UI_BUDGET_S)

@@ -142,7 +142,8 @@ def test_every_picture_is_in_the_gallery_with_the_command_that_draws_it() -> Non
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export"]
+    "command",
+    ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export", "ui"],
 )
 def test_every_option_of_a_command_is_described(command: str) -> None:
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command

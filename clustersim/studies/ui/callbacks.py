@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.facts import headline, layout_line, memory_verdict
+from clustersim.report.facts import gpus_text, headline, interval_line, layout_line, memory_verdict
 from clustersim.scenario.result import Result
 from clustersim.scenario.verdict import verdict_sections
 from clustersim.scenario.yaml_text import yaml_text
@@ -21,7 +21,7 @@ from clustersim.studies.side_by_side_text import tables, verdicts
 from clustersim.studies.ui.answering import Mistake, answer, mistake, result_of, run_of
 from clustersim.studies.ui.contained import check_contained
 from clustersim.studies.ui.controls import controls, values_of
-from clustersim.studies.ui.layouts import COLUMNS, Row, layout_rows
+from clustersim.studies.ui.layouts import COLUMNS, Row, layout_rows, with_layout
 from clustersim.studies.ui.link import PREFIX, document_of, link_of
 from clustersim.studies.ui.page import error_name, graph
 from clustersim.studies.ui.pictures import breakdown_figure, memory_figure, timeline_figure
@@ -62,9 +62,11 @@ class Held(TypedDict):
     """What the page holds."""
 
     rows: list[Document] | None
-    """Layouts that were found."""
+    """Layouts that were found, as changes."""
     kept: Document | None
     base: Document | None
+    current: Document | None
+    """The last that could run."""
 
 
 class Shown(TypedDict):
@@ -124,7 +126,14 @@ def _register_loading(app: Page, inputs: Sequence[str], runs: Path, first: str) 
                 "back": Input("go-back", "n_clicks"),
             }
         },
-        state={"held": {"rows": State("plan-rows", "data"), "kept": State("kept", "data"), "base": State("base", "data")}},
+        state={
+            "held": {
+                "rows": State("plan-rows", "data"),
+                "kept": State("kept", "data"),
+                "base": State("base", "data"),
+                "current": State("current", "data"),
+            }
+        },
     )
     def load(*, asked: Asked, held: Held) -> Mapping[str, object]:
         errors = {"start_error": "", "load_error": ""}
@@ -137,7 +146,12 @@ def _register_loading(app: Page, inputs: Sequence[str], runs: Path, first: str) 
             found = start(first, runs)
         if found is None:
             return {"base": no_update, "values": [no_update] * len(inputs), **errors}
-        return {"base": found, "values": values_of(found), **errors}
+        return {"base": found, "values": _shown_values(found), **errors}
+
+
+def _shown_values(document: Mapping[str, Data]) -> list[str | None]:
+    # A list to choose from takes an empty text for a choice.
+    return [None if control.closed and not value else value for control, value in zip(controls(), values_of(document), strict=True)]
 
 
 def _trigger() -> str | Mapping[str, object] | None:
@@ -150,7 +164,7 @@ def _asked_for(trigger: str | Mapping[str, object] | None, asked: Asked, held: H
     if isinstance(trigger, Mapping):
         # Buttons that have just been drawn count as triggers too.
         index = next((place for place, clicks in enumerate(asked["picked"]) if clicks and place == trigger.get("index")), None)
-        return held["rows"][index] if held["rows"] and index is not None else None
+        return with_layout(held["current"], held["rows"][index]) if held["current"] and held["rows"] and index is not None else None
     if trigger == "go-back":
         return held["kept"]
     if trigger == "start":
@@ -186,7 +200,7 @@ def _register_answer(app: Page, inputs: Sequence[str]) -> None:
         answered = answer(base or {}, values)
         if isinstance(answered, Mistake):
             return _mistaken(answered)
-        return _shown(answered.document, answered.result)
+        return shown(answered.document, answered.result)
 
 
 def _mistaken(found: Mistake) -> Shown:
@@ -196,7 +210,8 @@ def _mistaken(found: Mistake) -> Shown:
     return Shown(**{**kept, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"})  # pyright: ignore[reportArgumentType] - keys are those of Shown
 
 
-def _shown(document: Mapping[str, Data], result: Result) -> Shown:
+def shown(document: Mapping[str, Data], result: Result) -> Shown:
+    """Return all that the page shows of a scenario and its result."""
     metrics = result.metrics
     timeline, timeline_said = timeline_figure(result.spans)
     return Shown(
@@ -224,6 +239,8 @@ def _verdict(result: Result) -> list[Component]:
     lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
     lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
     told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
+    if metrics.step_time_interval_s is not None:
+        told.insert(0, html.Li(interval_line(metrics)))
     flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
     return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]
 
@@ -254,8 +271,8 @@ def _compared(kept: Document, current: Document) -> list[Component]:
     compared = side_by_side([run_of(kept, _KEPT), run_of(current, _NOW)])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
     parts += [graph("kept-breakdown", breakdown_figure(runs)), graph("kept-memory", memory_figure(runs))]
-    shown = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
-    return [*parts, html.Div(shown, className="tables")]
+    told = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
+    return [*parts, html.Div(told, className="tables")]
 
 
 def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str | Component]]) -> Component:
@@ -270,23 +287,33 @@ def _register_plan(app: Page) -> None:
         Output("plan-table", "children"),
         Output("plan-rows", "data"),
         Input("plan", "n_clicks"),
+        Input("start", "value"),
         State("current", "data"),
         prevent_initial_call=True,
     )
-    def look(_clicks: int | None, current: Document | None) -> tuple[Component, list[Document]]:
+    def look(_clicks: int | None, _name: str | None, current: Document | None) -> tuple[Component | None, list[Document]]:
+        if _trigger() == "start":
+            return None, []
         try:
             rows = layout_rows(current or {})
         except (ScenarioError, InfeasibleError, DeadlockError) as error:
             return html.P(mistake(error).text, className="bad"), []
         if not rows:
             return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), []
-        return _plan_table(rows), [dict(row.document) for row in rows]
+        return _plan_table(_found_for(current or {}), rows), [dict(row.changes) for row in rows]
 
 
-def _plan_table(rows: Sequence[Row]) -> Component:
+def _plan_table(heading: str, rows: Sequence[Row]) -> Component:
     columns = (COLUMNS[0], *(f">{name}" for name in COLUMNS[1:]))
     cells = [
         (html.Button(row.cells[0], id={"type": "load", "index": index}, type="button", className="load"), *row.cells[1:])
         for index, row in enumerate(rows)
     ]
-    return _table("Fastest first", columns, cells)
+    return _table(heading, columns, cells)
+
+
+def _found_for(document: Document) -> str:
+    """Return what layouts were found for: figures in the table are of that, whatever is changed later."""
+    result = result_of(document)
+    plan = result.built.plan
+    return f"Found for {plan.model.name} on {gpus_text(result.metrics)}, batch {plan.training.global_batch_size:,}; fastest first"

@@ -56,7 +56,7 @@ def controls() -> tuple[Control, ...]:
         _own("num_attention_heads", "Heads", "32"),
         _own("num_key_value_heads", "Key-value heads", "8"),
         _own("vocab_size", "Vocabulary", "128256"),
-        Control(key="training.seq_length", label="Sequence length", group="Model", example="as the model allows"),
+        Control(key="training.seq_length", label="Sequence length", group="Model", example="the most"),
         Control(key="training.global_batch_size", label="Global batch", group="Model"),
         Control(key="training.micro_batch_size", label="Micro-batch", group="Model", example="1"),
         Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best", closed=True),
@@ -111,7 +111,7 @@ def changed(document: Mapping[str, Data], values: Sequence[str | None]) -> dict[
                 own[control.key.removeprefix("model.")] = _read(control, text)
             continue
         read = _read(control, text) if text else None
-        data = _on_machine(data, read) if control.key == MACHINE else _put(data, control.key.split("."), read)
+        data = _on_machine(data, read) if control.key == MACHINE else put(data, control.key.split("."), read)
     if "model" not in data and own:
         data["model"] = own
     elif isinstance(data.get("model"), dict):
@@ -179,17 +179,26 @@ def _on_machine(data: dict[str, Data], named: Data) -> dict[str, Data]:
     return {**data, "cluster": {key: named, **{other: value for other, value in parts.items() if other != key}}}
 
 
-def _put(data: dict[str, Data], path: Sequence[str], value: Data) -> dict[str, Data]:
+def put(data: Mapping[str, Data], path: Sequence[str], value: Data) -> dict[str, Data]:
+    """Return a scenario with one value at a path; None takes it away, but for lists and mappings.
+
+    Examples
+    --------
+    >>> put({"strategy": {"tp": 2}}, ["strategy", "pp"], 4)
+    {'strategy': {'tp': 2, 'pp': 4}}
+    >>> put({"strategy": {"tp": 2}}, ["strategy", "tp"], None)
+    {'strategy': {}}
+    """
     head, below = path[0], data.get(path[0])
     if len(path) > 1:
-        inner = _put(dict(below) if isinstance(below, dict) else {}, path[1:], value)
+        inner = put(dict(below) if isinstance(below, dict) else {}, path[1:], value)
         if not isinstance(below, dict) and (value is None or below is not None):
-            return data  # nothing to take away, or something that no input can show
+            return dict(data)  # nothing to take away, or something that no input can show
         return {**data, head: inner}
     if value is not None:
         return {**data, head: value}
     if isinstance(below, dict | list):
-        return data
+        return dict(data)
     return {key: each for key, each in data.items() if key != head}
 
 

@@ -13,10 +13,11 @@ from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.search import Tried, fastest
 from clustersim.studies.planning.space import PLACEMENTS, Space
 from clustersim.studies.ui.contained import check_contained
+from clustersim.studies.ui.controls import put
 from clustersim.units.quantity import format_quantity
 
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
-_MOST_REPLAYS: Final = 3
+_MOST_REPLAYS: Final = 2
 """For each degree: somebody waits."""
 _MOST_ROWS: Final = 12
 
@@ -26,8 +27,8 @@ class Row:
     """One layout."""
 
     cells: tuple[str, ...]
-    document: Mapping[str, Data]
-    """The scenario with this layout."""
+    changes: Mapping[str, Data]
+    """What a scenario says of it, by dotted key."""
 
 
 def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
@@ -47,7 +48,15 @@ def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
     for tp in space.tp:
         found += fastest(drafts, replace(space, tp=(tp,)), most_replays=_MOST_REPLAYS).tried
     found.sort(key=lambda tried: (tried.step_time_s, tried.layout))
-    return tuple(Row(cells=_cells(tried), document=drafts.document(tried.layout)) for tried in found[:_MOST_ROWS])
+    return tuple(Row(cells=_cells(tried), changes=tried.layout.changes()) for tried in found[:_MOST_ROWS])
+
+
+def with_layout(document: Mapping[str, Data], changes: Mapping[str, Data]) -> dict[str, Data]:
+    """Return a scenario with another layout; the rest of it stays."""
+    data = dict(document)
+    for key, value in changes.items():
+        data = put(data, key.split("."), value)
+    return data
 
 
 def _narrowed(space: Space, document: Mapping[str, Data]) -> Space:

@@ -15,7 +15,9 @@ from clustersim.studies.ui.link import PREFIX, document_of, link_of
 
 KEYS = st.text("abcdefghij_", min_size=1, max_size=8).filter(lambda key: key[0] != "_")
 LEAVES = st.one_of(st.booleans(), st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20))
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, min_size=1, max_size=3), max_leaves=8)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, min_size=1, max_size=3), max_leaves=8
+)
 
 
 def packed(raw: bytes) -> str:

@@ -208,6 +208,21 @@ def test_a_click_on_a_layout_loads_it(show: Open) -> None:
     opened.becomes("#figures strong", f"^{re.escape(promised)}$")
 
 
+def test_a_layout_leaves_what_was_changed_since_and_goes_with_another_scenario(show: Open) -> None:
+    opened = show()
+    opened.page.get_by_role("button", name="Look for layouts").click()
+    opened.page.wait_for_selector(".load")
+    opened.page.fill("#control-training-seq-length", "4096")
+    opened.becomes("#yaml", "seq_length: 4096")
+
+    opened.page.locator(".load").last.click()
+
+    opened.becomes("#yaml", "seq_length: 4096(.|\\n)*placement:")
+    opened.page.fill("#start", "starter")
+    opened.page.press("#start", "Enter")
+    opened.page.wait_for_function("document.querySelectorAll('.load').length === 0")
+
+
 def test_two_scenarios_stand_side_by_side_and_the_first_comes_back(show: Open) -> None:
     opened = show()
     opened.page.get_by_role("button", name="Keep this one").click()
@@ -239,7 +254,8 @@ def test_every_input_has_a_label_and_the_first_tab_leads_to_the_result(show: Ope
     opened = show()
 
     unlabelled = opened.page.eval_on_selector_all(
-        ".inputs input:not([aria-hidden]), .inputs button", "all => all.filter(each => !(each.labels && each.labels.length) && !each.ariaLabel).map(each => each.outerHTML)"
+        ".inputs input:not([aria-hidden]), .inputs button",
+        "all => all.filter(each => !(each.labels && each.labels.length) && !each.ariaLabel).map(each => each.outerHTML)",
     )
     opened.page.keyboard.press("Tab")
 

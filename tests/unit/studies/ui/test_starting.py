@@ -40,10 +40,11 @@ def test_nothing_else_can_be_started_from(name: str, tmp_path: Path) -> None:
 
 
 def test_a_run_that_reads_files_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        "num_hidden_layers: 2\nhidden_size: 512\nintermediate_size: 1024\nnum_attention_heads: 8\nvocab_size: 32000\nmax_position_embeddings: 2048\n"
+    sizes = {"num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "vocab_size": 32000}
+    (tmp_path / "mine.yaml").write_text("".join(f"{key}: {value}\n" for key, value in sizes.items()))
+    folder = write_run_directory(
+        run("starter", set=[f"model={tmp_path}/mine.yaml", "training.seq_length=2048"]), tmp_path / "runs", plots=False
     )
-    folder = write_run_directory(run("starter", set=[f"model={tmp_path}/mine.yaml", "training.seq_length=2048"]), tmp_path / "runs", plots=False)
 
     with pytest.raises(ScenarioError, match="no file is read here"):
         start(f"run starter/{folder.name}", tmp_path / "runs")
