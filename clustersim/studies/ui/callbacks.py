@@ -194,6 +194,7 @@ def _register_answer(app: Page, inputs: Sequence[str]) -> None:
             "yaml": Output("yaml", "children"),
         },
         inputs={"values": [Input(name, "value") for name in inputs], "base": Input("base", "data")},
+        running=[(Output("busy", "hidden"), False, True)],
         prevent_initial_call=True,
     )
     def show(*, values: list[str | None], base: Document | None) -> Shown:

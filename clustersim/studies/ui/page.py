@@ -109,6 +109,7 @@ def _choices(name: str, values: Sequence[str]) -> Component:
 def _result() -> Component:
     return html.Main(
         [
+            html.Div("simulating ...", id="busy", className="busy", role="status", hidden=True),
             html.Div(id="load-error", className="mistake", role="alert"),
             html.Div(id="mistake", className="mistake", role="alert"),
             html.Div(

@@ -107,6 +107,7 @@ def test_the_page_opens_with_the_result_of_what_it_starts_from(show: Open) -> No
     assert opened.page.locator("#breakdown-picture .bars path").count() >= 2
     assert opened.page.locator("#memory-picture .shapelayer path").count() == 1
     assert "fits in" in opened.page.inner_text("#memory-said")
+    opened.page.wait_for_selector("#busy", state="hidden")
 
 
 def test_another_tp_changes_the_result(show: Open) -> None:
