@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import fsum
-
-import numpy as np
+from typing import Final
 
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
@@ -20,8 +20,10 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
-from clustersim.topology.cluster import FloatArray
 from clustersim.workload.operators import Kernel, Operator
+
+NEAR: Final = 1e-9
+"""Of a length, and seconds: by how much the parts of the best way may seem longer than they have to be."""
 
 
 def arranged(plan: Plan, node: Node, *, balanced: bool) -> Plan:
@@ -74,36 +76,64 @@ def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> t
     >>> evenly([1.0] * 7, (0.0, 1.0), 4)
     (2, 2, 2, 1)
     """
-    sums = np.array([0.0, *accumulate(times)])
-    # Of the parts so far, by where they stop: the longest time, and the squares.
-    longest = sums + ends[0]
-    squares = longest**2
-    starts: list[list[int]] = []
+    sums = [0.0, *accumulate(times)]
+    n_times, limit = len(times), _reachable(sums, ends, n_parts) * (1.0 + NEAR) + NEAR
+    # Of the parts so far, by where they stop: the longest time, the squares, and where the last of them starts.
+    ways = {stop: (sums[stop] + ends[0], (sums[stop] + ends[0]) ** 2, 0) for stop in range(1, n_times + 1)}
+    starts: list[dict[int, int]] = []
     for part in range(1, n_parts):
         extra = ends[1] if part == n_parts - 1 else 0.0
-        chosen: list[int] = [0] * len(sums)
-        before, squares_before = longest, squares
-        longest, squares = np.full(len(sums), np.inf), np.full(len(sums), np.inf)
-        for stop in range(part + 1, len(sums)):
-            own = sums[stop] - sums[part:stop] + extra
-            options = np.maximum(before[part:stop], own), squares_before[part:stop] + own**2
-            start = _best(*options)
-            longest[stop], squares[stop], chosen[stop] = options[0][start], options[1][start], part + start
-        starts.append(chosen)
+        before, ways = ways, {}
+        n_behind = n_parts - 1 - part
+        # The parts behind this one take no more than they can.
+        least = bisect_left(sums, sums[-1] + ends[1] - n_behind * limit - NEAR) if n_behind else n_times
+        for stop in range(max(part + 1, least), n_times - n_behind + 1):
+            options: list[tuple[float, float, int]] = []
+            for start in range(stop - 1, part - 1, -1):
+                own = sums[stop] - sums[start] + extra
+                if own > limit:
+                    break
+                if start in before:
+                    options.append((max(before[start][0], own), before[start][1] + own**2, start))
+            if options:
+                ways[stop] = _best(options)
+        starts.append({stop: start for stop, (_, _, start) in ways.items()})
     sizes: list[int] = []
-    stop = len(times)
+    stop = n_times
     for chosen in reversed(starts):
         sizes.append(stop - chosen[stop])
         stop = chosen[stop]
     return (stop, *reversed(sizes))
 
 
-def _best(longest: FloatArray, squares: FloatArray) -> int:
+def _reachable(sums: Sequence[float], ends: tuple[float, float], n_parts: int) -> float:
+    """Return a length that no part has to exceed, hardly above the least there is: no part of the best way is longer."""
+    low, high = 0.0, sums[-1] + ends[0] + ends[1]
+    while high - low > NEAR * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if _suffices(sums, ends, n_parts, middle) else (middle, high)
+    return high
+
+
+def _suffices(sums: Sequence[float], ends: tuple[float, float], n_parts: int, longest: float) -> bool:
+    """Return whether parts up to a length take everything, each as much as it can and leaving one for each that follows."""
+    start = 0
+    for part in range(n_parts - 1):
+        room = longest - (0.0 if part else ends[0])
+        stop = min(bisect_right(sums, sums[start] + room) - 1, len(sums) - n_parts + part)
+        if stop <= start:
+            return False
+        start = stop
+    return sums[-1] - sums[start] + ends[1] <= longest
+
+
+def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, int]:
     """Return the last of the options that are shortest and, among those, have the least squares; all to twelve digits after the point."""
     # Only what lies within a rounding of the least can be equal to it.
-    near = np.flatnonzero(longest <= longest.min() + 2e-12).tolist()
+    least = min(longest for longest, _, _ in options) + 2e-12
+    near = [option for option in options if option[0] <= least]
     # Where all are alike the later parts are the smaller ones: the last has the logits.
-    return min(near, key=lambda option: (round(longest.item(option), 12), round(squares.item(option), 12), -option))
+    return min(near, key=lambda option: (round(option[0], 12), round(option[1], 12), -option[2]))
 
 
 def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
