@@ -82,11 +82,10 @@ def _print(answer: Answer) -> None:
 
 
 def _write(answer: Answer, options: PlanOptions) -> None:
-    winner = answer.search.winner
-    if winner is None or answer.scenario is None:
+    if answer.plan is None or answer.scenario is None:
         return
     if options.framework is not None:
-        text = FRAMEWORKS[options.framework](winner.result.built.plan)
+        text = FRAMEWORKS[options.framework](answer.plan)
     elif options.write is not None:
         text = yaml_text(answer.scenario)
     else:

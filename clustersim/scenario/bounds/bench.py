@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.scenario.bounds.chain import pass_ends_s
 from clustersim.scenario.bounds.layers import LayerPrices, PassName
 from clustersim.scenario.bounds.passes import PartPasses, part_passes
 from clustersim.scenario.bounds.pipeline import Lanes, Ways, lanes, ways_of, ways_of_schedule
@@ -17,7 +18,7 @@ from clustersim.strategy.layers import first_alike
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import ModelChunk, part_layers
-from clustersim.strategy.stages import places_of
+from clustersim.strategy.stages import orders_of, places_of
 from clustersim.topology.cluster import FloatArray
 from clustersim.workload.layered import Layered
 
@@ -90,6 +91,7 @@ class Bench:
     _passes: dict[Key, PartPasses] = field(default_factory=dict[Key, PartPasses])
     _states: dict[Key, StageStates] = field(default_factory=dict[Key, StageStates])
     _chunks: dict[Key, tuple[tuple[ModelChunk, ...], ...]] = field(default_factory=dict[Key, tuple[tuple[ModelChunk, ...], ...]])
+    _ends: dict[Key, FloatArray] = field(default_factory=dict[Key, FloatArray])
     _alike: dict[Key, bool] = field(default_factory=dict[Key, bool])
 
     def bound(self, plan: Plan) -> StepBound:
@@ -128,6 +130,33 @@ class Bench:
         if plan.strategy.optimizer_post_validation:
             return step.host_s + max(float(found.busy_s.max()), _trip_s(step))
         return step.host_s + float((found.fill_s + found.busy_s + found.drain_s).max())
+
+    def in_order_s(self, plan: Plan) -> float:
+        """Return a time below which no step can end whose stages go through their passes in the order of the schedule.
+
+        It is tighter than ``bound`` and takes longer to find. 0 where it says nothing: without stages, or where passes are split or meet.
+        """
+        strategy = plan.strategy
+        if (
+            not self.chained
+            or strategy.pp == 1
+            or strategy.written
+            or strategy.schedule not in WHOLE_PASSES
+            or strategy.data_parallel.service
+        ):
+            return 0.0
+        step = self._step(plan)
+        if step.passes.meets or len(step.ways.stage_of) > 1:
+            return 0.0
+        key = (step.passes.forward_s.tobytes(), step.passes.backward_s.tobytes(), step.send_s, strategy.schedule, plan.n_micro_batches)
+        ends_s = self._ends.get(key)
+        if ends_s is None:
+            passes = step.passes.forward_s, step.passes.backward_s
+            ends_s = self._ends[key] = pass_ends_s(
+                places_of(strategy), orders_of(plan), passes, send_s=step.send_s, sends_block=not strategy.overlap_p2p
+            )
+        last_s = float((ends_s + _behind_s(step)).max())
+        return step.host_s + last_s + max(state.update_s + state.after.seconds for state in step.states)
 
     def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
         strategy, cut = plan.strategy, cut_key(plan)
@@ -255,10 +284,7 @@ class Bench:
         busy_s = found.busy_s + np.maximum(more_s - np.maximum(_held_s(step), 0.0), 0.0)
         if gathered is not None and (step.serial or strategy.prefetch == 0):
             busy_s = busy_s + plan.n_micro_batches * gathered.all.seconds - gathered.first_s
-        behind_s = np.array([state.last_s for state in states])
-        if step.serial:
-            times = step.n_reductions if layer_wise(plan) else 1
-            behind_s = times * np.array([state.reduced.stream_s for state in states])
+        behind_s = _behind_s(step)
         if not self.chained or strategy.optimizer_post_validation:
             path_s = busy_s + update_s + (start_s if self.chained else 0.0)
             stage = int(path_s.argmax())
@@ -313,6 +339,14 @@ class Bench:
         if first.gathered is not None:
             busy_s = busy_s + step.plan.n_micro_batches * first.gathered.all.busy_s
         return float(busy_s.max(initial=0.0))
+
+
+def _behind_s(step: _Step) -> FloatArray:
+    """Return for each stage what of the reduction of its gradients comes behind its last pass."""
+    if not step.serial:
+        return np.array([state.last_s for state in step.states])
+    times = step.n_reductions if layer_wise(step.plan) else 1
+    return times * np.array([state.reduced.stream_s for state in step.states])
 
 
 def _lanes(step: _Step) -> Lanes:

@@ -11,10 +11,10 @@ from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Breakdown
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
-from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.replays import Outcome, outcome_of
 from clustersim.studies.planning.search import MEMORY, REFUSED, Search, fastest
 from clustersim.studies.planning.space import Space
 from clustersim.units.quantity import format_quantity
@@ -89,19 +89,19 @@ def advise(asked: Asked) -> Advice:
     return Advice(sentence=_answer(order, results, layouts), opinions=tuple(opinions), assumed=asked.assumed)
 
 
-def _pace(result: Result) -> float:
+def _pace(result: Outcome) -> float:
     """Return seconds for each sample: steps of asynchronous workers are no common ones."""
     return 1.0 / result.metrics.samples_per_s
 
 
-def _answer(order: Sequence[str], results: Mapping[str, Result], layouts: Mapping[str, str]) -> str:
+def _answer(order: Sequence[str], results: Mapping[str, Outcome], layouts: Mapping[str, str]) -> str:
     if not order:
         return "Nothing fits: the model does not train on this cluster in any layout that was looked at."
     best = order[0]
     return f"Use {best}: {layouts[best]}, {format_quantity(results[best].step_time_s, 's')} a step."
 
 
-def _opinion(name: str, results: Mapping[str, Result], layout: str, *, best: str) -> Opinion:
+def _opinion(name: str, results: Mapping[str, Outcome], layout: str, *, best: str) -> Opinion:
     result, metrics = results[name], results[name].metrics
     share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
     step = format_quantity(metrics.step_time_s, "s")
@@ -114,7 +114,7 @@ def _opinion(name: str, results: Mapping[str, Result], layout: str, *, best: str
     return Opinion(family=name, layout=layout, step_time_s=metrics.step_time_s, mfu=metrics.mfu, memory_fraction=share, sentence=sentence)
 
 
-def _loss(result: Result, best: Result) -> str:
+def _loss(result: Outcome, best: Outcome) -> str:
     """Return where a run spends more than the best one does."""
     mine, theirs = _shares(result.metrics.breakdown_s), _shares(best.metrics.breakdown_s)
     more = {name: mine[name] - theirs[name] for name in mine}
@@ -136,7 +136,7 @@ def _cannot(name: str, search: Search) -> Opinion:
     return Opinion(family=name, layout=None, step_time_s=None, mfu=None, memory_fraction=None, sentence=sentence)
 
 
-def _asynchronous(asked: Asked) -> Result | None:
+def _asynchronous(asked: Asked) -> Outcome | None:
     """Return a run of workers at their own pace, where machines are uneven and a replica fits on one accelerator."""
     cluster = asked.base.get("cluster")
     if not isinstance(cluster, dict) or (
@@ -145,10 +145,10 @@ def _asynchronous(asked: Asked) -> Result | None:
         return None
     strategy: dict[str, Data] = {"data_parallel": {"algorithm": "parameter_server", "mode": "async"}}
     try:
-        result = run_built(build(load_scenario({**asked.base, "strategy": strategy})))
+        outcome = outcome_of(run_built(build(load_scenario({**asked.base, "strategy": strategy}))))
     except ScenarioError:
         return None
-    return result if result.metrics.memory.fits else None
+    return outcome if outcome.metrics.memory.fits else None
 
 
 def _capital(text: str) -> str:

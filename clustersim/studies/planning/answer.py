@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.documents.spots import Data
+from clustersim.strategy.plan import Plan
 from clustersim.studies.planning.margins import Margin
 from clustersim.studies.planning.search import ABOVE, REASONS, Search, Tried
 from clustersim.units.quantity import format_quantity
@@ -23,6 +24,8 @@ class Answer:
     margins: tuple[Margin, ...]
     scenario: dict[str, Data] | None
     """That of the winner."""
+    plan: Plan | None
+    """As it is built from it."""
     assumed: tuple[str, ...]
 
     @property
@@ -62,6 +65,7 @@ def document(answer: Answer) -> dict[str, Data]:
             "n_bounds": search.n_bounds,
             "n_replayed": len(search.tried) + len(search.failing),
             "next_bound_s": search.next_bound_s,
+            "gap_fraction": search.gap_fraction,
             "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
         },
         "scenario": answer.scenario,
@@ -113,7 +117,8 @@ def certificate_lines(search: Search) -> list[str]:
             )
             lines.append(f"  {count:>9,}  {reason}{least}")
     if not search.complete:
-        lines.append("  The search ended early: a layout that was not looked at may be faster (--most-replays).")
+        gap = f"{100 * search.gap_fraction:.1f} %" if search.winner else "an unknown amount"
+        lines.append(f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays).")
     return lines
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.hardware.models import Node
+from clustersim.scenario.build import Built
 from clustersim.scenario.machine import link_changes
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning.drafts import Drafts
@@ -58,13 +59,13 @@ def margins(drafts: Drafts, search: Search) -> tuple[Margin, ...]:
     winner = search.winner
     if winner is None:
         return ()
-    found = [_faster(winner, name, change) for name, change in RESOURCES.items()]
+    built = drafts.built(winner.layout)
+    found = [_faster(built, winner, name, change) for name, change in RESOURCES.items()]
     found.append(_larger(drafts, search, winner))
     return tuple(sorted(found, key=lambda margin: (-margin.gain_fraction, margin.resource)))
 
 
-def _faster(winner: Tried, name: str, change: Callable[[Node], Node]) -> Margin:
-    built = winner.result.built
+def _faster(built: Built, winner: Tried, name: str, change: Callable[[Node], Node]) -> Margin:
     kinds = tuple((change(node), count) for node, count in built.cluster.kinds)
     cluster = cluster_of(kinds, built.cluster.fabric, changes=link_changes(built.scenario.spec.cluster))
     after = run_built(replace(built, cluster=cluster)).step_time_s

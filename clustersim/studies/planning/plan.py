@@ -11,10 +11,10 @@ from clustersim.studies.planning.answer import Answer
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.margins import margins
-from clustersim.studies.planning.search import REFUSED, fastest
+from clustersim.studies.planning.search import MOST_REPLAYS, REFUSED, fastest
 
 
-def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int = 400) -> Answer:
+def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int = MOST_REPLAYS) -> Answer:
     """Return the fastest layout of a space that holds constraints, and why.
 
     Raises
@@ -34,5 +34,6 @@ def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int
         search=search,
         margins=margins(drafts, search),
         scenario=drafts.document(winner.layout) if winner else None,
+        plan=drafts.built(winner.layout).plan if winner else None,
         assumed=asked.assumed,
     )

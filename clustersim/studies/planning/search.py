@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import Condition
 from clustersim.progress import phase
 from clustersim.scenario.metric_names import metric_values, without_value
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run_built
 from clustersim.strategy.memory import FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.replays import AT_ONCE, Outcome, Replays
 from clustersim.studies.planning.space import Family, Layout, Space, families, layouts
 
 ABOVE: Final = "its bound is above the winner"
@@ -31,6 +31,9 @@ REASONS: Final = (REFUSED, MEMORY, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
 NEARLY: Final = 1.1
 """Times the memory: what would fit into a tenth more is kept in mind."""
 
+MOST_REPLAYS: Final = 32
+"""After which a search ends, where nobody says: on the largest clusters one takes seconds."""
+
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
 """Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
 
@@ -41,7 +44,7 @@ class Tried:
 
     layout: Layout
     bound_s: float
-    result: Result
+    result: Outcome
 
     @property
     def step_time_s(self) -> float:
@@ -89,6 +92,13 @@ class Search:
         return not self.counts.get(UNSEEN)
 
     @property
+    def gap_fraction(self) -> float:
+        """By how much of the winner's step time anything that was not looked at can be faster at most."""
+        if self.complete or self.winner is None or self.next_bound_s is None:
+            return 0.0
+        return max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
+
+    @property
     def refusal(self) -> str | None:
         """The commonest reason for which layouts are not legal; None where all of them are."""
         return max(self.refusals, key=lambda reason: self.refusals[reason], default=None)
@@ -103,7 +113,7 @@ class Search:
         self.counts[reason] = self.counts.get(reason, 0) + n_layouts
 
 
-def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int = 400) -> Search:
+def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int = MOST_REPLAYS) -> Search:
     """Return the fastest layout of a space and why nothing else in it is faster.
 
     Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
@@ -132,27 +142,47 @@ class _Searching:
     search: Search = field(default_factory=Search)
     _heap: list[Entry] = field(default_factory=list[Entry])
     _n_pushed: int = 0
+    _limit_s: float = float("inf")
+    """The step time of the fastest so far that holds all constraints."""
+    _open: deque[tuple[float, Layout, Future[Outcome | str]]] = field(default_factory=deque[tuple[float, Layout, "Future[Outcome | str]"]])
+    """Replays that are under way, in the order in which they were begun."""
     _cut: dict[Family, None] = field(default_factory=dict[Family, None])
     """Families that are bounded by their stages."""
+    _weighed: dict[Layout, None] = field(default_factory=dict[Layout, None])
+    """Layouts that fit, and are bounded by the order of their passes."""
+    _peaks: dict[tuple[Family, int, tuple[str, ...]], float] = field(default_factory=dict[tuple[Family, int, tuple[str, ...]], float])
+    """The least peak memory of layouts, which does not depend on where ranks are."""
 
     def run(self) -> Search:
         with phase("bound"):
             self._begin()
-        search, limit_s = self.search, float("inf")
-        with phase("search"):
-            while self._heap:
-                bound_s, _, item = self._heap[0]
-                if bound_s >= limit_s or len(search.tried) + len(search.failing) >= self.most_replays:
-                    break
-                heapq.heappop(self._heap)
-                if isinstance(item, Layout):
-                    limit_s = min(limit_s, self._weigh(bound_s, item))
-                elif item in self._cut:
-                    self._expand(item)
-                else:
-                    self._bound(bound_s, item)
-        self._end(limit_s)
-        return search
+        with phase("search"), Replays() as replays:
+            self._go(replays)
+        self._end()
+        return self.search
+
+    def _go(self, replays: Replays) -> None:
+        n_replays, heap, open_ = 0, self._heap, self._open
+        while (goes_on := bool(heap) and heap[0][0] < self._limit_s and n_replays < self.most_replays) or open_:
+            item = heap[0][2] if goes_on else None
+            if item is None or (len(open_) == AT_ONCE and item in self._weighed):
+                self._collect(replays)
+                continue
+            bound_s, _, _ = heapq.heappop(heap)
+            if isinstance(item, Family):
+                self._refine(bound_s, item)
+            elif item in self._weighed:
+                n_replays += 1
+                open_.append((bound_s, item, replays.begin(self.drafts.document(item))))
+            elif self._fits(bound_s, item):
+                self._weighed[item] = None
+                self._push(max(bound_s, self._in_order_s(item)), item)
+
+    def _refine(self, bound_s: float, family: Family) -> None:
+        if family in self._cut:
+            self._expand(family)
+        else:
+            self._bound(bound_s, family)
 
     def _begin(self) -> None:
         """Bound every family."""
@@ -195,44 +225,69 @@ class _Searching:
             if isinstance(plan, str):
                 self.search.refuse(plan)
                 continue
+            peak_bytes = self._least_bytes(layout, plan)
+            if peak_bytes > NEARLY * self._capacity_bytes():
+                self._drop(peak_bytes)
+                continue
             self.search.n_bounds += 1
             self._push(self.drafts.bench().bound(plan).bound_s, layout)
 
-    def _weigh(self, bound_s: float, layout: Layout) -> float:
-        """Replay a layout if it fits; return its step time if it could be the winner."""
-        search = self.search
-        plan = self.drafts.whole_plan(layout)
-        assert not isinstance(plan, str)  # it has a bound
+    def _least_bytes(self, layout: Layout, plan: Plan) -> float:
+        key = (layout.family, layout.zero_stage, layout.offload)
+        found = self._peaks.get(key)
+        if found is None:
+            found = self._peaks[key] = _least_bytes(plan)
+        return found
+
+    def _drop(self, peak_bytes: float) -> None:
+        self.search.count(MEMORY)
+        self.search.least_bytes = min(peak_bytes, self.search.least_bytes or peak_bytes)
+
+    def _fits(self, bound_s: float, layout: Layout) -> bool:
+        """Return whether a layout fits in memory; note it where it does not."""
+        plan = self._whole(layout)
         capacity_bytes = self._capacity_bytes()
-        peak_bytes = _least_bytes(plan)
+        peak_bytes = self._least_bytes(layout, plan)
         # Stages in turn, the ends of the model first: one that does not fit is enough.
         for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
             if peak_bytes > NEARLY * capacity_bytes:
                 break
             peak_bytes = max(peak_bytes, stage_memory(plan, stage).peak_bytes)
-        if peak_bytes > capacity_bytes:
-            search.count(MEMORY)
-            search.least_bytes = min(peak_bytes, search.least_bytes or peak_bytes)
-            if peak_bytes <= NEARLY * capacity_bytes:
-                search.too_large.append(TooLarge(layout=layout, bound_s=bound_s, peak_bytes=peak_bytes))
-            return float("inf")
-        try:
-            result = run_built(self.drafts.built(layout))
-        except ScenarioError as error:
-            search.refuse(error.message)
-            return float("inf")
-        if result.host_shortages:
+        if peak_bytes <= capacity_bytes:
+            return True
+        self._drop(peak_bytes)
+        if peak_bytes <= NEARLY * capacity_bytes:
+            self.search.too_large.append(TooLarge(layout=layout, bound_s=bound_s, peak_bytes=peak_bytes))
+        return False
+
+    def _whole(self, layout: Layout) -> Plan:
+        plan = self.drafts.whole_plan(layout)
+        assert not isinstance(plan, str)  # it has a bound
+        return plan
+
+    def _in_order_s(self, layout: Layout) -> float:
+        self.search.n_bounds += 1
+        return self.drafts.bench().in_order_s(self._whole(layout))
+
+    def _collect(self, replays: Replays) -> None:
+        """Take the outcome of the first replay that is under way."""
+        search, (bound_s, layout, future) = self.search, self._open.popleft()
+        outcome = replays.end(future)
+        if isinstance(outcome, str):
+            search.refuse(outcome)
+            return
+        if outcome.lacks_host_memory:
             search.count(HOST)
-            return float("inf")
-        tried = Tried(layout=layout, bound_s=bound_s, result=result)
-        if not self._holds(result):
+            return
+        tried = Tried(layout=layout, bound_s=bound_s, result=outcome)
+        if self._holds(outcome):
+            search.tried.append(tried)
+            self._limit_s = min(self._limit_s, tried.step_time_s)
+        else:
             search.count(CONSTRAINT)
             search.failing.append(tried)
-            return float("inf")
-        search.tried.append(tried)
-        return tried.step_time_s
 
-    def _holds(self, result: Result) -> bool:
+    def _holds(self, result: Outcome) -> bool:
         if not self.constraints:
             return True
         sections = {"bounds": result.bounds, "cost": result.cost, "goodput": result.goodput}
@@ -242,15 +297,16 @@ class _Searching:
             raise without_value(missing)
         return all(each.holds(values) for each in self.constraints)
 
-    def _end(self, limit_s: float) -> None:
+    def _end(self) -> None:
         search = self.search
         search.tried.sort(key=lambda tried: (tried.step_time_s, tried.layout))
         if search.tried:
             search.count(SLOWER, len(search.tried) - 1)
-        left = sum(1 if isinstance(item, Layout) else sum(1 for _ in layouts(self.space, item)) for _, _, item in self._heap)
+        for bound_s, _, item in self._heap:
+            n_layouts = 1 if isinstance(item, Layout) else sum(1 for _ in layouts(self.space, item))
+            search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
         if self._heap:
             search.next_bound_s = self._heap[0][0]
-            search.count(ABOVE if self._heap[0][0] >= limit_s else UNSEEN, left)
 
 
 def _least_bytes(plan: Plan) -> float:

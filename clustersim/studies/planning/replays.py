@@ -1,0 +1,111 @@
+"""Replays of layouts, two at a time where they take long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import TracebackType
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.report.bounds import BoundsReport
+from clustersim.report.cost import CostReport
+from clustersim.report.goodput import GoodputReport
+from clustersim.report.metrics import Metrics
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.result import Result
+from clustersim.scenario.run import run_built
+from clustersim.studies.sweeps.pools import InlineExecutor, LocalPool, usable_cores
+
+AT_ONCE: Final = 2
+"""Replays that are under way before the first of them is looked at, whoever does them: the search does not depend on that."""
+PATIENCE_S: Final = 4.0
+"""After so long in this process, replays get processes of their own, which take a second to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a search keeps of a run: all but its timeline."""
+
+    metrics: Metrics
+    bounds: BoundsReport
+    cost: CostReport | None
+    goodput: GoodputReport | None
+    time_to_train_s: float | None
+    lacks_host_memory: bool
+
+    @property
+    def step_time_s(self) -> float:
+        """As replayed."""
+        return self.metrics.step_time_s
+
+
+def outcome_of(result: Result) -> Outcome:
+    """Return what a search keeps of a run."""
+    return Outcome(
+        metrics=result.metrics,
+        bounds=result.bounds,
+        cost=result.cost,
+        goodput=result.goodput,
+        time_to_train_s=result.time_to_train_s,
+        lacks_host_memory=bool(result.host_shortages),
+    )
+
+
+def replayed(document: Mapping[str, Data]) -> Outcome | str:
+    """Return what comes of a scenario, or why it cannot run."""
+    try:
+        return outcome_of(run_built(build(load_scenario(document))))
+    except ScenarioError as error:
+        return error.message
+
+
+@dataclass(slots=True)
+class Replays:
+    """Takes scenarios and gives their outcomes; ends the processes that it has started."""
+
+    _spent_s: float = 0.0
+    _pool: LocalPool | None = None
+    _documents: dict[int, Mapping[str, Data]] = field(default_factory=dict[int, Mapping[str, Data]])
+
+    def __enter__(self) -> Replays:
+        """Begin without processes."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """End all processes."""
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool = None
+
+    def begin(self, document: Mapping[str, Data]) -> Future[Outcome | str]:
+        """Begin a replay."""
+        if self._pool is None and self._spent_s > PATIENCE_S and usable_cores() > 1:
+            self._pool = LocalPool(AT_ONCE)
+        if self._pool is not None:
+            try:
+                future = self._pool.executor.submit(replayed, document)
+            except BrokenProcessPool:
+                self._pool.renew()
+                future = self._pool.executor.submit(replayed, document)
+            self._documents[id(future)] = document
+            return future
+        began_s = perf_counter()
+        future = InlineExecutor().submit(replayed, document)
+        self._spent_s += perf_counter() - began_s
+        return future
+
+    def end(self, future: Future[Outcome | str]) -> Outcome | str:
+        """Return what has come of a replay; one whose process has died is done again here."""
+        document = self._documents.pop(id(future), None)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            if document is None:
+                raise
+            return replayed(document)
