@@ -15,7 +15,7 @@ from clustersim.scenario.load import load_scenario
 from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import load_model
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.studies.planning.space import Question, Space, space_of
+from clustersim.studies.planning.space import PLACEMENTS, Question, Space, space_of
 from clustersim.workload.transformer import Transformer
 
 BATCH: Final = 1024
@@ -147,10 +147,19 @@ def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
             found[key] = tuple(items)
         elif key == "offload":
             found[key] = tuple(() if item == "none" else tuple(item.split("+")) for item in items)
+        elif key == "placement":
+            found[key] = tuple(_placement(item) for item in items)
         else:
-            known = (*NUMBERS, *WORDS, "offload")
+            known = (*NUMBERS, *WORDS, "offload", "placement")
             hint = did_you_mean(key, known) or f"use {', '.join(known)}"
             raise ScenarioError(f"'{key}' is not searched", field="--only", hint=hint)
+    return found
+
+
+def _placement(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split("-"))
+    if sorted(found) != sorted(PLACEMENTS[0]):
+        raise ScenarioError(f"'{text}' is no placement", field="--only", hint="write all five, such as tp-cp-ep-dp-pp")
     return found
 
 

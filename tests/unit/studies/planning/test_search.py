@@ -10,6 +10,7 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.checks import parse_check
 from clustersim.scenario.run import run_built
 from clustersim.scenario.simulate import memory_report
+from clustersim.studies.planning import replays
 from clustersim.studies.planning.answer import certificate_lines, document
 from clustersim.studies.planning.asking import Asked, asked_of, limits_of
 from clustersim.studies.planning.drafts import Drafts
@@ -155,3 +156,45 @@ def test_a_space_without_stages_has_no_schedules() -> None:
     space = replace(asked().space, pp=(1,), schedule=("1f1b", "interleaved_1f1b"))
 
     assert {family.schedule for family in families(space)} == {"1f1b"}
+
+
+def test_a_search_that_ends_early_says_how_far_the_best_may_be() -> None:
+    question = asked()
+    whole, early = searched(question), fastest(Drafts(question.base), question.space, most_replays=1)
+
+    assert whole.complete
+    assert whole.gap_fraction == 0.0
+    assert whole.winner is not None
+    assert early.winner is not None
+    assert early.winner.step_time_s * (1.0 - early.gap_fraction) <= whole.winner.step_time_s * (1 + 1e-9)
+
+
+def test_processes_of_their_own_do_not_change_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = asked(*SMALL, "tp=1,2", "zero_stage=0,1")
+    here = searched(question)
+
+    monkeypatch.setattr(replays, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(replays, "usable_cores", lambda: 2)
+    apart = searched(question)
+
+    assert [tried.layout for tried in apart.tried] == [tried.layout for tried in here.tried]
+    assert apart.counts == here.counts
+    assert [tried.step_time_s for tried in apart.tried] == [tried.step_time_s for tried in here.tried]
+
+
+def test_the_network_and_its_uplinks_are_among_what_would_buy_something() -> None:
+    limits = ["tp=8", "pp=1", "cp=1", "micro_batch_size=1", "offload=none", "zero_stage=3", "recompute=none"]
+    overrides = ["training.global_batch_size=64", "training.seq_length=1024"]
+    narrow = [*overrides, "cluster.fabric.oversubscription=4", "cluster.fabric.topology=leaf_spine", "cluster.fabric.nodes_per_leaf=2"]
+    one, even, uneven = (
+        {
+            margin.resource: margin
+            for margin in plan_for(asked_of("llama3.2-1b", "dgx-a100-80g", nodes=n, overrides=texts, limits=limits)).margins
+        }
+        for n, texts in ((1, overrides), (4, overrides), (4, narrow))
+    )
+
+    assert "network bandwidth" not in one
+    assert even["network bandwidth"].gain_fraction >= 0.0
+    assert "uplinks of leaf switches" not in even
+    assert 0.0 < uneven["uplinks of leaf switches"].gain_fraction < 0.1
