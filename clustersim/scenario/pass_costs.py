@@ -83,7 +83,7 @@ def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> t
     starts: list[dict[int, int]] = []
     for part in range(1, n_parts):
         extra = ends[1] if part == n_parts - 1 else 0.0
-        before, ways = ways, {}
+        before, ways = ways, dict[int, tuple[float, float, int]]()
         n_behind = n_parts - 1 - part
         # The parts behind this one take no more than they can.
         least = bisect_left(sums, sums[-1] + ends[1] - n_behind * limit - NEAR) if n_behind else n_times

@@ -21,6 +21,9 @@ from clustersim.workload.transformer import Transformer
 BATCH: Final = 1024
 """Sequences of a step, where nobody says: 4 to 8 million tokens of the lengths that large models are trained on."""
 
+SEQUENCE: Final = 8192
+"""Tokens of a sequence, where nobody says and the model takes as many: what Llama 3 is trained on before its context is made longer."""
+
 PRICES: Final = "rented-2026"
 """Price list, where nobody says."""
 
@@ -79,6 +82,16 @@ def asked_of(
         assumed.append(f"no prices are given: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
     transformer = loaded if isinstance(loaded, Transformer) else None
+    training = base.get("training")
+    if (
+        cluster is not None
+        and transformer
+        and isinstance(training, dict)
+        and training.get("seq_length") is None
+        and transformer.max_positions > SEQUENCE
+    ):
+        base = {**base, "training": {**training, "seq_length": SEQUENCE}}
+        assumed.append(f"no length is given: sequences of {SEQUENCE} tokens (-s training.seq_length=...)")
     node = hardware.node
     question = Question(
         n_ranks=hardware.n_nodes * node.n_accelerators,

@@ -198,3 +198,19 @@ def test_the_network_and_its_uplinks_are_among_what_would_buy_something() -> Non
     assert even["network bandwidth"].gain_fraction >= 0.0
     assert "uplinks of leaf switches" not in even
     assert 0.0 < uneven["uplinks of leaf switches"].gain_fraction < 0.1
+
+
+def test_sequences_are_as_long_as_models_are_trained_on_where_nobody_says() -> None:
+    said, unsaid = (
+        asked_of("llama3.1-8b", "dgx-h100", nodes=1, overrides=texts, limits=[]) for texts in (["training.seq_length=2048"], [])
+    )
+
+    lengths = [each.base["training"]["seq_length"] for each in (said, unsaid)]  # pyright: ignore[reportIndexIssue, reportCallIssue, reportArgumentType, reportOptionalSubscript]
+    assert lengths == [2048, 8192]
+    assert any("8192 tokens" in line for line in unsaid.assumed)
+
+
+def test_a_placement_is_written_in_full() -> None:
+    assert limits_of(["placement=tp-cp-ep-pp-dp"]) == {"placement": (("tp", "cp", "ep", "pp", "dp"),)}
+    with pytest.raises(ScenarioError, match="is no placement"):
+        limits_of(["placement=tp-dp"])
