@@ -48,7 +48,7 @@ RESOURCES: Final[Mapping[str, Callable[[Node], Node]]] = MappingProxyType(
 UPLINKS: Final = "uplinks of leaf switches"
 """These too, where they are fewer than what hangs below them."""
 
-MOST_LARGER: Final = 4
+MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""
 
 

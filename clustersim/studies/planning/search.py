@@ -31,7 +31,7 @@ REASONS: Final = (REFUSED, MEMORY, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
 NEARLY: Final = 1.1
 """Times the memory: what would fit into a tenth more is kept in mind."""
 
-MOST_REPLAYS: Final = 32
+MOST_REPLAYS: Final = 24
 """After which a search ends, where nobody says: on the largest clusters one takes seconds."""
 
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
