@@ -25,7 +25,7 @@ class PlanOptions:
     overrides: tuple[str, ...]
     only: tuple[str, ...]
     constraints: tuple[str, ...]
-    most_replays: int
+    most_replays: int | None
     write: str | None
     framework: str | None
     as_json: bool

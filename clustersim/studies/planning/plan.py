@@ -11,10 +11,10 @@ from clustersim.studies.planning.answer import Answer
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.margins import margins
-from clustersim.studies.planning.search import MOST_REPLAYS, REFUSED, fastest
+from clustersim.studies.planning.search import REFUSED, fastest
 
 
-def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int = MOST_REPLAYS) -> Answer:
+def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int | None = None) -> Answer:
     """Return the fastest layout of a space that holds constraints, and why.
 
     Raises

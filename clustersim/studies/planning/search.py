@@ -31,8 +31,11 @@ REASONS: Final = (REFUSED, MEMORY, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
 NEARLY: Final = 1.1
 """Times the memory: what would fit into a tenth more is kept in mind."""
 
-MOST_REPLAYS: Final = 24
-"""After which a search ends, where nobody says: on the largest clusters one takes seconds."""
+MOST_REPLAYS: Final = 32
+"""After which a search ends, where nobody says."""
+MANY_RANKS: Final = 8192
+FEWER_REPLAYS: Final = 12
+"""From so many ranks on, where one replay takes seconds, it ends after so many."""
 
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
 """Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
@@ -113,7 +116,7 @@ class Search:
         self.counts[reason] = self.counts.get(reason, 0) + n_layouts
 
 
-def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int = MOST_REPLAYS) -> Search:
+def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int | None = None) -> Search:
     """Return the fastest layout of a space and why nothing else in it is faster.
 
     Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
@@ -125,8 +128,10 @@ def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = 
     constraints
         Conditions on the metrics of a run that the winner has to hold.
     most_replays
-        After which the search gives up, and says so.
+        After which the search ends, and says by how much anything else can be faster; None: 32, or 12 from 8192 ranks on.
     """
+    if most_replays is None:
+        most_replays = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     return _Searching(drafts=drafts, space=space, constraints=constraints, most_replays=most_replays).run()
 
 
