@@ -28,7 +28,8 @@ def bench_of(built: Built, *, pace: float = 1.0) -> Bench:
         network=calibration_of(nodes).network,
         kernels=models[0] if len(models) == 1 else Fastest(models),
         step_host_s=min(model.calibration.launch.step_s for model in models),
-        counts_traffic=lone and len(nodes) == 1,
+        # Which paths hashing takes depends on what else is there.
+        counts_traffic=lone and len(nodes) == 1 and cluster.fabric.routing != "ecmp",
         in_step=built.uneven is None,
         pace=pace,
     )
