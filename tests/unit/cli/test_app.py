@@ -14,6 +14,7 @@ import pytest
 import clustersim
 from clustersim.cli import app
 from clustersim.errors import DeadlockError, InfeasibleError
+from tests.interrupts import hear_interrupts
 from tests.unit.cli.conftest import Cli
 
 COMMANDS = ["run", "compare", "show", "validate", "study", "init", "schema"]
@@ -157,8 +158,7 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "clustersim", "run", "-"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
-        # Whoever is started in the background of a shell is deaf to it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - no threads here
     ) as waiting:  # fmt: skip
         time.sleep(3.0)  # until it waits for its scenario, also on a busy machine
         waiting.send_signal(signal.SIGINT)

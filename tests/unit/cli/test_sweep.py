@@ -17,6 +17,7 @@ import pytest
 
 from clustersim.studies.sweeps.results import RESULTS
 from clustersim.studies.sweeps.store import POINTS
+from tests.interrupts import hear_interrupts
 from tests.unit.cli.conftest import Cli
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +37,14 @@ def started(*arguments: str | int | Path, limit_bytes: int | None = None) -> sub
     command = [sys.executable, "-m", "clustersim", *map(str, arguments)]
     if limit_bytes is not None:
         command = ["prlimit", f"--fsize={limit_bytes}", *command]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - no threads here
+    )
 
 
 def until(what: Callable[[], bool]) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.interrupts import hear_interrupts
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -55,13 +57,22 @@ Open = Callable[..., Opened]
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "clustersim", "ui", "llama3-8b-8xh100", "--port", "0", "--runs", str(tmp_path_factory.mktemp("runs"))]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4]) as serving:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - no threads here
+    ) as serving:
         assert serving.stderr is not None
         found = re.fullmatch(r"open (http://127\.0\.0\.1:\d+/)  \(Ctrl-C ends\)\n", serving.stderr.readline())
         assert found is not None
         yield found[1]
         serving.send_signal(signal.SIGINT)
-        rest = serving.stderr.read()
+        try:
+            _, rest = serving.communicate(timeout=20)
+        finally:
+            serving.kill()
     assert (serving.returncode, rest) == (0, "")
 
 
