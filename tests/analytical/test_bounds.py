@@ -53,7 +53,8 @@ def test_typical_layouts_are_within_two_percent_of_their_bound(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b-ep", "zb-v", "dualpipe", "gpt-10b-zero-offload-v100", "llama3-405b-4d"])
 def test_other_layouts_are_within_a_fifth_of_their_bound(name: str) -> None:
-    bounds = clustersim.run(name).bounds
+    # Over hashed paths no traffic is in the bound, because what meets on them depends on all of it.
+    bounds = clustersim.run(name, set=["cluster.fabric.routing=adaptive"]).bounds
 
     assert 0.8 <= bounds.bound_fraction <= 1.0
 

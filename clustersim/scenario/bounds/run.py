@@ -29,7 +29,7 @@ def bench_of(built: Built, *, pace: float = 1.0) -> Bench:
         kernels=models[0] if len(models) == 1 else Fastest(models),
         step_host_s=min(model.calibration.launch.step_s for model in models),
         # Which paths hashing takes depends on what else is there.
-        counts_traffic=lone and len(nodes) == 1 and cluster.fabric.routing != "ecmp",
+        counts_traffic=lone and len(nodes) == 1 and (cluster.fabric.routing != "ecmp" or len(built.nodes) == 1),
         in_step=built.uneven is None,
         pace=pace,
     )
