@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.json_text import read_json
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
@@ -17,9 +16,8 @@ from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import results_document
 from clustersim.scenario.simulate import SCHEMA_VERSION
+from clustersim.studies.run_directories import RESOLVED, RESULTS, named_directory
 
-RESULTS: Final = "results.json"
-RESOLVED: Final = "resolved.yaml"
 _ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.wall_s")
 """Figures of the simulator and not of what it simulates."""
 
@@ -95,21 +93,15 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Ru
     InfeasibleError
         When the scenario cannot run.
     """
-    path = Path(source)
-    if path.is_dir():
-        if overrides:
-            raise ScenarioError(
-                "is a run directory, in which nothing can be set", place=Place(file=source), hint="name its scenario.yaml instead"
-            )
-        return _read(source, find_run_directory(path))
-    if path.name == RESULTS and path.is_file():
-        return _read(source, path.parent)
+    folder = named_directory(source, overrides)
+    if folder is not None:
+        return _read(source, folder)
     try:
         result = run_built(build(load_scenario(source, overrides)), seed=seed)
     except InfeasibleError as error:
         raise InfeasibleError(f"{source}: {error}") from error
     except ScenarioError as error:
-        if error.place is None and not path.suffix:
+        if error.place is None and not Path(source).suffix:
             raise ScenarioError(
                 error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
             ) from error
@@ -130,28 +122,6 @@ def side_by_side(runs: Sequence[Run]) -> SideBySide:
         labels=_labels(runs),
         differences=_differences([run.resolved for run in runs]),
         figures=_figures([run.results for run in runs]),
-    )
-
-
-def find_run_directory(path: Path) -> Path:
-    """Return a run directory, or the single one that a folder holds.
-
-    Raises
-    ------
-    ScenarioError
-        When there is none, or several.
-    """
-    if (path / RESULTS).is_file():
-        return path
-    inside = sorted(each.parent for each in path.glob(f"*/{RESULTS}"))
-    if len(inside) == 1:
-        return inside[0]
-    if inside:
-        names = ", ".join(str(each) for each in inside[:4])
-        raise ScenarioError(f"holds {len(inside)} runs", place=Place(file=str(path)), hint=f"name one or several of them, such as {names}")
-    near = did_you_mean(path.name, [each.name for each in path.parent.iterdir() if each.is_dir() and each != path]) if path.name else None
-    raise ScenarioError(
-        f"is no run directory: {RESULTS} is missing", place=Place(file=str(path)), hint=near or "name what 'run' has written"
     )
 
 

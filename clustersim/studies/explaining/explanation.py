@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
-from clustersim.errors import Place, ScenarioError
 from clustersim.scenario.build import build
 from clustersim.scenario.constants import Constant, constants_of
 from clustersim.scenario.critical import critical_path
-from clustersim.scenario.load import Source, checked_scenario, read_source
+from clustersim.scenario.load import checked_scenario, read_source
 from clustersim.scenario.overriding import parse_override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.studies.explaining.candidates import candidates
 from clustersim.studies.explaining.formulas import Explained, explained
 from clustersim.studies.explaining.gains import Gains, OnCandidate, gains
+from clustersim.studies.run_directories import named_directory, replayed
 from clustersim.trace.critical import CriticalPath
-
-RESOLVED: Final = "resolved.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +42,9 @@ def explain(
     source
         A scenario file, a shipped name, ``-``, or a run directory.
     overrides
-        ``key=value`` texts.
+        ``key=value`` texts for a scenario.
+    seed
+        Of everything random in a scenario; a run directory has its own.
     changes
         Whether to look for changes that shorten the step, each replayed.
 
@@ -55,25 +53,18 @@ def explain(
     ScenarioError
         When there is no such scenario, or it cannot be used.
     """
-    written, settings = scenario_source(source), [parse_override(text) for text in overrides]
-    result = run_built(build(checked_scenario(written, settings)), seed=seed)
+    folder = named_directory(source, overrides)
+    if folder is not None:
+        run = replayed(folder)
+        written, changed, result = run.written, run.changes, run.result
+    else:
+        written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
+        result = run_built(build(checked_scenario(written, changed)), seed=seed)
     built = result.built
     return Explanation(
         result=result,
-        path=critical_path(built, seed=seed) if built.plan.strategy.data_parallel.mode == "sync" else None,
+        path=critical_path(built, seed=result.seed) if built.plan.strategy.data_parallel.mode == "sync" else None,
         figures=explained(result),
         constants=constants_of(built),
-        gains=gains(written, settings, result, candidates(built), on_candidate) if changes else None,
+        gains=gains(written, changed, result, candidates(built), on_candidate) if changes else None,
     )
-
-
-def scenario_source(source: str) -> Source:
-    """Return the scenario of a run directory as it was resolved, or any other as it was written."""
-    folder = Path(source)
-    if not folder.is_dir():
-        return read_source(source)
-    runs = [folder] if (folder / RESOLVED).is_file() else sorted(path.parent for path in folder.glob(f"*/{RESOLVED}"))
-    if len(runs) != 1:
-        found = "holds no run" if not runs else f"holds {len(runs)} runs"
-        raise ScenarioError(found, place=Place(file=source), hint="name a run directory, such as runs/NAME/HASH, or a scenario")
-    return read_source(runs[0] / RESOLVED)

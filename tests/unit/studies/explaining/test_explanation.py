@@ -10,7 +10,7 @@ import pytest
 from clustersim.errors import ScenarioError
 from clustersim.scenario.run import run
 from clustersim.scenario.rundir import write_run_directory
-from clustersim.studies.explaining.explanation import Explanation, explain, scenario_source
+from clustersim.studies.explaining.explanation import Explanation, explain
 from clustersim.studies.explaining.formulas import explained
 from clustersim.studies.explaining.text import document, lines, shown, tables
 
@@ -115,10 +115,31 @@ def test_a_run_directory_is_explained_as_it_was_run(tmp_path: Path) -> None:
     result = run("1f1b", set=["strategy.recompute=full"])
     folder = write_run_directory(result, tmp_path, plots=False)
 
-    assert explain(str(folder), changes=False).result.step_time_s == result.step_time_s
+    found = explain(str(folder), changes=False)
+
+    assert found.result.step_time_s == result.step_time_s
+    assert found.constants == explain("1f1b", ["strategy.recompute=full"], changes=False).constants
     assert explain(str(folder.parent), changes=False).result.scenario_hash == result.scenario_hash
 
 
+def test_a_run_directory_brings_its_own_seed(tmp_path: Path) -> None:
+    uneven = ["strategy.expert_load=dirichlet"]
+    folder = write_run_directory(run("mixtral-8x7b-ep", set=uneven, seed=3), tmp_path, plots=False)
+
+    found = explain(str(folder), changes=False)
+
+    assert found.result.seed == 3
+    assert found.path is not None
+    assert found.path.step_time_s == pytest.approx(run("mixtral-8x7b-ep", set=uneven, seed=3).step_time_s, rel=1e-9)
+
+
+def test_nothing_can_be_set_in_a_run_directory(tmp_path: Path) -> None:
+    folder = write_run_directory(run("1f1b"), tmp_path, plots=False)
+
+    with pytest.raises(ScenarioError, match="is a run directory, in which nothing can be set"):
+        explain(str(folder), ["strategy.tp=2"])
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="holds no run"):
-        scenario_source(str(tmp_path))
+    with pytest.raises(ScenarioError, match="is no run directory"):
+        explain(str(tmp_path))
