@@ -49,7 +49,7 @@ def is_aligned(gemm: Gemm) -> bool:
 
 def _launches(kernel: Kernel) -> int:
     match kernel:
-        case Stream():
+        case Stream() | GroupedGemm():
             return kernel.launches
         case Recorded() | Carriage():
             return 0  # what the host needs is in the record; a collective is issued once, whatever it takes from others

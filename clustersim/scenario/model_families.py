@@ -170,6 +170,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             attention_output_bias=True,
             router_bias=True,
             expert_bias=True,
+            swiglu_limit=7.0,
             attention_sinks=True,
             sliding_window_pattern=2,
         ),

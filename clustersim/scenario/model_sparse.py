@@ -42,6 +42,9 @@ class SparseSpec(BaseModel):
     mlp_only_layers: tuple[Count, ...] = Field(default=(), description="Numbers of layers that have an MLP instead.")
     router_bias: StrictBool = False
     expert_bias: StrictBool = False
+    swiglu_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = Field(
+        default=None, description="What goes into the activation of experts is kept within it."
+    )
     n_group: PositiveInt = Field(default=1, description="Groups of experts, of which a token takes topk_group.")
     topk_group: PositiveInt = 1
     scoring_func: Literal["softmax", "sigmoid"] = "softmax"
@@ -120,6 +123,7 @@ class SparseSpec(BaseModel):
             dense_layers=self.dense_layers(n_layers),
             router_bias=self.router_bias,
             bias=self.expert_bias,
+            clamped=self.swiglu_limit is not None,
             n_groups=self.n_group,
             topk_groups=self.topk_group,
             scores=self.scoring_func,

@@ -148,8 +148,9 @@ class TrainingSpec(Part):
     fp8_parameters: StrictBool = Field(
         default=False, description="With precision fp8, weights of products are kept in fp8 alone, without a copy in 16 bits."
     )
-    grouped_experts: StrictBool | None = Field(
-        default=None, description="One kernel for the products of all experts of a rank; default: with fused kernels."
+    grouped_experts: StrictBool | Literal["fused"] | None = Field(
+        default=None,
+        description="All experts of a rank beside each other; fused: in one kernel, with all around them. Default: with fused kernels.",
     )
     fused_loss: StrictBool = Field(default=False, description="One kernel each way computes the cross entropy from the logits as they are.")
     channels_last: StrictBool | None = Field(

@@ -71,8 +71,9 @@ class Training:
     """True where one kernel each way computes the cross entropy from the logits as they are (Apex, FlashAttention, Liger)."""
     fp8_parameters: bool = False
     """True where weights of fp8 products are kept in fp8 alone, without a copy in 16 bits (NeMo's fp8_params)."""
-    grouped_experts: bool = True
-    """True where the products of a rank's experts are one kernel; otherwise one expert follows the other."""
+    grouped_experts: bool | Literal["fused"] = True
+    """True where the products of a rank's experts run beside each other, and fused where one kernel takes them with all that lies around
+    them; otherwise one expert follows the other."""
     elementwise_precision: Literal["same", "fp32"] = "same"
     """Of what transformers compute between matrix products: that of the products, or fp32, as mixed precision by casts leaves it."""
     clip_micro_batches: bool = False

@@ -79,6 +79,7 @@ def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> Expert
         intermediate_size=model.experts.intermediate_size // spread.copies,
         dispatched_rows=round(sum(spread.rows) / (spread.n_ranks * spread.copies)),
         n_ranks=spread.n_ranks,
+        counts_first=plan.strategy.dispatch == "all_to_all" and spread.n_ranks > 1,
     )
 
 

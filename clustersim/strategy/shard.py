@@ -40,7 +40,8 @@ def numerics(plan: Plan) -> Numerics:
         kernels=training.kernels,
         fused_loss=training.fused_loss,
         loss_metrics=training.loss_metrics,
-        grouped_experts=training.grouped_experts,
+        grouped_experts=training.grouped_experts is not False,
+        fused_experts=training.grouped_experts == "fused",
         attention=training.attention,
         transposes_images=not training.channels_last and training.precision != "fp32",
     )

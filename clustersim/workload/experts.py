@@ -11,14 +11,32 @@ from clustersim.workload.operators import Gemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics
 from clustersim.workload.transformer import Experts, Transformer
 
-ROUTER_BYTES = {"fused": (26.0, 3), "eager": (38.0, 12)}
+ROUTER_BYTES = {"fused": (26.0, 6), "eager": (38.0, 15)}
 """Traffic for each logit behind the router's product, and kernels, counted over Megatron-Core's. Fused: scores and choice (read 4, write
 scores 4, what the gradient needs 4, map 1), scores for the auxiliary loss (4 + 4 + 1), the loss (4). Apart: softmax (8), choice (4), empty
-scores and map and writing into them (8 + 2), softmax again (8), sums of scores and of the map (4 + 4)."""
+scores and map and writing into them (8 + 2), softmax again (8), sums of scores and of the map (4 + 4). Three more are of a few numbers: the
+sum of the map over tokens, and the loss divided and added to what is logged."""
 
-ROUTER_BACKWARD_BYTES = {"fused": (24.0, 3), "eager": (32.0, 8)}
+ROUTER_BACKWARD_BYTES = {"fused": (24.0, 5), "eager": (32.0, 10)}
 """The same backward. Fused: gradient of the loss (4), of its scores (4 + 4), and of the scores (4 + 4 + 4). Apart: gathering from the
-scattered scores (8), two gradients of a softmax (8 + 8), their sum (8)."""
+scattered scores (8), two gradients of a softmax (8 + 8), their sum (8). Two more make the gradient that the loss begins with."""
+
+COUNT_LAUNCHES = {"alone": 3, "node": 4, "all_to_all": 13}
+"""What the host issues to learn how many rows go where, counted over Megatron-Core's dispatchers. Alone: the sum of the map, its cast, and
+a copy to the host. Sent once to each node: the layout of the sending, its two kernels, a copy. By all-to-all: the sum and its cast, sums by
+rank and by expert with a slice between them (5), a gathering of these counts over all ranks, four copies to the host, and an all-to-all of
+its own for the scores."""
+
+PERMUTE_LAUNCHES = {"fused": 4, "eager": 5}
+"""Fused: three kernels make the places of rows from the map, and one moves them."""
+
+BIAS_PASSES = (24.0, 32.0)
+"""Bytes in fp32 for each number of the second bias, forward and backward, as Megatron-Core adds it: a bias times the scores of its rows
+(write 4), added to rows (read 4, write 4), all experts joined (4 + 4) and cast back (4). Backward: the gradient cast to fp32 (write 4)
+and back (read 4), times the bias (4 + 4) and summed over columns (4), times the scores (4 + 4) and summed over rows (4)."""
+
+BIAS_LAUNCHES = ((2, 2), (5, 2))
+"""Kernels for each expert, and for all together, forward and backward."""
 
 INDEX_BYTES = 8.0
 """Place of one row in the order of the experts."""
@@ -73,7 +91,8 @@ def moe_half(model: Transformer, local: LocalShape, numerics: Numerics) -> MoeHa
     assert share is not None, model.name
     # Where the sum is normalised, or a gate scales one of its terms, the backward pass needs what was added up.
     needless = model.norms_per_layer <= N_NORMS and not model.dropout
-    resort = (_sort("expert_sort", model, share, numerics),) if share.n_local > 1 and share.n_ranks > 1 else ()
+    in_order = numerics.fused_experts and share.n_ranks > 1
+    resort = (_sort("expert_sort", model, share, numerics),) if share.n_local > 1 and share.n_ranks > 1 and not in_order else ()
     unsort = (replace(_sort("expert_unsort", model, share, numerics), needless=needless),) if resort else ()
     return MoeHalf(
         norm=(second_norm(model, local, numerics),),
@@ -109,11 +128,17 @@ def _permute(model: Transformer, experts: Experts, local: LocalShape, numerics: 
     assert local.experts is not None
     sent, tokens, e = local.experts.dispatched_rows, local.sequence_rows, numerics.elementwise_bytes
     placing = tokens * experts.n_experts * MAP_BYTES + sent * (INDEX_BYTES + 2 * FP32_BYTES)
-    launches = 2 if numerics.kernels == "fused" else 5
+    way = "all_to_all" if local.experts.counts_first else "alone" if local.experts.n_ranks == 1 else "node"
+    launches = COUNT_LAUNCHES[way] + PERMUTE_LAUNCHES[numerics.kernels]
+    forward = Stream(2.0 * sent * model.hidden_size * e + placing, launches=launches)
+    # Backward the gradients of scores have an all-to-all of their own.
+    back = Stream((sent + tokens) * model.hidden_size * e + sent * (INDEX_BYTES + 2 * FP32_BYTES), launches=2 if way == "all_to_all" else 1)
+    if numerics.fused_experts and local.experts.n_ranks > 1:
+        forward, back = Stream(placing), Stream(sent * (INDEX_BYTES + 2 * FP32_BYTES))
     return Operator(
         name="permute",
-        forward=(Stream(2.0 * sent * model.hidden_size * e + placing, launches=launches),),
-        backward_input=(Stream((sent + tokens) * model.hidden_size * e + sent * (INDEX_BYTES + 2 * FP32_BYTES), launches=1),),
+        forward=(forward,),
+        backward_input=(back,),
         backward_weight=(),
         saved_bytes=tokens * experts.n_experts * MAP_BYTES + sent * INDEX_BYTES,
     )
@@ -122,6 +147,8 @@ def _permute(model: Transformer, experts: Experts, local: LocalShape, numerics: 
 def _unpermute(model: Transformer, local: LocalShape, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the sum of what each token's experts gave, and backward the gradient of the sum copied to each of its terms."""
     sent, e = share.dispatched_rows, numerics.elementwise_bytes
+    if numerics.fused_experts and share.n_ranks > 1:
+        return Operator(name="unpermute", forward=(), backward_input=(), backward_weight=())
     forward = (sent + local.sequence_rows) * model.hidden_size * e + sent * INDEX_BYTES
     backward = 2.0 * sent * model.hidden_size * e + sent * INDEX_BYTES
     return Operator(name="unpermute", forward=(Stream(forward),), backward_input=(Stream(backward),), backward_weight=())
@@ -129,21 +156,59 @@ def _unpermute(model: Transformer, local: LocalShape, share: ExpertShare, numeri
 
 def _sort(name: str, model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
     rows = share.received_rows
-    kernel = Stream(2.0 * rows * (model.hidden_size * numerics.elementwise_bytes + FP32_BYTES))
+    kernel = Stream(2.0 * rows * (model.hidden_size * numerics.elementwise_bytes + FP32_BYTES), launches=2)
     return Operator(name=name, forward=(kernel,), backward_input=(kernel,), backward_weight=())
 
 
 def _routed(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
     """Return the products of the experts of this rank with the activation between them."""
     width, n_up = share.intermediate_size, 2 if model.gated_mlp else 1
-    up = GroupShape(rows=share.rows, inputs=model.hidden_size, outputs=n_up * width, bias=experts.bias)
-    down = GroupShape(rows=share.rows, inputs=width, outputs=model.hidden_size, bias=experts.bias)
+    apart, fused = experts.bias and not numerics.fused_experts, numerics.fused_experts
+    up = GroupShape(rows=share.rows, inputs=model.hidden_size, outputs=n_up * width, bias=experts.bias, cast_gradient=not fused)
+    down = GroupShape(rows=share.rows, inputs=width, outputs=model.hidden_size, bias=experts.bias and fused, cast_rows=not fused)
     joined = () if numerics.grouped_experts or share.n_local == 1 else (_joined(model, share, numerics),)
     return (
         grouped_linear("experts_up", up, numerics),
-        _scaled_activation(model, share, numerics),
+        _joined_activation(model, share, numerics) if fused else _scaled_activation(model, experts, share, numerics),
         replace(grouped_linear("experts_down", down, numerics), needless=needless),
+        *((replace(_second_bias(model, share, numerics), needless=needless),) if apart else ()),
         *(replace(each, needless=needless) for each in joined),
+    )
+
+
+def _second_bias(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+    """Return the addition of the second bias, times the score of each row, as rows are multiplied by it before; scores are fp32.
+
+    Kept are the scores, which the activation keeps too, and nothing else.
+    """
+    elements, e, n_used = share.received_rows * model.hidden_size, numerics.element_bytes, sum(1 for rows in share.rows if rows)
+    # Besides, rows are read and written in their own precision; backward gradients are read, written and joined.
+    forward_bytes, backward_bytes = elements * (BIAS_PASSES[0] + 2 * e), elements * (BIAS_PASSES[1] + 4 * e)
+    (each, once), (each_back, once_back) = BIAS_LAUNCHES
+    return Operator(
+        name="experts_bias",
+        forward=(Stream(forward_bytes, launches=each * n_used + once),),
+        backward_input=(Stream(backward_bytes, launches=each_back * n_used + once_back),),
+        backward_weight=(),
+        expert=True,
+        parameters=float(share.n_local * model.hidden_size),
+    )
+
+
+def _joined_activation(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+    """Return the activation, limits, scores and cast at the end of the first product, and its gradient at the end of another.
+
+    The product writes its own result, for the backward pass, and what the activation makes of it; its gradient reads that result again.
+    """
+    elements, e = share.received_rows * share.intermediate_size, numerics.element_bytes
+    kept = elements * (2.0 if model.gated_mlp else 1.0) * e
+    scores = share.received_rows * FP32_BYTES
+    return Operator(
+        name="expert_activation",
+        forward=(Stream(elements * numerics.gemm_element_bytes + scores, launches=0),),
+        backward_input=(Stream(kept + 2.0 * scores, launches=0),),
+        backward_weight=(),
+        saved_bytes=kept + scores,
     )
 
 
@@ -153,19 +218,26 @@ def _joined(model: Transformer, share: ExpertShare, numerics: Numerics) -> Opera
     return Operator(name="experts_join", forward=(copied,), backward_input=(copied,), backward_weight=())
 
 
-def _scaled_activation(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
-    """Return the activation with the scores of the rows multiplied in: fused they cost their own bytes, apart another pass each way."""
+def _scaled_activation(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics) -> Operator:
+    """Return the activation with the scores of the rows multiplied in: fused they cost their own bytes, apart another pass each way.
+
+    Limits are kernels of their own before it: one for each half, and one that joins the halves again; backward one for each half, and
+    one that joins their gradients. What they make is kept besides what they take.
+    """
     rows, elements = share.received_rows, share.received_rows * share.intermediate_size
     plain = activation(model, numerics, rows=rows, width=share.intermediate_size, name="expert_activation")
     scores = rows * FP32_BYTES
     passes = 0.0 if numerics.kernels == "fused" else elements * numerics.elementwise_bytes
     more = Stream(scores + 2.0 * passes, launches=0 if numerics.kernels == "fused" else 1)
     back = Stream(2.0 * scores + 3.0 * passes, launches=0 if numerics.kernels == "fused" else 2)
+    halves = elements * (2.0 if model.gated_mlp else 1.0) * numerics.elementwise_bytes if experts.clamped else 0.0
+    limits, limits_back = ((Stream(4.0 * halves, launches=3),), (Stream(5.0 * halves, launches=3),)) if experts.clamped else ((), ())
     return replace(
         plain,
-        forward=(*plain.forward, more),
-        backward_input=(back, *plain.backward_input),
-        saved_bytes=plain.saved_bytes + scores,
+        forward=(*limits, *plain.forward, more),
+        backward_input=(back, *plain.backward_input, *limits_back),
+        saved_bytes=plain.saved_bytes + scores + halves,
+        selective_bytes=halves,
     )
 
 

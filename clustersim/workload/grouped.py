@@ -18,19 +18,29 @@ class GroupShape:
     inputs: int
     outputs: int
     bias: bool
+    cast_rows: bool = True
+    """False where rows come in the format of the product already."""
+    cast_gradient: bool = True
+    """False where the gradients of the results do."""
 
 
 def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator:
     """Return the linear layers of all experts of a rank as one operator.
 
-    Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Grouped products
-    take all experts in one launch, others loop over them, casts to 8 bits included. An expert without rows reads no weight and has no
-    gradient to add.
+    Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Products beside
+    each other are issued one by one, on several streams, and their rows cast together [1]_; those of one kernel at once; others follow
+    each other, casts to 8 bits included. An expert without rows reads no weight and has no gradient to add.
+
+    References
+    ----------
+    .. [1] NVIDIA, *Transformer Engine*, ``pytorch/module/grouped_linear.py``.
     """
     total, inputs, outputs = sum(shape.rows), shape.inputs, shape.outputs
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
-    forward = GroupedGemm(shape.rows, outputs, inputs, element_bytes=operand, output_bytes=plain)
-    input_gradient = GroupedGemm(shape.rows, inputs, outputs, element_bytes=operand, output_bytes=plain)
+    n_used = sum(1 for rows in shape.rows if rows)
+    launches = 1 if numerics.fused_experts else n_used
+    forward = GroupedGemm(shape.rows, outputs, inputs, element_bytes=operand, output_bytes=plain, launches=launches)
+    input_gradient = GroupedGemm(shape.rows, inputs, outputs, element_bytes=operand, output_bytes=plain, launches=launches)
     fused = numerics.fused_gradient_accumulation
     weight_gradient = GroupedGemm(
         shape.rows,
@@ -40,16 +50,16 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
         element_bytes=operand,
         output_bytes=numerics.gradient_bytes if fused else plain,
         accumulates=fused,
+        launches=launches,
     )
-    n_used = sum(1 for rows in shape.rows if rows)
     accumulate = n_used * inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
     weights = _kernels(weight_gradient, numerics) + (() if fused else (Stream(accumulate, launches=n_used),))
     if shape.bias:
         weights += (Stream(total * outputs * plain),)
     return Operator(
         name=name,
-        forward=(*_casts(shape, inputs, numerics), *_kernels(forward, numerics)),
-        backward_input=(*_casts(shape, outputs, numerics), *_kernels(input_gradient, numerics)),
+        forward=(*(_casts(shape, inputs, numerics) if shape.cast_rows else ()), *_kernels(forward, numerics)),
+        backward_input=(*(_casts(shape, outputs, numerics) if shape.cast_gradient else ()), *_kernels(input_gradient, numerics)),
         backward_weight=weights,
         expert=True,
         parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),

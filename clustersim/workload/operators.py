@@ -36,7 +36,7 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm:
-    """Products of equal width in one kernel, one for each group of rows: the experts of a layer.
+    """Products of equal width beside each other, one for each group of rows: the experts of a layer.
 
     Forward, group g multiplies its (rows[g], k) rows by a (k, n) matrix of its own; groups without rows do nothing.
     """
@@ -49,6 +49,8 @@ class GroupedGemm:
     element_bytes: float = 2.0
     output_bytes: float = 2.0
     accumulates: bool = False
+    launches: int = 1
+    """Calls with which the host issues them: as many as groups where a library runs them beside each other on several streams."""
 
     @property
     def products(self) -> tuple[Gemm, ...]:

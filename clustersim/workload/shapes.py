@@ -35,6 +35,8 @@ class ExpertShare:
     """Rows that this rank sends out: its tokens, once for each expert that they go to."""
     n_ranks: int = 1
     """Ranks that the experts are divided among."""
+    counts_first: bool = False
+    """True where ranks tell each other how many rows they send, and their hosts wait for that, before an all-to-all."""
 
     @property
     def n_local(self) -> int:
@@ -107,7 +109,9 @@ class Numerics:
     fused_loss: bool
     """One kernel each way computes the cross entropy from the logits as they are."""
     grouped_experts: bool = True
-    """One kernel takes the products of all experts of a rank; otherwise one expert follows the other."""
+    """The products of all experts of a rank run beside each other; otherwise one expert follows the other."""
+    fused_experts: bool = False
+    """One kernel takes them, with biases, activation, scores and casts, and rows are put in order on their way."""
     loss_metrics: int = 0
     """Further cross entropies of the same logits, without gradient."""
     attention: AttentionKind

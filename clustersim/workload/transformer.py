@@ -72,6 +72,8 @@ class Experts:
     router_bias: bool = False
     bias: bool = False
     """Biases of the experts, as in GPT-OSS."""
+    clamped: bool = False
+    """True where what goes into the activation is kept within limits, as in GPT-OSS."""
     n_groups: int = 1
     """Groups of experts, of which a token takes ``topk_groups`` (DeepSeek: a group lives on one node)."""
     topk_groups: int = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,8 @@ MOE = replace(LLAMA, experts=EXPERTS)
 SHARED = replace(MOE, experts=replace(EXPERTS, shared_size=384, shared_gate=True))
 EAGER = replace(NUMERICS, kernels="eager", grouped_experts=False)
 APART = replace(NUMERICS, grouped_experts=False)
+JOINED = replace(NUMERICS, fused_experts=True)
+SHARE = ExpertShare(rows=(24,) * 4, intermediate_size=F, dispatched_rows=96, n_ranks=2)
 
 
 def half(model: Transformer = MOE, numerics: Numerics = NUMERICS) -> dict[str, Operator]:
@@ -92,7 +95,7 @@ def test_experts_one_after_the_other_cast_their_rows_apart() -> None:
 def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
     fused, eager = half()["experts_up"], half(numerics=EAGER)["experts_up"]
 
-    assert fused.forward == (GroupedGemm((24,) * 8, 2 * F, H),)
+    assert fused.forward == (GroupedGemm((24,) * 8, 2 * F, H, launches=8),)
     assert eager.forward == (Gemm(24, 2 * F, H),) * 8
     for side in ("forward", "backward_input", "backward_weight"):
         for count in ("flops", "traffic_bytes"):
@@ -112,6 +115,94 @@ def test_a_weight_gradient_sums_over_the_rows_of_its_expert() -> None:
 
     assert isinstance(kernel, GroupedGemm)
     assert kernel.products == (Gemm(H, 2 * F, 24, output_bytes=4.0, accumulates=True),) * 8
+
+
+def divided(model: Transformer = MOE, numerics: Numerics = NUMERICS, share: ExpertShare = SHARE) -> dict[str, Operator]:
+    """Return the operators of one of two ranks that divide the experts."""
+    return {each.name: each for each in moe_half(model, replace(make_shape(model), experts=share), numerics).operators}
+
+
+def launches(kernels: Iterable[object]) -> int:
+    return sum(kernel.launches if isinstance(kernel, (Stream, GroupedGemm)) else 1 for kernel in kernels)
+
+
+def test_products_beside_each_other_are_issued_one_by_one_and_those_of_one_kernel_at_once() -> None:
+    some_idle = replace(SHARE, rows=(24, 0, 48, 24))
+
+    for name in ("experts_up", "experts_down"):
+        for side in ("forward", "backward_input", "backward_weight"):
+            beside, joined = (getattr(divided(numerics=each, share=some_idle)[name], side) for each in (NUMERICS, JOINED))
+            assert (launches(beside), launches(joined)) == (3, 1)
+
+
+@pytest.mark.parametrize(("share", "counts"), [({"n_ranks": 1}, 3), ({}, 4), ({"counts_first": True}, 13)])
+def test_hosts_learn_how_many_rows_go_where(share: dict[str, int], counts: int) -> None:
+    permute = divided(share=replace(SHARE, **share))["permute"]
+
+    assert launches(permute.forward) == 4 + counts
+    assert launches(permute.backward_input) == (2 if counts == 13 else 1)
+
+
+def test_a_second_bias_is_added_in_fp32() -> None:
+    biased = replace(MOE, experts=replace(EXPERTS, bias=True))
+    operators = divided(biased)
+    bias, numbers = operators["experts_bias"], 96 * H
+
+    assert list(operators)[list(operators).index("experts_down") + 1] == "experts_bias"
+    # Times scores 4, onto rows 2 + 4 + 4, joined 4 + 4, cast back 4 + 2; the same backward, and two products that are summed up.
+    assert traffic_bytes(bias.forward) == numbers * 28
+    assert traffic_bytes(bias.backward_input) == numbers * 40
+    assert (launches(bias.forward), launches(bias.backward_input)) == (10, 22)
+    assert "experts_bias" not in divided(MOE)
+    assert "experts_bias" not in divided(biased, JOINED)
+
+
+def test_biases_are_parameters_wherever_they_are_added() -> None:
+    biased = replace(MOE, experts=replace(EXPERTS, bias=True))
+    beside, joined = (sum(each.parameters for each in divided(biased, numerics).values()) for numerics in (NUMERICS, JOINED))
+
+    assert beside == joined == sum(each.parameters for each in divided(MOE).values()) + 4 * (2 * F + H)
+
+
+def test_limits_are_kernels_before_the_activation() -> None:
+    limited = replace(MOE, experts=replace(EXPERTS, clamped=True))
+    plain, more = divided()["expert_activation"], divided(limited)["expert_activation"]
+    both_halves = 96 * 2 * F * 2
+
+    # Each half read and written, then both; backward gradients and inputs read, gradients written, then both.
+    assert traffic_bytes(more.forward) - traffic_bytes(plain.forward) == 4 * both_halves
+    assert traffic_bytes(more.backward_input) - traffic_bytes(plain.backward_input) == 5 * both_halves
+    assert launches(more.forward) - launches(plain.forward) == launches(more.backward_input) - launches(plain.backward_input) == 3
+    # What the limits leave is kept, unless it is made again.
+    assert more.saved_bytes - plain.saved_bytes == more.selective_bytes == both_halves
+    assert divided(limited, JOINED)["expert_activation"] == divided(MOE, JOINED)["expert_activation"]
+
+
+def test_joined_kernels_leave_rows_where_they_are_wanted() -> None:
+    beside, joined = divided(), divided(numerics=JOINED)
+
+    assert set(beside) - set(joined) == {"expert_sort", "expert_unsort"}
+    assert joined["unpermute"].forward == joined["unpermute"].backward_input == ()
+    # The map alone is read.
+    assert traffic_bytes(joined["permute"].forward) == ROWS * 8 + 96 * 16
+
+
+def test_a_joined_activation_is_written_once_and_its_input_read_again() -> None:
+    narrow = replace(JOINED, gemm_element_bytes=1.0)
+    activation, down = (divided(numerics=narrow)[name] for name in ("expert_activation", "experts_down"))
+
+    assert traffic_bytes(activation.forward) == 96 * F + 96 * 4
+    assert traffic_bytes(activation.backward_input) == 96 * 2 * F * 2 + 2 * 96 * 4
+    assert launches((*activation.forward, *activation.backward_input)) == 0
+    # It comes in 8 bits, and so does the gradient of the first product.
+    assert not any(isinstance(each, Stream) for each in (*down.forward, *divided(numerics=narrow)["experts_up"].backward_input))
+    assert any(isinstance(each, Stream) for each in down.backward_input)
+
+
+def test_one_rank_with_all_experts_puts_rows_in_order_itself() -> None:
+    alone = replace(SHARE, n_ranks=1)
+
+    assert divided(numerics=JOINED, share=alone)["unpermute"] == divided(share=alone)["unpermute"]
 
 
 def test_an_expert_without_rows_reads_no_weight() -> None:
