@@ -34,7 +34,7 @@ format: $(VENV)/.installed-dev  ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix .
 
 golden: $(VENV)/.installed-dev  ## Write error bars, golden files and shown outputs anew; review the diff
-	@$(BIN)/python -m pytest -q -n 0 tests/published/test_published.py --update-golden || true
+	@$(BIN)/python -m pytest -q -n 0 tests/published/test_error_bars.py tests/published --update-golden || true
 	@$(BIN)/python -m pytest -q -n 0 tests/golden tests/unit/test_documentation.py --update-golden
 
 bench: $(VENV)/.installed-dev  ## Time what must be fast, and write docs/reference/benchmarks.md
