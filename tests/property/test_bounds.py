@@ -113,6 +113,11 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
         "kernels": draw(st.sampled_from(["fused", "eager"])),
         "blocking_launches": draw(st.integers(0, 9)) == 0,
     }
+    training["cuda_graphs"] = not training["blocking_launches"] and draw(st.booleans())
+    if model in ("olmoe-1b-7b", "mixtral-8x7b"):
+        training["grouped_experts"] = draw(st.sampled_from([True, "fused", False]))
+        strategy["expert_load"] = draw(st.sampled_from(["balanced", "balanced", "zipf"]))
+        strategy["dispatch"] = draw(st.sampled_from(["all_to_all", "per_node"]))
     if model != "resnet-50":
         training["seq_length"] = draw(st.sampled_from([512, 2048]))
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
