@@ -1,4 +1,4 @@
-"""What README and documentation show is what the commands print; ``pytest --update-golden`` writes it anew."""
+"""What README and documentation show is what the commands print, or begins it; ``pytest --update-golden`` writes it anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from clustersim.cli.app import main
 
 ROOT = Path(__file__).parents[2]
-SHOWN = re.compile(r"^<!-- output: (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^<!-- (?P<part>output|first lines): (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *(page for part in ("tutorial", "how-to") for page in sorted((ROOT / "docs" / part).glob("*.md")))]
 CASES = [(page, match["command"]) for page in PAGES for match in SHOWN.finditer(page.read_text(encoding="utf-8"))]
 
@@ -33,6 +33,8 @@ def test_what_is_shown_is_what_is_printed(page: Path, command: str, printed: str
     text = page.read_text(encoding="utf-8")
     shown = next(match for match in SHOWN.finditer(text) if match["command"] == command)
 
+    if shown["part"] == "first lines":
+        printed = "".join(printed.splitlines(keepends=True)[: shown["text"].count("\n")])
     if request.config.getoption("--update-golden"):
         page.write_text(f"{text[: shown.start('text')]}{printed}{text[shown.end('text') :]}", encoding="utf-8", newline="\n")
         return
