@@ -16,7 +16,7 @@ def init_command(name: str, example: str, out: str | None) -> int:
     if not re.fullmatch(NAME_PATTERN, name):
         raise ScenarioError(f"'{name}' is not a name", hint="use letters, digits, '-', '_' and '.', such as my-scenario")
     text = example_path(example).read_text(encoding="utf-8")
-    named = re.sub(r"^name: \S+", f"name: {name}", text, count=1, flags=re.MULTILINE)
+    named = re.sub(r"^name: \S+( +(?=#))?", lambda found: _name_line(name, found), text, count=1, flags=re.MULTILINE)
     path = Path(out or f"{name}.yaml")
     try:
         with path.open("x", encoding="utf-8", newline="\n") as stream:
@@ -27,3 +27,8 @@ def init_command(name: str, example: str, out: str | None) -> int:
         raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
     notice(f"wrote {path}; run it with: clustersim run {path}")
     return EXIT_OK
+
+
+def _name_line(name: str, found: re.Match[str]) -> str:
+    """Return the line that names a scenario, as far as a comment, which stays in its column if there is room."""
+    return f"name: {name} ".ljust(len(found[0])) if found[1] else f"name: {name}"

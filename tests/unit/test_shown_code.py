@@ -29,8 +29,13 @@ from tests.shown import KINDS, PAGES, ROOT, Block, blocks_in, blocks_of, command
 OUT_OF_REACH: Final = (
     "clustersim plan llama3-70b --tokens 15T --within '60 days' --budget '12 MUSD' --power '5 MW' --accelerators dgx-h100,hgx-h200"
 )
-ANSWERED_NO: Final[Mapping[str, str]] = MappingProxyType({OUT_OF_REACH: "no cluster of these reaches the goal, and the page says so"})
-"""Commands that end with 1: done, and the answer is no."""
+ENDS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+    {
+        OUT_OF_REACH: (1, "no cluster of these reaches the goal, and the page says so"),
+        "clustersim run llama3-70b-h100-512 --set strategy.tp=6": (2, "shows a mistake"),
+    }
+)
+"""Commands that end otherwise than with 0, and why they are shown."""
 PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_names()},
@@ -48,6 +53,7 @@ NOT_RUN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "make demo": "builds an environment",
         "make test": "runs these tests",
+        "source .venv/bin/activate": "changes the shell",
         "pip install 'clustersim[ui]'": "asks the package index",
         "from hta.trace_analysis import TraceAnalysis": "a tool of others, in an environment of its own",
         "with torch.profiler.profile(": "needs PyTorch and a GPU",
@@ -126,9 +132,7 @@ cost: {gpu_hour: 2.50 USD, power_price: 0.08 USD/kWh, carbon_intensity: 0.38 kg/
 reliability: {node_mtbf: 1 year, restart: 8 min, checkpoint: {bandwidth: 40 GB/s}}
 """
 """What parts of a scenario are put into, in the place of the part that is there."""
-TABLES: Final = MappingProxyType(
-    {"ANSWERED_NO": ANSWERED_NO, "PARSED_ONLY": PARSED_ONLY, "NOT_RUN": NOT_RUN, "LIGHTER": LIGHTER, "ADDED": ADDED}
-)
+TABLES: Final = MappingProxyType({"ENDS": ENDS, "PARSED_ONLY": PARSED_ONLY, "NOT_RUN": NOT_RUN, "LIGHTER": LIGHTER, "ADDED": ADDED})
 
 SHOWN: Final = MappingProxyType({path.relative_to(ROOT).as_posix(): blocks_of(path) for path in PAGES})
 CODE: Final = [page for page, blocks in SHOWN.items() if any(block.kind in {"commands", "python", "yaml"} for block in blocks)]
@@ -193,7 +197,7 @@ def run_command(block: Block, command: str, capsys: pytest.CaptureFixture[str]) 
         del words[at : at + 2]
     code = main(words)
     printed = capsys.readouterr()
-    assert code == (1 if command in ANSWERED_NO else 0), f"{block}: {command} ends with {code}:\n{printed.out[-2000:]}{printed.err}"
+    assert code == ENDS.get(command, (0, ""))[0], f"{block}: {command} ends with {code}:\n{printed.out[-2000:]}{printed.err}"
     if redirected is not None:
         redirected.write_text(printed.out, encoding="utf-8")
 

@@ -26,6 +26,19 @@ def test_every_line_of_the_starter_is_explained_or_self_evident(cli: Cli, tmp_pa
     assert text.count("#") > 15
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("mine", "name: mine                   # names"),
+        ("a-name-that-is-longer-than-most", "name: a-name-that-is-longer-than-most # names"),
+    ],
+)
+def test_the_comment_behind_the_name_stays_in_its_column(cli: Cli, tmp_path: Path, name: str, line: str) -> None:
+    cli("init", name)
+
+    assert f"\n{line}" in (tmp_path / f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def test_a_shipped_example_can_be_the_start(cli: Cli, tmp_path: Path) -> None:
     cli("init", "mine", "--from", "gpipe")
 
