@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE: Final = 400
+_PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
+"""Behind the last cell of a row, where a narrow terminal would fold it into empty lines."""
 
 
 def write_out(text: str) -> None:
@@ -62,7 +65,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # Text, or rich would read [brackets] as markup.
         table.add_row(*(Text(cell) for cell in row))
     # Never folded: a row of a pipe must stay one line, and a terminal that is too narrow folds by itself.
-    make_console(_WIDE).print(table)
+    console = make_console(_WIDE)
+    with console.capture() as printed:
+        console.print(table)
+    write_out(_PADDING.sub("\n", printed.get()))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -57,3 +57,17 @@ def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_console_has_the_width_that_is_asked_for() -> None:
     assert make_console(100).width == 100
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_nothing_stands_behind_the_last_cell_of_a_row(
+    colour: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR" if colour else "NO_COLOR", "1")
+
+    print_table(("name", "note"), [("a", "x" * 90), ("b", "")])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [f"a     {'x' * 90}", "b"]
+    assert lines[0].replace("\x1b[1m", "").replace("\x1b[0m", "") == "name  note"
+    assert ("\x1b[1m" in lines[0]) == colour
