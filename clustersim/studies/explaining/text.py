@@ -90,7 +90,7 @@ def _changes(explanation: Explanation) -> Table:
         )
         for gain in gains.best[:N_CHANGES]
     )
-    left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} would be faster and do not fit"
+    left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
     heading = f"Changes that shorten the step, each replayed by itself ({gains.n_tried} tried; {left})"
     return Table(heading, (">step", ">takes", ">memory", "change", "as options"), rows)
 
