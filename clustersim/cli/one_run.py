@@ -66,7 +66,7 @@ def plot(
         typer.Argument(
             metavar="KIND",
             help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
-            " strong_scaling, weak_scaling, pareto, heatmap or validation.",
+            " strong_scaling, weak_scaling, pareto, heatmap, validation or tornado.",
         ),
     ],
     runs: Annotated[

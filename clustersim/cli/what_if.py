@@ -36,7 +36,7 @@ def what_if_command(source: str, asked: Asked, options: WhatIfOptions) -> int:
     if options.plot is not None and answer.sensitivity is not None:
         from clustersim.report.plots.tornado import write_tornado
 
-        write_tornado(tornado_of(answer, answer.sensitivity), Path(options.plot))
+        write_tornado(tornado_of(answer.to_dict()), Path(options.plot))
         notice(f"wrote {options.plot}")
     return EXIT_OK if answer.best is not None else EXIT_NO
 

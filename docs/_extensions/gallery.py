@@ -30,6 +30,7 @@ PICTURES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = Mapping
         "weak_scaling": (("llama3-8b-8xh100",), ()),
         "pareto": (SCHEDULES, PAID),
         "heatmap": ((SWEEP,), ()),
+        "tornado": (("llama3-8b-slow-network",), ()),
         "validation": (("megatron-sc21", "korthikanti-2022", "zero-bubble", "fms-fsdp"), ()),
     }
 )

@@ -22,6 +22,7 @@ from clustersim.report.plots import (
     roofline,
     scaling,
     topology,
+    tornado,
     validation,
 )
 from clustersim.report.plots.canvas import new_axes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[Sequence[Subject], "Axes | None"], "Axes"]
 DrawTable = Callable[["pandas.DataFrame", "Axes | None"], "Axes"]
+DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,13 @@ class TablePlot:
     draw: DrawTable
     of_sources: bool = False
     """Whether its table is that of published sources, which are named instead of a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPlot:
+    """A picture of the answer to a what-if."""
+
+    draw: DrawAnswer
 
 
 _MANY: Final = 12
@@ -107,4 +116,7 @@ TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
 )
 """Pictures that are made from tables."""
 
-KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *TABLE_PLOTS)))
+ANSWER_PLOTS: Final[Mapping[str, AnswerPlot]] = MappingProxyType({"tornado": AnswerPlot(draw=tornado.tornado)})
+"""Pictures that are made from what a what-if has found."""
+
+KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))

@@ -1,4 +1,4 @@
-"""A picture by its kind, from runs, from a table or from published sources."""
+"""A picture by its kind, from runs, from a table, from published sources or from a what-if."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         A name of :data:`clustersim.report.plots.kinds.KINDS`; a hyphen will do for an underscore.
     sources
         Run directories, scenario files or shipped names; a CSV or Parquet file for a picture of a table; published sources for that of
-        predictions, all of them where none is named.
+        predictions, all of them where none is named; for a tornado one scenario, or one what-if or its answer.
     overrides
         ``key=value`` texts for scenarios.
 
@@ -43,7 +43,7 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         When there is no such picture, or it cannot be made from these.
     """
     from clustersim.report.plots.canvas import style
-    from clustersim.report.plots.kinds import KINDS, RUN_PLOTS, TABLE_PLOTS
+    from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
 
     name = kind.replace("-", "_")
     if name not in KINDS:
@@ -54,6 +54,10 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
             return table.draw(_validation(sources), None)
         if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
             return table.draw(read_points(name, sources), None)
+        if name in ANSWER_PLOTS:
+            from clustersim.studies.what_if.picture import asked_tornado
+
+            return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed), None)
         plot = RUN_PLOTS[name]
         if not sources:
             raise ScenarioError(

@@ -58,6 +58,7 @@ class Answer:
         """Return the document that ``what-if --json`` prints."""
         return {
             "schema_version": 1,
+            "scenario": self.matter.base.scenario({}).name,
             "answer": self.headline(),
             "metric": self.matter.number.quantity.text,
             "higher_is_better": self.matter.number.higher_is_better,

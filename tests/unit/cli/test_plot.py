@@ -48,6 +48,23 @@ def test_a_run_directory_of_another_version_is_refused(cli: Cli, tmp_path: Path)
     assert f"was made by another version: it is 0badf00d, and comes out as {digits} now; run " in outcome.err
 
 
+def test_a_tornado_is_the_one_that_a_what_if_draws(cli: Cli, tmp_path: Path) -> None:
+    asked = cli("what-if", "llama3-8b-8xh100", "--sensitivity", "hardware", "--plot", "drawn.png", "--json")
+    (tmp_path / "answer.json").write_text(asked.out, encoding="utf-8")
+
+    for source, file in (("llama3-8b-8xh100", "again.png"), ("answer.json", "read.png")):
+        assert cli("plot", "tornado", source, "-o", file).code == 0
+
+    assert (tmp_path / "drawn.png").read_bytes() == (tmp_path / "again.png").read_bytes() == (tmp_path / "read.png").read_bytes()
+
+
+def test_a_tornado_of_what_does_not_fit_is_answered_no(cli: Cli) -> None:
+    outcome = cli("plot", "tornado", "llama3-70b-h100-512", "-s", "strategy.tp=1", "-s", "strategy.pp=1")
+
+    assert outcome.code == 1
+    assert "No case can be chosen: base: " in outcome.err
+
+
 def test_several_runs_share_one_picture(cli: Cli) -> None:
     outcome = cli("plot", "breakdown", "1f1b", "gpipe", "--json")
 

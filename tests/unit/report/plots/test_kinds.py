@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.report.bubble import Pipeline
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
-from clustersim.report.plots.kinds import KINDS, RUN_PLOTS, TABLE_PLOTS
+from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
 from clustersim.report.subject import Ceilings, KernelGroup, Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
@@ -30,8 +30,9 @@ SUBJECT = Subject(
 OF_ONE = sorted(name for name, plot in RUN_PLOTS.items() if plot.n_least == 1 and name not in {"cost", "goodput"})
 
 
-def test_a_picture_of_one_name_is_of_runs_of_a_table_or_of_both() -> None:
-    assert set(KINDS) == set(RUN_PLOTS) | set(TABLE_PLOTS)
+def test_a_picture_of_one_name_is_of_runs_of_a_table_of_both_or_of_an_answer() -> None:
+    assert set(KINDS) == set(RUN_PLOTS) | set(TABLE_PLOTS) | set(ANSWER_PLOTS)
+    assert not set(ANSWER_PLOTS) & (set(RUN_PLOTS) | set(TABLE_PLOTS))
     assert all(name.replace("_", "").isalpha() and name == name.lower() for name in KINDS)
 
 
