@@ -11,6 +11,8 @@ from clustersim.report.steps import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
+STEP_TIME: Final = "step time"
+"""What the first figure is called."""
 N_STAGES_SHOWN: Final = 12
 """Stages listed one by one; of more, those that need most."""
 
@@ -64,7 +66,7 @@ def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of the figures that people compare; a sample that is one token is called a sample."""
     unit = "samples" if metrics.tokens_per_s == metrics.samples_per_s else "tokens"
     return (
-        ("step time", format_quantity(metrics.step_time_s, "s", 4)),
+        (STEP_TIME, format_quantity(metrics.step_time_s, "s", 4)),
         (f"{unit}/s", rate_text(metrics.tokens_per_s)),
         (f"{unit}/s/GPU", rate_text(metrics.tokens_per_s_per_gpu)),
         ("MFU", percent_text(metrics.mfu)),
@@ -80,6 +82,12 @@ def interval_text(metrics: Metrics) -> str:
     least, most = (format_quantity(end_s, "s", 3) for end_s in metrics.step_time_interval_s)
     number, _, unit = least.partition(" ")
     return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def interval_note(metrics: Metrics) -> str:
+    """Return the interval in few words, to stand below the step time; empty where there is none."""
+    level = metrics.step_time_interval_level_fraction
+    return f"{100 * level:.0f} %: {interval_text(metrics)}" if level is not None else ""
 
 
 def interval_line(metrics: Metrics) -> str:

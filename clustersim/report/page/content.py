@@ -48,14 +48,23 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number that people look for first."""
+
+    name: str
+    value: str
+    note: str = ""
+    """Such as the interval that it is expected in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One part of a page."""
 
     name: str
     """Of the link to it."""
     heading: str
-    figures: tuple[tuple[str, str], ...] = ()
-    """Names and values of what people look for first."""
+    figures: tuple[Figure, ...] = ()
     paragraphs: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """A list."""

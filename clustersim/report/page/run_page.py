@@ -10,9 +10,12 @@ from clustersim.hardware.models import Source
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.exposure import exposures
 from clustersim.report.facts import (
+    STEP_TIME,
     TIER_LABELS,
     choice_rows,
     headline,
+    interval_line,
+    interval_note,
     layout_line,
     meeting_lines,
     memory_parts,
@@ -22,7 +25,7 @@ from clustersim.report.facts import (
     steps_lines,
 )
 from clustersim.report.page.charts import links_chart, timeline_chart
-from clustersim.report.page.content import Cell, Image, Page, Section, Table
+from clustersim.report.page.content import Cell, Figure, Image, Page, Section, Table
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
@@ -101,12 +104,14 @@ def _money(images: dict[str, Image]) -> tuple[Section, ...]:
 
 def _summary(subject: Subject, background: Background) -> Section:
     metrics = subject.metrics
+    notes = {STEP_TIME: interval_note(metrics)}
     figures = (
-        *headline(metrics),
-        ("peak memory", format_quantity(metrics.memory.peak_bytes, "B")),
-        ("bubble", percent_text(metrics.bubble_fraction)),
+        *(Figure(name=name, value=value, note=notes.get(name, "")) for name, value in headline(metrics)),
+        Figure(name="peak memory", value=format_quantity(metrics.memory.peak_bytes, "B")),
+        Figure(name="bubble", value=percent_text(metrics.bubble_fraction)),
     )
-    lines = [*steps_lines(metrics), *neighbour_lines(metrics)]
+    interval = interval_line(metrics)
+    lines = [*([interval] if interval else []), *steps_lines(metrics), *neighbour_lines(metrics)]
     lines += [f"{heading}: {sentence}" for heading, sentences in background.verdicts for sentence in sentences]
     return Section(
         name="summary", heading="Summary", figures=figures, paragraphs=(f"{layout_line(metrics, subject.timeline)}.",), lines=tuple(lines)

@@ -15,6 +15,7 @@ from clustersim.report.facts import (
     gpus_text,
     headline,
     interval_line,
+    interval_note,
     interval_text,
     layout_line,
     link_rows,
@@ -296,9 +297,10 @@ def test_the_interval_says_how_many_runs_it_is_for_and_which() -> None:
     assert (
         interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (dense, one node)"
     )
+    assert interval_note(metrics) == "80 %: 7.9 to 9.6 s"
 
 
 def test_metrics_without_an_interval_say_nothing_of_it() -> None:
     without = replace(METRICS, step_time_interval_s=None, step_time_interval_level_fraction=None, step_time_interval_kind=None)
 
-    assert (interval_text(without), interval_line(without)) == ("", "")
+    assert (interval_text(without), interval_line(without), interval_note(without)) == ("", "", "")

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.report.page import render as rendering
-from clustersim.report.page.content import Chart, Image, Page, Section, Table
+from clustersim.report.page.content import Chart, Figure, Image, Page, Section, Table
 from clustersim.report.page.render import render
 
 PAGE = Page(
@@ -19,7 +19,7 @@ PAGE = Page(
         Section(
             name="one",
             heading="First",
-            figures=(("step time", "2 s"),),
+            figures=(Figure(name="step time", value="2 s", note="80 %: 1.8 to 2.4 s"), Figure(name="MFU", value="40 %")),
             lines=("a line",),
             images=(Image(title="a picture of <x>", data=b"<svg/>", kind="svg"),),
             tables=(Table(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
@@ -37,6 +37,13 @@ def test_what_users_write_is_never_markup() -> None:
     assert "<title>a &lt;b&gt; &amp; c</title>" in text
     assert "# &lt;script&gt;" in text
     assert 'alt="a picture of &lt;x&gt;"' in text
+
+
+def test_a_note_stands_below_its_figure_and_none_below_others() -> None:
+    text = render(PAGE)
+
+    assert '<div><dt>step time</dt><dd>2 s</dd><dd class="note">80 %: 1.8 to 2.4 s</dd></div>' in text
+    assert "<div><dt>MFU</dt><dd>40 %</dd></div>" in text
 
 
 def test_nothing_is_asked_of_a_network() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
+from clustersim.report.facts import interval_line, interval_text
 from clustersim.report.page.render import LARGEST_BYTES
+from clustersim.scenario.run import run
 from clustersim.studies.drawing.pages import report_page
 
 SWEEP = "strategy.tp,strategy.pp,step_time_s,memory.fits,error\n1,1,,False,too large\n1,2,3.5,True,\n2,1,3.0,True,\n2,2,2.5,True,\n"
@@ -28,9 +30,16 @@ def test_a_page_of_a_run_tells_everything() -> None:
     assert "Step time is bound by computation" in text
 
 
-def test_every_source_of_the_hardware_is_on_it() -> None:
-    from clustersim.scenario.run import run
+def test_the_interval_stands_below_the_step_time_and_is_explained() -> None:
+    metrics = run("llama3-70b-h100-512").metrics
+    text = report_page(["llama3-70b-h100-512"], zooms=False)
 
+    assert f'<dt>step time</dt><dd>18.36 s</dd><dd class="note">80 %: {interval_text(metrics)}</dd>' in text
+    assert text.count('<dd class="note">') == 1
+    assert f"<li>{interval_line(metrics)}</li>" in text
+
+
+def test_every_source_of_the_hardware_is_on_it() -> None:
     built = run("llama3-70b-h100-512").built
     text = report_page(["llama3-70b-h100-512"], zooms=False)
 
