@@ -12,7 +12,7 @@ from clustersim.documents.check import did_you_mean
 from clustersim.documents.json_text import read_json
 from clustersim.errors import Place, ScenarioError
 from clustersim.scenario.build import build
-from clustersim.scenario.load import Source, checked_scenario, read_source
+from clustersim.scenario.load import Scenario, Source, checked_scenario, read_source
 from clustersim.scenario.overriding import Override, parse_override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
@@ -94,6 +94,18 @@ def replayed(folder: Path) -> Replayed:
             hint=f"run {folder / 'scenario.yaml'} again",
         )
     return found
+
+
+def written_scenario(folder: Path) -> Scenario:
+    """Return the scenario of a run directory with what was set for the run; none of the files that it names is read.
+
+    Raises
+    ------
+    ScenarioError
+        When a file of the directory cannot be used.
+    """
+    _, overrides = _manifest(folder / "manifest.json")
+    return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
 
 
 def _run(path: Path, overrides: Sequence[str], seed: int) -> Replayed:

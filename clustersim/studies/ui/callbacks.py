@@ -163,8 +163,9 @@ def _asked_for(trigger: str | Mapping[str, object] | None, asked: Asked, held: H
     """Return the scenario that is to be loaded; None where nothing is."""
     if isinstance(trigger, Mapping):
         # Buttons that have just been drawn count as triggers too.
-        index = next((place for place, clicks in enumerate(asked["picked"]) if clicks and place == trigger.get("index")), None)
-        return with_layout(held["current"], held["rows"][index]) if held["current"] and held["rows"] and index is not None else None
+        rows = held["rows"] or []
+        index = next((place for place, clicks in enumerate(asked["picked"][: len(rows)]) if clicks and place == trigger.get("index")), None)
+        return with_layout(held["current"], rows[index]) if held["current"] and index is not None else None
     if trigger == "go-back":
         return held["kept"]
     if trigger == "start":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
+from clustersim.studies.ui.held import is_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 HOST: Final = "127.0.0.1"
 _NAMES: Final = (HOST, "localhost")
 _REFUSED: Final = 403
+_NOT_OURS: Final = 400
 _MOST_BYTES: Final = 2_000_000
 """Of one request."""
 
@@ -88,7 +90,7 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
 
 
 def _shut(server: Flask) -> None:
-    """Let nobody in but a browser on this machine that was told this address.
+    """Let nobody in but a browser on this machine that was told this address, and nothing but what the page itself sends.
 
     A page from elsewhere could point a name of its own at 127.0.0.1 and ask through the browser of whoever reads it: the name it uses
     stands in the request.
@@ -102,3 +104,5 @@ def _shut(server: Flask) -> None:
         origin = request.headers.get("Origin")
         if request.host.partition(":")[0] not in _NAMES or (origin is not None and origin != f"http://{request.host}"):
             abort(_REFUSED)
+        if request.method == "POST" and not is_request(request.get_json(silent=True)):
+            abort(_NOT_OURS)

@@ -10,7 +10,7 @@ from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.load import example_names, example_path, load_scenario
-from clustersim.studies.drawing.results import load_result
+from clustersim.studies.run_directories import written_scenario
 from clustersim.studies.side_by_side import RESULTS
 from clustersim.studies.ui.contained import check_contained
 
@@ -19,7 +19,8 @@ _RUN: Final = "run "
 
 def starts(runs: Path) -> tuple[str, ...]:
     """Return the names of all that the page can start from."""
-    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}"))
+    # A link may lead out of the folder.
+    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if _is_within(path, runs))
     return (*example_names(), *(f"{_RUN}{name}" for name in found))
 
 
@@ -35,9 +36,13 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
     if name not in known:
         raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
     if name.startswith(_RUN):
-        document = load_result(str(runs / name.removeprefix(_RUN))).built.scenario.document.data
+        document = written_scenario(runs / name.removeprefix(_RUN)).document.data
     else:
         # By its path: a file of that name in the working directory is not what is meant.
         document = load_scenario(example_path(name)).document.data
     check_contained(document)
     return document
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())

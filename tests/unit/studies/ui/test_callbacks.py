@@ -1,0 +1,296 @@
+"""What the page answers when it is asked over its address, with what it sends itself and with what somebody made up."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clustersim.report.facts import headline
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.run import run
+from clustersim.scenario.rundir import write_run_directory
+from clustersim.studies.ui.controls import controls, values_of
+from clustersim.studies.ui.layouts import layout_rows
+from clustersim.studies.ui.link import PREFIX, link_of
+from clustersim.studies.ui.serving import make_app
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+    from werkzeug.test import TestResponse
+
+pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
+
+BASE: dict[str, Any] = {
+    "model": "gpt2",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "training": {"global_batch_size": 16, "micro_batch_size": 2},
+    "strategy": {"zero_stage": 1},
+}
+PICK = "load"
+HEADERS = {"Host": "127.0.0.1"}
+SECRET = {**BASE, "cluster": {**BASE["cluster"], "calibration": "/etc/passwd"}}
+
+
+@dataclass
+class Visitor:
+    """Asks as the script of the page does."""
+
+    client: FlaskClient
+
+    def ask(self, output: str, changed: str, **held: Any) -> TestResponse:
+        """Ask for what changes an output, with what the page holds: by the names of its parts, with underscores."""
+        known = self.client.get("/_dash-dependencies", headers=HEADERS).json
+        assert isinstance(known, list)
+        asked = next(each for each in known if output in each["output"] and not each.get("clientside_function"))
+        body = {
+            "output": asked["output"],
+            "outputs": _outputs(asked["output"]),
+            "inputs": [_part(part, held) for part in asked["inputs"]],
+            "state": [_part(part, held) for part in asked["state"]],
+            "changedPropIds": [changed],
+        }
+        return self.client.post("/_dash-update-component", headers=HEADERS, json=body)
+
+    def told(self, output: str, changed: str, **held: Any) -> dict[str, Any]:
+        """Return what the page is told to change."""
+        answer = self.ask(output, changed, **held)
+        assert answer.status_code == 200
+        return json.loads(answer.text)["response"]
+
+    def shows(self, base: object, **texts: str) -> dict[str, Any]:
+        """Return what the page shows of a scenario, with some controls changed."""
+        shown = dict(zip((control.name.replace("-", "_") for control in controls()), values_of(base), strict=True))  # pyright: ignore[reportArgumentType]
+        return self.told("figures.children", "base.data", base=base, **{**shown, **texts})
+
+    def loads(self, changed: str, **held: Any) -> dict[str, Any]:
+        return self.told("base.data", changed, **held)
+
+
+def _outputs(text: str) -> object:
+    several = [dict(zip(("id", "property"), each.rsplit(".", 1), strict=True)) for each in text.strip(".").split("...")]
+    return several if text.startswith("..") else several[0]
+
+
+def _part(part: dict[str, str], held: dict[str, Any]) -> object:
+    if part["id"].startswith("{"):
+        return [
+            {"id": {"type": PICK, "index": place}, "property": part["property"], "value": value}
+            for place, value in enumerate(held.get("picked", []))
+        ]
+    return {**part, "value": held.get(part["id"].replace("-", "_"))}
+
+
+def texts_in(found: object) -> str:
+    """Return all text of components."""
+    if isinstance(found, list):
+        return " ".join(map(texts_in, found))
+    if isinstance(found, dict):
+        return texts_in(found["props"].get("children")) if "props" in found else ""
+    return "" if found is None else str(found)
+
+
+@pytest.fixture(scope="module")
+def visitor(tmp_path_factory: pytest.TempPathFactory) -> Visitor:
+    return Visitor(make_app(runs=tmp_path_factory.mktemp("runs"), first="llama3-8b-8xh100").test_client())
+
+
+@pytest.fixture
+def visitor_of() -> Callable[[Path], Visitor]:
+    return lambda runs: Visitor(make_app(runs=runs, first="starter").test_client())
+
+
+def picked(place: int) -> str:
+    return json.dumps({"index": place, "type": PICK}, separators=(",", ":")) + ".n_clicks"
+
+
+def test_a_scenario_is_shown_with_the_figures_of_a_run(visitor: Visitor) -> None:
+    told = visitor.shows(BASE, control_strategy_tp="2")
+
+    result = run(BASE, set=["strategy.tp=2"])
+    assert told["current"]["data"] == {**BASE, "strategy": {"zero_stage": 1, "tp": 2}}
+    assert texts_in(told["figures"]["children"]) == " ".join(f"{name} {value}" for name, value in headline(result.metrics))
+    assert told["answer"]["className"] == ""
+    assert "tp: 2" in told["yaml"]["children"]
+
+
+def test_what_does_not_fit_is_said_and_a_false_check_named(visitor: Visitor) -> None:
+    told = visitor.shows({**BASE, "model": "llama3-70b", "checks": ["mfu > 2"]})
+
+    assert told["answer"]["className"] == "failing"
+    assert "does not fit" in texts_in(told["verdict"]["children"])
+    assert "mfu > 2 is false" in texts_in(told["verdict"]["children"])
+
+
+def test_a_mistake_leaves_the_last_result(visitor: Visitor) -> None:
+    told = visitor.shows(BASE, control_strategy_tp="5")
+
+    assert "5 does not divide" in told["control-strategy-tp-error"]["children"]
+    assert told["answer"]["className"] == "stale"
+    assert "figures" not in told
+
+
+def test_a_link_is_opened_and_what_is_no_link_is_refused_beside_what_is_there(visitor: Visitor) -> None:
+    opened = visitor.loads("address.hash", address=link_of(BASE))
+    refused = visitor.loads("address.hash", address=f"{PREFIX}!!", base=BASE)
+
+    assert opened["base"]["data"] == BASE
+    assert opened["control-model"]["value"] == "gpt2"
+    assert "damaged" in refused["load-error"]["children"]
+    assert "base" not in refused
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["#", "#other", "#scenario", PREFIX, f"{PREFIX}%00", f"{PREFIX}{'A' * 5000}", link_of(SECRET), link_of({"model": "../../etc/passwd"})],
+)
+def test_an_address_that_holds_nonsense_opens_what_the_page_begins_with(visitor: Visitor, link: str) -> None:
+    told = visitor.loads("address.hash", address=link)
+
+    assert told["base"]["data"] == load_scenario("llama3-8b-8xh100").document.data
+    assert bool(told["load-error"]["children"]) == link.startswith(PREFIX)
+
+
+@pytest.mark.parametrize("name", ["startr", "../starter.yaml", "run ../../etc/x", "/etc/passwd", "run starter/00000000"])
+def test_nothing_is_opened_but_examples_and_runs_of_the_folder(visitor: Visitor, name: str) -> None:
+    told = visitor.loads("start.value", start=name, base=BASE)
+
+    assert f"there is no '{name}' to start from" in told["start-error"]["children"]
+    assert "base" not in told
+
+
+def test_a_run_outside_the_folder_is_not_opened_through_a_link(visitor_of: Callable[[Path], Visitor], tmp_path: Path) -> None:
+    folder = write_run_directory(run("starter"), tmp_path / "elsewhere", plots=False)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "starter").symlink_to(folder.parent)
+
+    told = visitor_of(tmp_path / "runs").loads("start.value", start=f"run starter/{folder.name}", base=BASE)
+
+    assert "to start from" in told["start-error"]["children"]
+
+
+def test_a_file_that_a_run_names_is_not_even_opened(visitor_of: Callable[[Path], Visitor], tmp_path: Path) -> None:
+    folder = write_run_directory(run("starter"), tmp_path, plots=False)
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(scenario.read_text(encoding="utf-8").replace("model: llama3-8b", "model: /none/there.yaml"), encoding="utf-8")
+
+    told = visitor_of(tmp_path).loads("start.value", start=f"run starter/{folder.name}", base=BASE)
+
+    assert told["start-error"]["children"].startswith("no file is read here")
+
+
+def test_a_click_on_a_layout_loads_it_into_what_is_shown_now(visitor: Visitor) -> None:
+    table = visitor.told("plan-table.children", "plan.n_clicks", plan=1, current=BASE)
+    rows = table["plan-rows"]["data"]
+    shown_now = {**BASE, "training": {**BASE["training"], "global_batch_size": 32}}
+
+    told = visitor.loads(picked(1), picked=[None, 1, None], plan_rows=rows, current=shown_now, base=BASE)
+
+    assert rows == [dict(row.changes) for row in layout_rows(BASE)]
+    assert texts_in(table["plan-table"]["children"]).startswith("Found for gpt2 on 8 GPUs, batch 16; fastest first")
+    assert told["base"]["data"]["training"]["global_batch_size"] == 32
+    assert told["base"]["data"]["strategy"]["tp"] == rows[1]["strategy.tp"]
+
+
+@pytest.mark.parametrize(
+    ("place", "held"),
+    [
+        (0, {"picked": [None], "plan_rows": [{"strategy.tp": 2}], "current": BASE}),
+        (0, {"picked": [1], "plan_rows": [{"strategy.tp": 2}], "current": None}),
+        (0, {"picked": [1], "plan_rows": [], "current": BASE}),
+        (3, {"picked": [1, 1, 1, 1], "plan_rows": [{"strategy.tp": 2}], "current": BASE}),
+    ],
+    ids=["drawn and not clicked", "nothing is shown", "no layouts", "a row that is not there"],
+)
+def test_a_button_that_leads_to_no_layout_changes_nothing(visitor: Visitor, place: int, held: dict[str, Any]) -> None:
+    assert "base" not in visitor.loads(picked(place), base=BASE, **held)
+
+
+def test_layouts_are_forgotten_with_another_start(visitor: Visitor) -> None:
+    told = visitor.told("plan-table.children", "start.value", start="starter", current=BASE)
+
+    assert told == {"plan-table": {"children": None}, "plan-rows": {"data": []}}
+
+
+@pytest.mark.parametrize(
+    ("current", "message"),
+    [
+        ({**BASE, "model": "llama3.1-405b"}, "No layout of the common schedules fits"),
+        (SECRET, "no file is read here"),
+        ({**BASE, "strategy": {"zero_stage": 9}}, "9"),
+        (None, "'model' is missing"),
+    ],
+)
+def test_why_there_are_no_layouts_is_said(visitor: Visitor, current: object, message: str) -> None:
+    told = visitor.told("plan-table.children", "plan.n_clicks", plan=1, current=current)
+
+    assert message in texts_in(told["plan-table"]["children"])
+    assert told["plan-rows"]["data"] == []
+
+
+def test_what_is_kept_is_what_is_shown_until_it_is_forgotten(visitor: Visitor) -> None:
+    assert visitor.told("kept.data", "keep.n_clicks", keep=1, current=BASE) == {"kept": {"data": BASE}}
+    assert visitor.told("kept.data", "forget.n_clicks", forget=1, current=BASE) == {"kept": {"data": None}}
+    assert visitor.loads("go-back.n_clicks", go_back=1, kept=BASE, base={})["base"]["data"] == BASE
+    assert "base" not in visitor.loads("go-back.n_clicks", go_back=1, kept=None, base=BASE)
+
+
+def test_a_comparison_answers_first_and_nothing_stands_beside_nothing(visitor: Visitor) -> None:
+    other = {**BASE, "strategy": {"zero_stage": 3}}
+
+    told = visitor.told("comparison.children", "current.data", kept=BASE, current=other)
+
+    assert texts_in(told["comparison"]["children"]).startswith("now against kept: ")
+    assert visitor.told("comparison.children", "kept.data", kept=None, current=BASE) == {"comparison": {"children": []}}
+
+
+@pytest.mark.parametrize(("kept", "current"), [(SECRET, BASE), (BASE, SECRET)])
+def test_no_file_is_read_by_way_of_what_the_page_is_said_to_hold(visitor: Visitor, kept: object, current: object) -> None:
+    told = visitor.told("comparison.children", "kept.data", kept=kept, current=current)
+
+    assert texts_in(told["comparison"]["children"]).startswith("cluster.calibration: no file is read here")
+    assert "cluster.calibration: no file is read here" in visitor.shows(SECRET)["mistake"]["children"]
+
+
+@pytest.mark.parametrize(
+    ("output", "changed", "held"),
+    [
+        ("figures.children", "base.data", {"base": [1, 2]}),
+        ("figures.children", "base.data", {"base": "model: gpt2"}),
+        ("figures.children", "control-model.value", {"base": BASE, "control_model": 5}),
+        ("figures.children", "control-model.value", {"base": BASE, "control_strategy_tp": ["2"]}),
+        ("base.data", "start.value", {"start": ["starter"]}),
+        ("base.data", "address.hash", {"address": 7}),
+        ("base.data", picked(0), {"picked": ["yes"], "plan_rows": [{}], "current": BASE}),
+        ("base.data", picked(0), {"picked": [1], "plan_rows": [5], "current": BASE}),
+        ("base.data", picked(0), {"picked": [1], "plan_rows": {"strategy.tp": 2}, "current": BASE}),
+        ("comparison.children", "kept.data", {"kept": [1], "current": [2]}),
+        ("plan-table.children", "plan.n_clicks", {"plan": 1, "current": [1]}),
+    ],
+)
+def test_what_the_page_never_sends_is_refused_and_is_no_bug(
+    visitor: Visitor, output: str, changed: str, held: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        answer = visitor.ask(output, changed, **held)
+
+    assert answer.status_code == 400
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"inputs": 5}', b'{"inputs": [7]}', b'{"state": [[7]]}'])
+def test_a_body_that_is_no_request_is_refused(visitor: Visitor, body: bytes) -> None:
+    answer = visitor.client.post("/_dash-update-component", headers=HEADERS, data=body, content_type="application/json")
+
+    assert answer.status_code == 400
+
+
+def test_a_request_that_is_too_long_is_refused(visitor: Visitor) -> None:
+    answer = visitor.ask("figures.children", "base.data", base={"description": "x" * 2_500_000})
+
+    assert answer.status_code in {400, 413}
