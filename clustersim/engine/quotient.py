@@ -76,9 +76,11 @@ class Quotient:
         self._class_of = np.full(len(self.rank_colours), -1, dtype=np.int64)
         for number, rank_class in enumerate(self.program.rank_classes):
             colours = self.rank_colours[rank_class.ranks]
-            _, firsts = np.unique(colours, return_index=True)
-            for first in sorted(firsts.tolist()):
-                ranks = rank_class.ranks[colours == colours[first]]
+            _, firsts, inverse, counts = np.unique(colours, return_index=True, return_inverse=True, return_counts=True)
+            by_colour = rank_class.ranks[np.argsort(inverse.reshape(-1), kind="stable")]
+            parts: list[IntArray] = np.split(by_colour, np.cumsum(counts)[:-1])
+            for colour in np.argsort(firsts).tolist():
+                ranks = parts[colour]
                 self._class_of[ranks] = len(self.rank_classes)
                 self.origins.append(number)
                 self.rank_classes.append(rank_class if len(firsts) == 1 else _part(rank_class, ranks))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.report.unfolding import Slice, category_of, n_slices, to_ns, unfolded
+from clustersim.report.unfolding import STEP_NS, Slice, category_of, n_slices, to_ns, unfolded
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
@@ -39,6 +39,12 @@ N_STRETCHES: Final = 240
 MOST_STRETCHES: Final = 6000
 _BATCH: Final = 10_000
 _GZIP_LEVEL: Final = 4
+_TOGETHER_S: Final = 1e-9
+"""By how much a receive may end before its send, for round-off."""
+
+
+_EIGHTHS: Final = tuple(f".{eighth * STEP_NS:03d}" for eighth in range(8))
+"""Of a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +135,15 @@ def _span_event(span: Span, lane: _Lane) -> str:
     start_ns = to_ns(span.start_s)
     args = _numbers(span.bytes, span.flops)
     if span.exposed_s:
-        args += "".join(f', "exposed_{dimension}_s": {float(seconds)!r}' for dimension, seconds in span.exposed_s)
-    head = _head(span.name, category_of(span.kind, span.dimension), span.micro_batch)
-    place = f', "micro_batch": {span.micro_batch}, "chunk": {span.chunk}' if span.micro_batch >= 0 else ""
+        args += "".join([f', "exposed_{dimension}_s": {float(seconds)!r}' for dimension, seconds in span.exposed_s])
+    head, place = _head(span.name, span.kind, span.dimension, span.micro_batch, span.chunk)
     return f'{head}{lane.where}{_us(start_ns)}, "dur": {_us(to_ns(span.end_s) - start_ns)}, "args": {{{(place + args)[2:]}}}}}'
 
 
 def _slice_event(piece: Slice, lane: _Lane) -> str:
     args = _numbers(piece.bytes, piece.flops)[2:]
     length = _us(piece.end_ns - piece.start_ns)
-    return f'{_head(piece.name, piece.category, -1)}{lane.where}{_us(piece.start_ns)}, "dur": {length}, "args": {{{args}}}}}'
+    return f'{_slice_head(piece.name, piece.category)}{lane.where}{_us(piece.start_ns)}, "dur": {length}, "args": {{{args}}}}}'
 
 
 def _numbers(size_bytes: float, flops: float) -> str:
@@ -147,17 +152,26 @@ def _numbers(size_bytes: float, flops: float) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _head(name: str, category: str, micro_batch: int) -> str:
-    """Return the opening of an event; the micro-batch stands in the name too, since that is what a viewer writes on a slice."""
-    shown = name if micro_batch < 0 else f"{name} mb {micro_batch}"
-    return f'{{"ph": "X", "name": {json.dumps(shown)}, "cat": {json.dumps(category)}, '
+def _head(name: str, kind: str, dimension: str, micro_batch: int, chunk: int) -> tuple[str, str]:
+    """Return the opening of an event and its place in a step; a viewer writes only the name, hence the micro-batch in it."""
+    shown, place = name, ""
+    if micro_batch >= 0:
+        shown, place = f"{name} mb {micro_batch}", f', "micro_batch": {micro_batch}, "chunk": {chunk}'
+    return f'{{"ph": "X", "name": {json.dumps(shown)}, "cat": {json.dumps(category_of(kind, dimension))}, ', place
+
+
+@lru_cache(maxsize=65536)
+def _slice_head(name: str, category: str) -> str:
+    return f'{{"ph": "X", "name": {json.dumps(name)}, "cat": {json.dumps(category)}, '
 
 
 def _flows(lanes: Sequence[_Lane]) -> Iterator[str]:
     """Yield an arrow from every send to the receive it feeds."""
+    categories: dict[str, str] = {}
     for number, (send, send_lane, receive, receive_lane) in enumerate(_pairs(lanes), start=1):
         start_ns = to_ns(send.start_s)
-        arrow = f'"name": "transfer", "cat": {json.dumps(send.dimension)}, "id": {number}'
+        category = categories.get(send.dimension) or categories.setdefault(send.dimension, json.dumps(send.dimension))
+        arrow = f'"name": "transfer", "cat": {category}, "id": {number}'
         yield f'{{"ph": "s", {arrow}, {send_lane.where}{_us(start_ns)}}}'
         yield f'{{"ph": "f", "bp": "e", {arrow}, {receive_lane.where}{_us(max(start_ns, to_ns(receive.start_s)))}}}'
 
@@ -216,13 +230,15 @@ def _pairs(lanes: Sequence[_Lane]) -> Iterator[tuple[Span, _Lane, Span, _Lane]]:
                 sends.append((span, lane))
             elif "recv" in span.stream:
                 receives[span.dimension, span.micro_batch].append((span, lane))
-    for bucket in receives.values():
-        bucket.sort(key=_by_end)
+    waiting = {key: deque(sorted(bucket, key=_by_end)) for key, bucket in receives.items()}
     for send, send_lane in sorted(sends, key=_by_end):
-        bucket = receives[send.dimension, send.micro_batch]
-        for index, (receive, lane) in enumerate(bucket):
-            together = receive.start_s <= send.end_s and receive.end_s >= send.end_s - 1e-9
-            if together:
+        bucket = waiting.get((send.dimension, send.micro_batch))
+        # What ended before this send ends before all that follow.
+        while bucket and bucket[0][0].end_s < send.end_s - _TOGETHER_S:
+            bucket.popleft()
+        for index, (receive, lane) in enumerate(bucket or ()):
+            if receive.start_s <= send.end_s:
+                assert bucket is not None
                 del bucket[index]
                 yield send, send_lane, receive, lane
                 break
@@ -266,4 +282,4 @@ def _apart(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _us(ns: int) -> str:
-    return f"{ns // 1000}.{ns % 1000:03d}"
+    return f"{ns // 1000}{_EIGHTHS[ns % 1000 // STEP_NS]}"

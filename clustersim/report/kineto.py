@@ -17,24 +17,24 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from math import fsum
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
 COMPUTE_TID: Final = 7
 """The stream on which PyTorch computes."""
-_FIRST_OTHER_TID: Final = 20
+_STREAMS: Final = MappingProxyType({dimension: tid for tid, dimension in enumerate(DIMENSIONS, start=20)})
 _HOST_PID: Final = 1000
 _GZIP_LEVEL: Final = 4
 _SAME_S: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One kernel on a stream of the device."""
 
     name: str
@@ -74,10 +74,10 @@ def kernels_of(spans: Sequence[Span]) -> list[Kernel]:
     kernels: list[Kernel] = []
     for span in spans:
         if span.kind == "communication":
-            kernels.append(Kernel(f"ncclDevKernel_{_slug(span.dimension, span.name)}", _stream(span.dimension), span.start_s, span.end_s))
+            kernels.append(Kernel(f"ncclDevKernel_{_slug(span.dimension, span.name)}", _STREAMS[span.dimension], span.start_s, span.end_s))
         elif span.stream == COMPUTE_STREAM and span.kind != "host":
             kernels += _layers(span) if _at_usual_pace(span) else _whole(span)
-    return sorted((each for each in kernels if _us(each.end_s) > _us(each.start_s)), key=_order)
+    return sorted([each for each in kernels if _us(each.end_s) > _us(each.start_s)], key=_order)
 
 
 def _us(seconds: float) -> int:
@@ -110,7 +110,7 @@ def _layers(span: Span) -> Iterator[Kernel]:
             for part in block.slices:
                 start_s, at_s = at_s, at_s + part.duration_s
                 if part.dimension:
-                    yield Kernel(f"ncclDevKernel_{_slug(part.dimension, part.name)}", _stream(part.dimension), start_s, at_s)
+                    yield Kernel(f"ncclDevKernel_{_slug(part.dimension, part.name)}", _STREAMS[part.dimension], start_s, at_s)
                 else:
                     yield Kernel(_slug(part.kind, part.name), COMPUTE_TID, start_s, at_s)
                     yield from _hidden(span, start_s, at_s, (at_s - start_s) / computing_s if computing_s > 0.0 else 0.0)
@@ -118,25 +118,22 @@ def _layers(span: Span) -> Iterator[Kernel]:
 
 def _whole(span: Span) -> Iterator[Kernel]:
     """Yield a pass as one kernel that computes, and then one for each dimension that it waits for; the host's share stays free."""
-    exposed_s = fsum(seconds for _, seconds in span.exposed_s)
+    exposed_s = fsum([seconds for _, seconds in span.exposed_s])
     at_s = max(span.start_s, span.end_s - exposed_s - span.host_s)
     yield Kernel(_slug(span.kind, span.name), COMPUTE_TID, span.start_s, at_s)
     yield from _hidden(span, span.start_s, at_s, 1.0)
     for dimension, seconds in span.exposed_s:
-        yield Kernel(f"ncclDevKernel_{dimension}_inside", _stream(dimension), at_s, at_s + seconds)
+        yield Kernel(f"ncclDevKernel_{dimension}_inside", _STREAMS[dimension], at_s, at_s + seconds)
         at_s += seconds
 
 
 def _hidden(span: Span, start_s: float, end_s: float, share: float) -> Iterator[Kernel]:
     """Yield a share of what is hidden inside a pass, up to the end of a kernel that computes."""
     for dimension, seconds in span.hidden_s:
-        yield Kernel(f"ncclDevKernel_{dimension}_hidden", _stream(dimension), max(start_s, end_s - share * seconds), end_s)
+        yield Kernel(f"ncclDevKernel_{dimension}_hidden", _STREAMS[dimension], max(start_s, end_s - share * seconds), end_s)
 
 
-def _stream(dimension: str) -> int:
-    return _FIRST_OTHER_TID + DIMENSIONS.index(dimension)
-
-
+@lru_cache(maxsize=65536)
 def _slug(*words: str) -> str:
     return "_".join(word.replace(" ", "_").replace("->", "_to_") for word in words if word)
 
@@ -149,14 +146,19 @@ def _events(kernels: Sequence[Kernel], rank: int, duration_s: float) -> Iterator
     yield json.dumps(
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "pid": _HOST_PID, "tid": 1, "ts": 0, "dur": step_us, "args": {}}
     )
-    for number, kernel in enumerate(kernels, start=1):
-        start_us, end_us = _us(kernel.start_s), _us(kernel.end_s)
+    for number, (name, stream, start_s, end_s) in enumerate(kernels, start=1):
+        start_us = _us(start_s)
         yield (
             f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {_HOST_PID}, "tid": 1, "ts": {start_us}, "dur": 0,'
             f' "args": {{"External id": {number}, "correlation": {number}}}}}'
         )
         yield (
-            f'{{"ph": "X", "cat": "kernel", "name": {json.dumps(kernel.name)}, "pid": 0, "tid": {kernel.stream}, "ts": {start_us},'
-            f' "dur": {end_us - start_us}, "args": {{"External id": {number}, "device": 0, "context": 1, "stream": {kernel.stream},'
+            f'{{"ph": "X", "cat": "kernel", "name": {_quoted(name)}, "pid": 0, "tid": {stream}, "ts": {start_us},'
+            f' "dur": {_us(end_s) - start_us}, "args": {{"External id": {number}, "device": 0, "context": 1, "stream": {stream},'
             f' "correlation": {number}}}}}'
         )
+
+
+@lru_cache(maxsize=65536)
+def _quoted(name: str) -> str:
+    return json.dumps(name)

@@ -73,8 +73,13 @@ class _Shares:
         self._edges_s = edges_s
         self._duration_s = timeline.duration_s
         self._columns: Columns = columns_of(timeline.spans).whole()
-        self._ranks = np.array([rank_class.n_ranks for rank_class in timeline.rank_classes], dtype=np.float64)
-        self._inside: dict[str, float] = {}
+        patterns = self._columns.patterns
+        ranks = np.array([rank_class.n_ranks for rank_class in timeline.rank_classes], dtype=np.float64)
+        self._ranks: FloatArray = ranks[[each.rank_class for each in patterns]] if patterns else np.zeros(0)
+        self._bytes: FloatArray = np.array([each.bytes for each in patterns], dtype=np.float64)
+        self._names = [each.name for each in patterns]
+        self._dimensions = [each.dimension if each.kind == "communication" else None for each in patterns]
+        self._inside: dict[str, FloatArray] = {}
         self._known: dict[tuple[str, ...], FloatArray] = {}
 
     def of(self, names: tuple[str, ...]) -> FloatArray:
@@ -87,29 +92,29 @@ class _Shares:
     def _weights(self, name: str) -> FloatArray:
         """Return for each pattern the seconds of an operation in it: those spans that bear its name, or all of its dimension."""
         dimension, _, operation = name.partition(" ")
-        patterns = self._columns.patterns
-        moving = [each.kind == "communication" and each.dimension == dimension for each in patterns]
-        named = [beside and each.name == operation for beside, each in zip(moving, patterns, strict=True)]
-        if not any(named):
+        moving = np.array([each == dimension for each in self._dimensions], dtype=np.bool_)
+        named = moving & np.array([each == operation for each in self._names], dtype=np.bool_)
+        if not named.any():
             gathers = operation == "all-gather"
-            named = [beside and each.name.startswith("gather") == gathers for beside, each in zip(moving, patterns, strict=True)]
-        chosen = named if any(named) else moving
-        weights = np.zeros(len(patterns))
-        for place, each in enumerate(patterns):
-            inside_s = dict(each.exposed_s).get(dimension, 0.0) + dict(each.hidden_s).get(dimension, 0.0)
-            weights[place] = self._ranks[each.rank_class] * (each.bytes if chosen[place] else inside_s * self._bytes_per_s(dimension))
-        return weights
+            named = moving & np.array([each.startswith("gather") == gathers for each in self._names], dtype=np.bool_)
+        chosen = named if named.any() else moving
+        inside_bytes = self._inside_s(dimension) * self._bytes_per_s(dimension)
+        return self._ranks * np.where(chosen, self._bytes, inside_bytes)
+
+    def _inside_s(self, dimension: str) -> FloatArray:
+        """Return for each pattern the seconds that it spends inside a pass along a dimension, waited for or hidden."""
+        if dimension not in self._inside:
+            inside_s = self._inside[dimension] = np.zeros(len(self._names))
+            for place, each in enumerate(self._columns.patterns):
+                if each.exposed_s or each.hidden_s:
+                    inside_s[place] = dict(each.exposed_s).get(dimension, 0.0) + dict(each.hidden_s).get(dimension, 0.0)
+        return self._inside[dimension]
 
     def _bytes_per_s(self, dimension: str) -> float:
         """Return how much a second inside a pass weighs beside bytes; of no account where a dimension is only ever inside or beside."""
-        if dimension not in self._inside:
-            of = [
-                (dict(each.exposed_s).get(dimension, 0.0) + dict(each.hidden_s).get(dimension, 0.0), each.bytes)
-                for each in self._columns.patterns
-            ]
-            seconds = fsum(inside_s for inside_s, _ in of if inside_s > 0.0)
-            self._inside[dimension] = fsum(size for inside_s, size in of if inside_s > 0.0) / seconds if seconds > 0.0 else 1.0
-        return self._inside[dimension]
+        inside_s = self._inside_s(dimension)
+        seconds = fsum(inside_s[inside_s > 0.0].tolist())
+        return fsum(self._bytes[inside_s > 0.0].tolist()) / seconds if seconds > 0.0 else 1.0
 
     def _spread(self, weights: FloatArray) -> FloatArray:
         columns = self._columns
