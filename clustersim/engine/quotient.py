@@ -78,9 +78,10 @@ class Quotient:
             colours = self.rank_colours[rank_class.ranks]
             _, firsts, inverse, counts = np.unique(colours, return_index=True, return_inverse=True, return_counts=True)
             by_colour = rank_class.ranks[np.argsort(inverse.reshape(-1), kind="stable")]
-            parts: list[IntArray] = np.split(by_colour, np.cumsum(counts)[:-1])
-            for colour in np.argsort(firsts).tolist():
-                ranks = parts[colour]
+            ends: list[int] = np.cumsum(counts).tolist()
+            order: list[int] = np.argsort(firsts).tolist()
+            for colour in order:
+                ranks = by_colour[ends[colour] - int(counts[colour]) : ends[colour]]
                 self._class_of[ranks] = len(self.rank_classes)
                 self.origins.append(number)
                 self.rank_classes.append(rank_class if len(firsts) == 1 else _part(rank_class, ranks))
