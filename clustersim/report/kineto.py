@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import fsum
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -41,6 +42,9 @@ class Kernel(NamedTuple):
     stream: int
     start_s: float
     end_s: float
+
+
+_ORDER: Final = attrgetter("start_s", "stream", "end_s")
 
 
 def write_kineto(timeline: Timeline, folder: Path) -> tuple[Path, ...]:
@@ -77,16 +81,12 @@ def kernels_of(spans: Sequence[Span]) -> list[Kernel]:
             kernels.append(Kernel(f"ncclDevKernel_{_slug(span.dimension, span.name)}", _STREAMS[span.dimension], span.start_s, span.end_s))
         elif span.stream == COMPUTE_STREAM and span.kind != "host":
             kernels += _layers(span) if _at_usual_pace(span) else _whole(span)
-    return sorted([each for each in kernels if _us(each.end_s) > _us(each.start_s)], key=_order)
+    return sorted([each for each in kernels if _us(each.end_s) > _us(each.start_s)], key=_ORDER)
 
 
 def _us(seconds: float) -> int:
     """Return whole microseconds: analysers cut off what is finer, event by event, and touching events would come apart."""
     return round(seconds * 1e6)
-
-
-def _order(kernel: Kernel) -> tuple[float, int, float]:
-    return kernel.start_s, kernel.stream, kernel.end_s
 
 
 def _at_usual_pace(span: Span) -> bool:
@@ -150,9 +150,7 @@ def _events(kernels: Sequence[Kernel], rank: int, duration_s: float) -> Iterator
         start_us = _us(start_s)
         yield (
             f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {_HOST_PID}, "tid": 1, "ts": {start_us}, "dur": 0,'
-            f' "args": {{"External id": {number}, "correlation": {number}}}}}'
-        )
-        yield (
+            f' "args": {{"External id": {number}, "correlation": {number}}}}},\n'
             f'{{"ph": "X", "cat": "kernel", "name": {_quoted(name)}, "pid": 0, "tid": {stream}, "ts": {start_us},'
             f' "dur": {_us(end_s) - start_us}, "args": {{"External id": {number}, "device": 0, "context": 1, "stream": {stream},'
             f' "correlation": {number}}}}}'
