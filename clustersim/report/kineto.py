@@ -24,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from clustersim.collection import collection_paused
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
@@ -47,6 +48,7 @@ class Kernel(NamedTuple):
 _ORDER: Final = attrgetter("start_s", "stream", "end_s")
 
 
+@collection_paused()
 def write_kineto(timeline: Timeline, folder: Path) -> tuple[Path, ...]:
     """Write a trace of the representative rank of each class into a folder, which must exist, and return the files.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustersim.engine.collection import collection_paused
+from clustersim.collection import collection_paused
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
 from clustersim.scenario.build import Built

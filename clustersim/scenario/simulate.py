@@ -8,8 +8,8 @@ from math import fsum
 
 import numpy as np
 
+from clustersim.collection import collection_paused
 from clustersim.collectives.protocols import MEASURED
-from clustersim.engine.collection import collection_paused
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.check import choices_hint
-from clustersim.engine.collection import collection_paused
 from clustersim.errors import ScenarioError
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
@@ -51,8 +50,7 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
         raise ScenarioError(f"cannot write {path}: its folder does not exist", hint="choose another name with --out")
     timeline = load_result(source, overrides, seed=seed).spans
     try:
-        with collection_paused():
-            write(timeline, path)
+        write(timeline, path)
     except OSError as error:
         raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another name with --out") from error
     return path

@@ -1,4 +1,4 @@
-"""Keep the garbage collector out of a replay."""
+"""Keep the garbage collector out of what makes many small objects."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clustersim.engine.collection import collection_paused
+from clustersim.collection import collection_paused
 from clustersim.scenario.run import run
 
 
