@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.pattern import Grouping, Pattern, Wave, amounts
+from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave, amounts
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
 from clustersim.topology.load import Crossings, Footprint, chained, summed
 
@@ -17,27 +17,6 @@ BATCH: Final = 1 << 15
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
 """What a group of one does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Flows:
-    """How many flows run from each source to the destination at the same place."""
-
-    sources: IntArray
-    destinations: IntArray
-    counts: FloatArray
-
-    def back(self) -> Flows:
-        """Return the same flows in the opposite direction."""
-        return Flows(sources=self.destinations, destinations=self.sources, counts=self.counts)
-
-    def times(self, factor: float) -> Flows:
-        """Return so many times the flows."""
-        return Flows(sources=self.sources, destinations=self.destinations, counts=self.counts * factor)
-
-    def where(self, chosen: IntArray) -> Flows:
-        """Return the flows at some places."""
-        return Flows(sources=self.sources[chosen], destinations=self.destinations[chosen], counts=self.counts[chosen])
 
 
 NO_FLOWS: Final = Flows(sources=np.zeros(0, dtype=np.int64), destinations=np.zeros(0, dtype=np.int64), counts=np.zeros(0))
@@ -94,7 +73,7 @@ def wave(
     beside
         What else the links carry in step with the flows.
     """
-    parts = [_routed(cluster, flows) for flows in (inside, between)]
+    parts = [routed(cluster, flows) for flows in (inside, between)]
     latencies_s = [float(part.latency_s.max(initial=0.0)) for part in parts]
     return Wave(
         footprint=gathered([*beside, *parts]),
@@ -104,10 +83,11 @@ def wave(
         intra_latency_s=latencies_s[0],
         inter_latency_s=latencies_s[1],
         crossings=(*beside, *parts),
+        flows=() if beside else (inside, between),
     )
 
 
-def _routed(cluster: Cluster, flows: Flows) -> Crossings:
+def routed(cluster: Cluster, flows: Flows) -> Crossings:
     """Return flows on their routes."""
     parts: list[Crossings] = []
     for first in range(0, len(flows.counts), BATCH):

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NO_FLOWS, NOTHING, Flows, joined, wave
+from clustersim.collectives.flows import NO_FLOWS, NOTHING, joined, wave
 from clustersim.collectives.layout import chains, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step, Wave
 from clustersim.collectives.ring import ring_schedule
 from clustersim.collectives.rings import rings_over_domains
 from clustersim.topology.cluster import Cluster, IntArray

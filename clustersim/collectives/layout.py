@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersim.collectives.cycles import cycle_arcs
-from clustersim.collectives.flows import Flows, joined
-from clustersim.collectives.pattern import Grouping
+from clustersim.collectives.flows import joined
+from clustersim.collectives.pattern import Flows, Grouping
 from clustersim.topology.cluster import Cluster, IntArray
 
 

@@ -16,6 +16,7 @@ from clustersim.collectives.lately import laid, sent
 from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
+from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_bytes_per_s, timed
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
@@ -90,6 +91,8 @@ class Library:
 
     cluster: Cluster
     calibration: NetworkCalibration
+    rotated: Rotated | None = None
+    """Where it is there, footprints are those on the lowest of links that are alike, and flows those of the lowest ranks."""
     bandwidth_bytes_per_s: FloatArray = field(init=False)
     """Usable, of each link."""
     _operations: dict[Call, Operation] = field(default_factory=dict[Call, Operation])
@@ -98,6 +101,8 @@ class Library:
     """Of each orbit its first group by itself."""
     _candidates: dict[tuple[Call, bool], Candidate] = field(default_factory=dict[tuple[Call, bool], Candidate])
     """By call, of no size, and whether for one group alone."""
+    _all_alike: dict[Call, Candidate] = field(default_factory=dict[Call, Candidate])
+    """With ``rotated``, by call of no size."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
@@ -113,6 +118,8 @@ class Library:
         ------
         ScenarioError
             The groups or the cluster cannot run the algorithm.
+        NotAlikeError
+            With ``rotated``, where what the groups do changes with a turn.
         """
         found = self._operations.get(call)
         if found is None:
@@ -122,11 +129,17 @@ class Library:
     def _operation(self, call: Call, members: Members) -> Operation:
         groups = self._groups.get(call.group)
         if groups is None:
-            groups = self._groups[call.group] = grouping(self.cluster, np.asarray(members, dtype=np.int64), call.group)
+            # Groups that lie alike choose alike, so that the first is enough to choose by.
+            some = np.asarray(members, dtype=np.int64)[: None if self.rotated is None else 1]
+            groups = self._groups[call.group] = grouping(self.cluster, some, call.group)
         if groups.size == 1 and call.servers is None:
             return IDLE
+        if call.servers is not None and self.rotated is not None:
+            raise NotAlikeError
         facts = self._facts_of(call, groups)
         candidate, protocol = self._chosen(call, groups, facts)
+        if self.rotated is not None:
+            candidate = self._spread(call, groups, candidate, np.asarray(members, dtype=np.int64), self.rotated)
         way = Way(
             algorithm=candidate.algorithm,
             protocol=protocol,
@@ -151,7 +164,8 @@ class Library:
         if candidate is None:
             # The pair that stands for all is one that leaves its domain, where any does.
             first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
-            all_pairs, one_pair = (sent(self.cluster, some) for some in (ends, ends[first : first + 1]))
+            all_pairs = sent(self.cluster, ends) if self.rotated is None else self.rotated.transfers(ends)
+            one_pair = sent(self.cluster, ends[first : first + 1])
             candidate = replace(_alone("direct", one_pair, self.bandwidth_bytes_per_s), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
@@ -214,6 +228,14 @@ class Library:
                 pattern = self._lay(call, groups, algorithm)
                 found = replace(self._candidate(call, groups, algorithm, lone=True), pattern=pattern)
             self._candidates[key] = found
+        return found
+
+    def _spread(self, call: Call, groups: Grouping, alone: Candidate, members: IntArray, rotated: Rotated) -> Candidate:
+        """Return an algorithm laid for all groups, given how the first by itself performs it."""
+        key = replace(call, algorithm=alone.algorithm, size_bytes=0.0, pieces=1)
+        found = self._all_alike.get(key)
+        if found is None:
+            found = self._all_alike[key] = replace(alone, pattern=rotated.pattern(members, groups, alone.lone))
         return found
 
     def _weighed(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:

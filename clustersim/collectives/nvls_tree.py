@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.collectives.flows import NO_FLOWS, NOTHING, Flows, joined, wave
+from clustersim.collectives.flows import NO_FLOWS, NOTHING, joined, wave
 from clustersim.collectives.layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, trees_over_domains
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster

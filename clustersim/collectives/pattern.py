@@ -32,6 +32,27 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flows:
+    """How many flows run from each source to the destination at the same place."""
+
+    sources: IntArray
+    destinations: IntArray
+    counts: FloatArray
+
+    def back(self) -> Flows:
+        """Return the same flows in the opposite direction."""
+        return Flows(sources=self.destinations, destinations=self.sources, counts=self.counts)
+
+    def times(self, factor: float) -> Flows:
+        """Return so many times the flows."""
+        return Flows(sources=self.sources, destinations=self.destinations, counts=self.counts * factor)
+
+    def where(self, chosen: IntArray) -> Flows:
+        """Return the flows at some places."""
+        return Flows(sources=self.sources[chosen], destinations=self.destinations[chosen], counts=self.counts[chosen])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wave:
     """Flows of all groups that advance in lock-step: one variable for the network.
 
@@ -51,6 +72,8 @@ class Wave:
     """The same between domains."""
     crossings: tuple[Crossings, ...] = ()
     """The flows of the footprint one by one; none where a single group makes them all, and of parameter servers."""
+    flows: tuple[Flows, ...] = ()
+    """Between which ranks the flows of the crossings run, in their order; none where a crossing is anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

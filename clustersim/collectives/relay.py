@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, Flows, joined
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
+from clustersim.collectives.flows import NOTHING, joined
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step, Wave
 from clustersim.collectives.separate import in_batches, separate_waves
 from clustersim.topology.cluster import Cluster, IntArray
 

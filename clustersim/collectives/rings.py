@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.collectives.flows import Flows, joined
+from clustersim.collectives.flows import joined
 from clustersim.collectives.layout import Layout, chains, closed_rings, layouts, most_rails
-from clustersim.collectives.pattern import Grouping
+from clustersim.collectives.pattern import Flows, Grouping
 from clustersim.topology.cluster import Cluster
 
 

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, Flows, joined, wave
+from clustersim.collectives.flows import NOTHING, joined, wave
 from clustersim.collectives.layout import Layout, chains, closed_rings, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step
 from clustersim.collectives.rings import ring_flows
 from clustersim.collectives.tree import depth, two_trees
 from clustersim.topology.cluster import Cluster, IntArray

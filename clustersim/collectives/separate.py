@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import BATCH, Flows, crossings, on_links
-from clustersim.collectives.pattern import Grouping, Wave, footprint
+from clustersim.collectives.flows import BATCH, crossings, on_links
+from clustersim.collectives.pattern import Flows, Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.load import Crossings, Sum, chained
 

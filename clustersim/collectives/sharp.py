@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NO_FLOWS, Flows, crossings, joined, wave
+from clustersim.collectives.flows import NO_FLOWS, crossings, joined, wave
 from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 from clustersim.topology.load import Crossings

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, Flows, joined, wave
+from clustersim.collectives.flows import NOTHING, joined, wave
 from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step
 from clustersim.topology.cluster import Cluster, IntArray
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
 from clustersim.topology.load import Crossings
 
 BoolArray = NDArray[np.bool_]
@@ -18,7 +18,9 @@ ROUND_OFF: Final = 1e-12
 """Sums of equal capacities may differ from their product by so much, in parts of it."""
 
 
-def implied_links(crossings: Sequence[Crossings], opaque: IntArray, cluster: Cluster, capacity_bytes_per_s: FloatArray) -> BoolArray:
+def implied_links(
+    crossings: Sequence[Crossings], opaque: IntArray, cluster: Cluster, capacity_bytes_per_s: FloatArray, rotation: Rotation | None = None
+) -> BoolArray:
     """Return for each link of a cluster whether its capacity never matters, because that of others implies it.
 
     All that crosses a link comes from the links that stand before it on the routes. Where these together have no more capacity
@@ -33,14 +35,17 @@ def implied_links(crossings: Sequence[Crossings], opaque: IntArray, cluster: Clu
         Links that something else crosses too.
     capacity_bytes_per_s
         Usable, of each link.
+    rotation
+        A turn of the cluster, where the flows are those of the lowest ranks on the lowest of links that are alike.
     """
     n_links = len(capacity_bytes_per_s)
     fabric = np.isin(cluster.tier_index, FABRIC)
     fabric[opaque] = False
     before, behind = _neighbours(crossings, fabric, n_links), _neighbours([_backwards(each) for each in crossings], fabric, n_links)
-    by_feeders = _implied(before, fabric, capacity_bytes_per_s)
+    n_alike = None if rotation is None else rotation.n_alike
+    by_feeders = _implied(before, fabric, capacity_bytes_per_s, n_alike)
     # A link cannot be implied by one that is there no more.
-    by_followers = _implied(behind, fabric & ~by_feeders, capacity_bytes_per_s, gone=by_feeders)
+    by_followers = _implied(behind, fabric & ~by_feeders, capacity_bytes_per_s, n_alike, gone=by_feeders)
     return by_feeders | by_followers
 
 
@@ -79,14 +84,20 @@ def _distinct(keys: IntArray) -> IntArray:
     return ordered[np.concatenate((np.ones(min(1, len(keys)), dtype=np.bool_), ordered[1:] != ordered[:-1]))]
 
 
-def _implied(pairs: IntArray, wanted: BoolArray, capacity_bytes_per_s: FloatArray, gone: BoolArray | None = None) -> BoolArray:
-    """Return which of the wanted links are implied by their neighbours; of links that go round in a circle none is."""
+def _implied(
+    pairs: IntArray, wanted: BoolArray, capacity_bytes_per_s: FloatArray, n_alike: IntArray | None, *, gone: BoolArray | None = None
+) -> BoolArray:
+    """Return which of the wanted links are implied by their neighbours; of links that go round in a circle none is.
+
+    A link that stays where it is in a turn has all the links for neighbours that take the place of one.
+    """
     n_links = len(wanted)
     links, others = pairs[:, 0], pairs[:, 1]
     hopeless = others < 0
     if gone is not None:
         hopeless |= gone[others]
-    room_bytes_per_s = np.bincount(links, weights=np.where(hopeless, np.inf, capacity_bytes_per_s[others]), minlength=n_links)
+    times = 1 if n_alike is None else np.where(n_alike[links] == 1, n_alike[others], 1)
+    room_bytes_per_s = np.bincount(links, weights=np.where(hopeless, np.inf, times * capacity_bytes_per_s[others]), minlength=n_links)
     crossed = np.bincount(links, minlength=n_links) > 0
     narrow = wanted & crossed & (room_bytes_per_s <= capacity_bytes_per_s * (1.0 + ROUND_OFF))
     decided, implied = ~narrow, np.zeros(n_links, dtype=np.bool_)

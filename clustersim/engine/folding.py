@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
 
 from clustersim.collectives.library import Library
+from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import Leg
 from clustersim.engine.bottlenecks import FABRIC, BoolArray, implied_links
 from clustersim.engine.orbits import NOBODY, Orbits
@@ -18,7 +19,7 @@ from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import IntArray, Rotation
 from clustersim.topology.load import Crossings
 
 Folding = Literal["cells", "ranks", "classes"]
@@ -34,6 +35,8 @@ Ways = dict[int, set[str]]
 MOST_WORK: Final = 60_000_000
 """Tasks times cells of what they do, up to which everything is told apart: with paths chosen at random nothing may be like anything else,
 every flow may meet every other, and each task is then a change for all of them."""
+LEAST_TURNED: Final = 2048
+"""Ranks of a cluster from which on it is quicker to look for a turn first."""
 _ALONE: Final = 1
 """Instances of an orbit that nothing can tell apart from each other."""
 
@@ -47,6 +50,8 @@ class Wired:
     network: SharedNetwork
     regard: Regard
     """Groups that differ on links of no regard go at the pace of the slowest."""
+    rotation: Rotation | None = None
+    """Where it is there, only the lowest of links that are alike are crossed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +66,12 @@ class Wires:
     loaded: IntArray
     """Links with traffic of others."""
 
+    @property
+    def rotation(self) -> Rotation | None:
+        """The turn in which the lowest of links that are alike stand for the others; None where each stands for itself."""
+        rotated = self.libraries[0].rotated
+        return None if rotated is None else rotated.rotation
+
     def carry(self, programs: Sequence[Program], *, regard: Regard = "all") -> Wired:
         """Return the programs with all that they put on the links."""
         network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels)
@@ -69,10 +80,10 @@ class Wires:
         )
         for traffic, program in zip(traffics, programs, strict=True):
             traffic.register(program)
-        return Wired(programs=tuple(programs), traffics=traffics, network=network, regard=regard)
+        return Wired(programs=tuple(programs), traffics=traffics, network=network, regard=regard, rotation=self.rotation)
 
 
-def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray | None], folding: Folding) -> Wired:
+def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray | None], folding: Folding, *, closed: bool = True) -> Wired:
     """Return the quotients of programs that share links, by the coarsest equitable partition of all that is in them.
 
     Ranks begin with their class and what else tells them apart; instances of what they do with how their members lie. Both are
@@ -84,6 +95,8 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     ----------
     colours
         For each program one number for each rank of the cluster, which tells apart ranks that do not compute alike; None where all do.
+    closed
+        False where other collectives than those of the programs will be laid on the same links.
 
     References
     ----------
@@ -92,12 +105,50 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     """
     if folding == "classes":
         return wires.carry(programs)
-    for regard in ("all", "nodes", "none") if folding == "cells" else ("all",):
-        sides = [
-            _Side(program=program, library=library, colours=own, apart=folding == "ranks")
-            for program, library, own in zip(programs, wires.libraries, colours, strict=True)
-        ]
-        wired = _refined(sides, wires, regard, most=MOST_WORK if folding == "cells" else None)
+    if folding == "cells" and len(programs) == 1 and closed and not len(wires.loaded):
+        wired = _folded_by_turns(programs[0], wires, colours[0])
+        if wired is not None:
+            return wired
+    sides = [
+        _Side(program=program, library=library, colours=own, apart=folding == "ranks")
+        for program, library, own in zip(programs, wires.libraries, colours, strict=True)
+    ]
+    return _folded(sides, wires, most=MOST_WORK if folding == "cells" else None)
+
+
+def _folded_by_turns(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
+    """Return what ``fold`` does, found from the lowest of those ranks and links that take each other's places when all nodes turn.
+
+    None where the cluster, or anything that the program does, is not the same after a turn, or not known to be. The coarsest equitable
+    partition is the same after a turn too, so that all whose places a rank, group, pair or link takes are in its cell.
+    """
+    (library,) = wires.libraries
+    cluster = library.cluster
+    if cluster.n_ranks < LEAST_TURNED:
+        return None
+    for step in range(1, cluster.node.n_accelerators):
+        rotation = cluster.rotation(step)
+        if rotation is None:
+            continue
+        turned = replace(library, rotated=Rotated(cluster=cluster, rotation=rotation))
+        try:
+            side = _Side(program=program, library=turned, colours=colours, apart=False)
+        except NotAlikeError:
+            continue
+        try:
+            return _folded([side], replace(wires, libraries=(turned,)), most=MOST_WORK)
+        except NotAlikeError:
+            return None
+    return None
+
+
+def _folded(sides: Sequence[_Side], wires: Wires, most: int | None) -> Wired:
+    """Return programs refined by as many of the links as there may be tasks for."""
+    regards: tuple[Regard, ...] = ("all",) if most is None else ("all", "nodes", "none")
+    for regard in regards:
+        for side in sides:
+            side.begin()
+        wired = _refined(sides, wires, regard, most)
         if wired is not None:
             return wired
     raise AssertionError("without regard to links nothing is split by them")
@@ -125,7 +176,7 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
             # Looked at more closely, much of it may not matter. Parts that go the way of the whole put the same on the links.
             crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
             opaque = [wires.loaded, *(side.opaque(traffic) for side, traffic in looks)]
-            of_no_account = implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s)
+            of_no_account = implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s, wires.rotation)
         links[of_no_account] = 0
         # The sum: all are to be split, however many have been.
         if not sum(side.split(side.seen(traffic, links)) for side, traffic in looks):
@@ -141,14 +192,22 @@ class _Side:
     colours: IntArray | None
     apart: bool
     orbits: Orbits = field(init=False)
+    ranks: IntArray = field(init=False)
+    """What each rank of the cluster is by itself; ``NOBODY`` for those that take no part, or that others stand for."""
     partition: Partition = field(init=False)
     quotient: Quotient = field(init=False)
-    names: Names = field(default_factory=Names)
+    names: Names = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with what ranks and instances are by themselves."""
+        """Look at who takes part in what.
+
+        Raises
+        ------
+        NotAlikeError
+            With a turn, where classes, what tells ranks apart, or what they do change with it.
+        """
         cluster = self.library.cluster
-        self.orbits = Orbits.of(self.program, cluster)
+        self.orbits = Orbits.of(self.program, cluster, self.library.rotated)
         ranks = np.full(cluster.n_ranks, NOBODY, dtype=np.int64)
         for number, rank_class in enumerate(self.program.rank_classes):
             ranks[rank_class.ranks] = number
@@ -157,9 +216,19 @@ class _Side:
             ranks[taking_part] = np.arange(int(taking_part.sum()))
         elif self.colours is not None:
             ranks[taking_part] = numbered(scrambled(ranks[taking_part]) + scrambled(self.colours[taking_part], 1))
+        if self.library.rotated is not None:
+            rotation = self.library.rotated.rotation
+            if (ranks[rotation.turned_rank] != ranks).any():
+                raise NotAlikeError
+            ranks[rotation.lowest_rank != np.arange(cluster.n_ranks)] = NOBODY
+        self.ranks = ranks
+
+    def begin(self) -> None:
+        """Begin with what ranks and instances are by themselves."""
         found = self.orbits.found
         instances = [numbered(orbit.structure) for orbit in found]
-        self.partition = Partition(ranks, [orbit.incidence for orbit in found], instances)
+        self.partition = Partition(self.ranks.copy(), [orbit.incidence for orbit in found], instances)
+        self.names = Names()
         self._refine()
 
     @property
@@ -239,10 +308,11 @@ class _Side:
 
     def _refine(self) -> None:
         self.partition.refine()
+        rotated, colours = self.library.rotated, self.partition.ranks
         self.quotient = Quotient(
             program=self.program,
             orbits=self.orbits,
-            rank_colours=self.partition.ranks,
+            rank_colours=colours if rotated is None else colours[rotated.rotation.lowest_rank],
             instance_colours=self.partition.instances,
             names=self.names,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clustersim.network.levels import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
 from clustersim.trace.timeline import LinkUse, Meeting
 
 
@@ -25,14 +25,25 @@ class LinkCells:
     """Shape (n_cells, n_kinds): coefficient of each kind on a link of the cell."""
 
 
-def link_cells(network: SharedNetwork) -> LinkCells:
-    """Return the cells of all links that a kind of flow crosses."""
+def link_cells(network: SharedNetwork, rotation: Rotation | None = None) -> LinkCells:
+    """Return the cells of all links that a kind of flow crosses.
+
+    Parameters
+    ----------
+    rotation
+        A turn of the cluster, where the lowest of links that are alike stand for the others.
+    """
     wiring, n_kinds = network.wiring, len(network.kinds)
     flows = np.zeros((len(wiring.first_link), n_kinds))
     kinds = np.repeat(np.arange(n_kinds), np.diff(wiring.starts))
     weights = np.array([kind.weight for kind in network.kinds], dtype=np.float64)
     flows[wiring.cells, kinds] = wiring.loads / weights[kinds]
-    return LinkCells(first_link=wiring.first_link, n_links=wiring.n_links, flows=flows)
+    n_links = wiring.n_links
+    if rotation is not None:
+        crossed = np.flatnonzero(wiring.cell_of_link >= 0)
+        counted = np.bincount(wiring.cell_of_link[crossed], weights=rotation.n_alike[crossed], minlength=len(wiring.first_link))
+        n_links = counted.astype(np.int64)
+    return LinkCells(first_link=wiring.first_link, n_links=n_links, flows=flows)
 
 
 def link_use(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
+from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Communicate, Compute, Group, HostCopy, HostUpdate, Task, Transfer, collectives_in
@@ -29,24 +30,37 @@ class Orbit:
     """For each rank of the cluster, the instance whose flows it sends; ``NOBODY`` where it sends none."""
     structure: Hashes
     """Of each instance, what can be said of it without its links: where its members lie with respect to each other."""
+    standing: IntArray | None = None
+    """For each group or pair the instance that stands for it; None where each is one."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Orbits:
-    """All orbits of a program, those of actions of the same ranks once."""
+    """All orbits of a program, those of actions of the same ranks once.
+
+    With a turn of the cluster that makes groups of groups and pairs of pairs, an instance stands for all those whose place it takes, and
+    only the lowest of ranks that are alike take part.
+    """
 
     cluster: Cluster
     rank_classes: Sequence[IntArray]
     """Ranks of each class of the program."""
+    rotated: Rotated | None = None
     found: list[Orbit] = field(default_factory=list[Orbit])
     of_action: dict[int, int] = field(default_factory=dict[int, int])
     """Number of the orbit, by identity of the action."""
     _numbers: dict[tuple[int | str, ...], int] = field(default_factory=dict[tuple[int | str, ...], int])
 
     @classmethod
-    def of(cls, program: Program, cluster: Cluster) -> Orbits:
-        """Return the orbits of all actions of a program."""
-        orbits = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes])
+    def of(cls, program: Program, cluster: Cluster, rotated: Rotated | None = None) -> Orbits:
+        """Return the orbits of all actions of a program.
+
+        Raises
+        ------
+        NotAlikeError
+            Something that the program does is not the same after a turn, or it is not known whether it is.
+        """
+        orbits = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes], rotated=rotated)
         for task in program.tasks:
             if id(task.action) not in orbits.of_action:
                 orbits.of_action[id(task.action)] = orbits._number(task)
@@ -56,6 +70,11 @@ class Orbits:
         """Return the groups of the collectives inside a pass, each once."""
         inside = (collective.group for block in action.blocks for item in block.body for collective in collectives_in(item))
         return tuple({id(group): group for group in inside}.values())
+
+    def instances_of(self, number: int, group: Group) -> IntArray:
+        """Return the instance of an orbit that each group belongs to."""
+        firsts = group.members[:, 0]
+        return self.found[number].instance_of[firsts if self.rotated is None else self.rotated.rotation.lowest_rank[firsts]]
 
     def _number(self, task: Task) -> int:
         key = self._key(task)
@@ -78,6 +97,8 @@ class Orbits:
                 return "units", task.lanes[0].rank_class, *(id(group) for group in self.groups_of(action))
 
     def _orbit(self, action: Action, rank_class: int) -> Orbit:
+        if self.rotated is not None:
+            return self._turned(action, self.rank_classes[rank_class], self.rotated)
         match action:
             case Communicate():
                 return self._of_groups(action.collective.group)
@@ -90,15 +111,43 @@ class Orbits:
                 units = _joined(self._table(ranks, np.arange(len(ranks), dtype=np.int64)), ranks, groups)
                 orbit = self._of_ranks(ranks, units)
                 for group in groups:
-                    rows = self._rows(group)
+                    rows = self._rows(group.members)
                     np.add.at(orbit.structure, orbit.instance_of[group.members[:, 0]], scrambled(rows))
                 return orbit
+
+    def _turned(self, action: Action, ranks: IntArray, rotated: Rotated) -> Orbit:
+        """Return instances that stand for those whose places they take in a turn."""
+        match action:
+            case Communicate():
+                return self._of_lowest_groups(action.collective.group, rotated)
+            case Transfer():
+                rows = rotated.pairs(action.pairs)
+                return replace(self._of_pairs(rows.members), standing=rows.standing)
+            case Compute():
+                lowest, groups = ranks[rotated.rotation.lowest_rank[ranks] == ranks], self.groups_of(action)
+                if not groups:
+                    return self._of_ranks(lowest, np.arange(len(lowest), dtype=np.int64))
+                orbit, taking_part = self._of_lowest_groups(groups[0], rotated), rotated.groups(groups[0].members).lowest
+                # Units that several groups join may be of unlike sizes; and units count in the order of their ranks.
+                if len(groups) > 1 or not np.array_equal(np.sort(taking_part, axis=None), lowest) or (np.diff(taking_part[:, 0]) < 0).any():
+                    raise NotAlikeError
+                return orbit
+            case HostCopy() | HostUpdate():
+                raise NotAlikeError
+
+    def _of_lowest_groups(self, group: Group, rotated: Rotated) -> Orbit:
+        rows = rotated.groups(group.members)
+        ranks = rows.lowest.reshape(-1)
+        instances = np.repeat(np.arange(len(rows.kept), dtype=np.int64), len(rows.places))
+        incidence = Incidence(ranks=ranks, instances=instances, n_instances=len(rows.kept))
+        structure = self._rows(rows.members)
+        return Orbit(incidence=incidence, instance_of=self._table(ranks, instances), structure=structure, standing=rows.standing)
 
     def _of_groups(self, group: Group) -> Orbit:
         n_groups, size = group.members.shape
         ranks, rows = group.members.reshape(-1), np.repeat(np.arange(n_groups, dtype=np.int64), size)
         incidence = Incidence(ranks=ranks, instances=rows, n_instances=n_groups)
-        return Orbit(incidence=incidence, instance_of=self._table(ranks, rows), structure=self._rows(group))
+        return Orbit(incidence=incidence, instance_of=self._table(ranks, rows), structure=self._rows(group.members))
 
     def _of_pairs(self, pairs: IntArray) -> Orbit:
         n_pairs = len(pairs)
@@ -115,9 +164,9 @@ class Orbits:
         incidence = Incidence(ranks=ranks, instances=instances, n_instances=n_instances)
         return Orbit(incidence=incidence, instance_of=self._table(ranks, instances), structure=structure)
 
-    def _rows(self, group: Group) -> Hashes:
+    def _rows(self, members: IntArray) -> Hashes:
         """Return for each group at which places it leaves a domain, and the kinds of nodes that its members are on."""
-        members = np.sort(group.members, axis=1)
+        members = np.sort(members, axis=1)
         domains = self.cluster.domain_of(members.reshape(-1)).reshape(members.shape)
         leaves = (domains[:, 1:] != domains[:, :-1]).astype(np.uint64)
         places = scrambled(np.arange(leaves.shape[1], dtype=np.int64))

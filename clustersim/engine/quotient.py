@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cell:
-    """Instances of one orbit that cannot be told apart."""
+    """Instances of one orbit that cannot be told apart, and all those that they stand for."""
 
     number: int
     """Among those of its orbit."""
@@ -142,8 +142,9 @@ class Quotient:
             case Communicate():
                 return replace(action, collective=self._narrowed(action.collective, number, cell))
             case Transfer():
-                pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[cell.instances])
-                return replace(action, name=self.names.part(action.name, cell.instances), pairs=pairs)
+                chosen = self._members(number, cell)
+                pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[chosen])
+                return replace(action, name=self.names.part(action.name, chosen), pairs=pairs)
             case HostCopy() | HostUpdate():
                 ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
                 return replace(action, ranks=ranks)
@@ -151,13 +152,17 @@ class Quotient:
                 passes = _once(self._passes, (number, cell.number), lambda: Rewriting(lambda each: self._narrowed(each, number, cell)))
                 return passes.compute(action)
 
+    def _members(self, number: int, cell: Cell) -> IntArray:
+        """Return which groups or pairs of an orbit are in a cell."""
+        standing = self.orbits.found[number].standing
+        return cell.instances if standing is None else np.flatnonzero(self.instance_colours[number][standing] == cell.number)
+
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
         """Return a collective of those groups that are in the instances of a cell."""
 
         def narrow() -> Group:
             group = collective.group
-            instances = self.orbits.found[number].instance_of[group.members[:, 0]]
-            chosen = np.flatnonzero(self.instance_colours[number][instances] == cell.number)
+            chosen = np.flatnonzero(self.instance_colours[number][self.orbits.instances_of(number, group)] == cell.number)
             return replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
 
         return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))

@@ -163,7 +163,7 @@ def lay(
     )
     given = (program, *(other.program for other in others))
     with phase("fold"):
-        wired = fold(given, wires, (machine.pace_of, *(None for _ in others)), machine.folding)
+        wired = fold(given, wires, (machine.pace_of, *(None for _ in others)), machine.folding, closed=not (rolling and rolling.operations))
     programs, traffics, network = wired.programs, wired.traffics, wired.network
     # Updates come between the passes of any class, as the traffic of strangers does.
     own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
@@ -197,7 +197,7 @@ def lay(
         first=first,
         repeated=tuple(repeated),
         loads=loads,
-        cells=link_cells(network),
+        cells=link_cells(network, wired.rotation),
         began_s=began_s,
         regard=wired.regard,
     )

@@ -43,6 +43,27 @@ class Routes:
     """One way, for each pair."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rotation:
+    """A turn of the accelerators of every node that leaves routes between ranks, and what links can do, as they are.
+
+    The route between two ranks that are turned is the route between them, with each of its links turned. Ranks come back to
+    where they were after ``n_turns`` turns and not before; a link either does so too or stays where it is.
+    """
+
+    n_turns: int
+    per_node: int
+    """Accelerators of a node."""
+    turned_rank: IntArray
+    """Whose place each rank takes."""
+    lowest_rank: IntArray
+    """The first of the ranks whose places each rank takes in all turns."""
+    lowest_link: IntArray
+    """The same of each link."""
+    n_alike: IntArray
+    """How many links take the place of each link: ``n_turns``, or 1."""
+
+
 class Cluster(Protocol):
     """What the floors above may ask of a cluster. A link's id is its place in ``links`` and in the link arrays.
 
@@ -170,6 +191,10 @@ class Cluster(Protocol):
 
     def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
         """Return the route from each source to the destination at the same place; both are endpoints: ranks or host memories."""
+        ...
+
+    def rotation(self, step: int) -> Rotation | None:
+        """Return the turn of every node by so many accelerators; None where the cluster does not stay as it is, or may not."""
         ...
 
 

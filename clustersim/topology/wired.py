@@ -10,10 +10,11 @@ import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric, Node
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Routes
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Rotation, Routes
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.layout import Layout
 from clustersim.topology.node_wiring import NodeWiring
+from clustersim.topology.rotation import rotation_of
 from clustersim.topology.routing import Policy, Rows, between, compressed, down_from_leaf, own_leaf, up_to_leaf
 from clustersim.topology.scale_out import ScaleOut
 
@@ -292,6 +293,15 @@ class WiredCluster:
                 raise ScenarioError(f"rank {int(ends[outside][0])} is outside the cluster", hint=hint)
         rows = between(self.layout, self.policy, sources, destinations)
         return self._compressed(rows, sources, destinations)
+
+    def rotation(self, step: int) -> Rotation | None:
+        """Return the turn of every node by so many accelerators; None where the cluster does not stay as it is, or may not.
+
+        Paths that are picked by hash, links that are down, and links that share their capacity rule it out.
+        """
+        if self.policy.seed is not None or self.policy.left_fraction is not None or self.works is not None or self.shared is not None:
+            return None
+        return rotation_of(self.layout, (self.bandwidth_bytes_per_s, self.latency_s, self.tier_index), step)
 
     def endpoint_name(self, endpoint: int) -> str:
         """Return how people call an endpoint: ``rank 5``, ``the host of node 3`` or ``server 1``."""

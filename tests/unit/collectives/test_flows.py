@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import NO_FLOWS, Exchange, Flows, crossings, exchanged, gathered, joined, on_links, wave
-from clustersim.collectives.pattern import Wave, grouping
+from clustersim.collectives.flows import NO_FLOWS, Exchange, crossings, exchanged, gathered, joined, on_links, wave
+from clustersim.collectives.pattern import Flows, Wave, grouping
 from clustersim.topology.build import build_cluster
 from clustersim.topology.load import Crossings, Footprint, chained
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import BATCH, NO_FLOWS, Flows
-from clustersim.collectives.pattern import grouping
+from clustersim.collectives.flows import BATCH, NO_FLOWS
+from clustersim.collectives.pattern import Flows, grouping
 from clustersim.collectives.separate import Batch, between_members, in_batches, separate_waves
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster

@@ -1,0 +1,220 @@
+"""Groups and pairs that take each other's places when the accelerators of every node turn: the flows of the lowest ranks stand for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from clustersim.collectives.flows import routed
+from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
+from clustersim.collectives.transfers import lay_transfers
+from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.load import Crossings, summed
+
+_FABRIC = (TIERS.index("leaf"), TIERS.index("spine"))
+
+
+class NotAlikeError(Exception):
+    """Something changes with a turn, or may do so: all of it has to be looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Groups or pairs of which some stand for those whose places they take in a turn."""
+
+    kept: IntArray
+    """Those that stand for others: the rows with lowest ranks. Each is the first of those that it stands for."""
+    standing: IntArray
+    """For each row, the place in ``kept`` of the one that stands for it."""
+    members: IntArray
+    """Of the rows that are kept."""
+    places: IntArray
+    """Where the lowest ranks stand in the rows that are kept."""
+    moved: IntArray
+    """For each place in a row, at which place of another row its member stands after a turn."""
+
+    @property
+    def lowest(self) -> IntArray:
+        """Return the lowest ranks of each row that is kept."""
+        return self.members[:, self.places]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rotated:
+    """What is laid on a cluster that a turn leaves as it is: flows of the lowest ranks, on the lowest of links that are alike.
+
+    A link carries what the flows of all ranks put on it: with a turn, flows go to other flows and links to other links, so that
+    those of the lowest ranks, turned, are all that there are.
+    """
+
+    cluster: Cluster
+    rotation: Rotation
+    _rows: dict[int, tuple[IntArray, Rows]] = field(default_factory=dict[int, tuple[IntArray, Rows]])
+    """By identity of the members, which therefore must live."""
+
+    def groups(self, members: IntArray) -> Rows:
+        """Return which groups stand for which.
+
+        Parameters
+        ----------
+        members
+            Shape (n_groups, size): ranks, in any order.
+
+        Raises
+        ------
+        NotAlikeError
+            A turn does not make groups of groups, or groups of one turn do not have their lowest ranks at the same places.
+        """
+        return self._known(members, _groups)
+
+    def pairs(self, pairs: IntArray) -> Rows:
+        """Return which pairs stand for which.
+
+        Raises
+        ------
+        NotAlikeError
+            A turn does not make pairs of pairs, a rank sends to several, or one end of a pair is a lowest rank and the other is not.
+        """
+        return self._known(pairs, _pairs)
+
+    def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
+        """Return what an algorithm does in all groups, given what it does in the first of them by itself.
+
+        An algorithm knows of a group only how its members lie, so that in groups that lie alike the same places send to each other.
+
+        Raises
+        ------
+        NotAlikeError
+            The groups do not lie alike, the flows of a group change with a turn, or it is not known between which ranks each of them runs.
+        """
+        rows = self.groups(members)
+        self._check_layout(rows, first)
+        phases = tuple(tuple(self._wave(wave, rows, first.members[0]) for wave in phase) for phase in alone.phases)
+        return Pattern(phases=phases, uniform=alone.uniform)
+
+    def transfers(self, pairs: IntArray) -> Pattern:
+        """Return sends over pairs of ranks, those of the lowest ranks for all."""
+        members = self.pairs(pairs).members
+        pattern = lay_transfers(self.cluster, members[:, 0], members[:, 1])
+        ((wave,),) = pattern.phases
+        return replace(pattern, phases=((self._on_lowest_links(wave, wave.crossings),),))
+
+    def _known(self, members: IntArray, find: Callable[[Rotation, IntArray], Rows]) -> Rows:
+        found = self._rows.get(id(members))
+        if found is None:
+            found = self._rows[id(members)] = members, find(self.rotation, members)
+        return found[1]
+
+    def _check_layout(self, rows: Rows, first: Grouping) -> None:
+        """Raise a NotAlikeError where groups differ in the places that their members have in nodes, or in where they leave domains."""
+        numbers = rows.members % self.rotation.per_node
+        domains = self.cluster.domain_of(rows.members.reshape(-1)).reshape(rows.members.shape)
+        leaves = domains[:, 1:] != domains[:, :-1]
+        if not first.per_domain or (numbers != numbers[:1]).any() or (leaves != leaves[:1]).any():
+            raise NotAlikeError
+
+    def _wave(self, wave: Wave, rows: Rows, first: IntArray) -> Wave:
+        if len(wave.flows) != len(wave.crossings):
+            raise NotAlikeError
+        crossings = [routed(self.cluster, self._of_all(flows, rows, first)) for flows in wave.flows]
+        longest_s = [float(each.latency_s.max(initial=0.0)) for each in crossings]
+        laid = replace(wave, intra_latency_s=longest_s[0], inter_latency_s=longest_s[1], flows=())
+        return self._on_lowest_links(laid, crossings)
+
+    def _of_all(self, flows: Flows, rows: Rows, first: IntArray) -> Flows:
+        """Return the flows of the lowest ranks of all groups, given all those of the first group."""
+        sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
+        _check_moved(sources, destinations, flows.counts, rows.moved)
+        own = np.flatnonzero(np.isin(sources, rows.places))
+        return Flows(
+            sources=rows.members[:, sources[own]].reshape(-1),
+            destinations=rows.members[:, destinations[own]].reshape(-1),
+            counts=np.tile(flows.counts[own], len(rows.members)),
+        )
+
+    def _on_lowest_links(self, wave: Wave, crossings: Sequence[Crossings]) -> Wave:
+        """Return a wave of all ranks whose flows from the lowest ranks are these.
+
+        A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
+        """
+        rotation = self.rotation
+        lowest = tuple(self._lowered(each) for each in crossings)
+        link_ids = np.concatenate([each.link_ids for each in lowest])
+        times = rotation.n_turns // rotation.n_alike[link_ids]
+        footprint = summed(link_ids, np.concatenate([each.amounts for each in lowest]) * times)
+        return replace(wave, footprint=footprint, crossings=lowest)
+
+    def _lowered(self, crossings: Crossings) -> Crossings:
+        """Return flows with the lowest of links that are alike in the place of each.
+
+        On the fabric all links of the lowest ranks' flows must be lowest ones themselves, or stay where they are, so that links that are
+        neighbours stay neighbours. Sums of whole numbers are the same in any order.
+        """
+        lowest = self.rotation.lowest_link[crossings.link_ids]
+        if (lowest != crossings.link_ids).any() and np.isin(self.cluster.tier_index[crossings.link_ids], _FABRIC).any():
+            raise NotAlikeError
+        if (crossings.amounts != np.rint(crossings.amounts)).any():
+            raise NotAlikeError
+        return replace(crossings, link_ids=lowest)
+
+
+def _groups(rotation: Rotation, members: IntArray) -> Rows:
+    ordered = np.sort(members, axis=1)
+    n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(ordered), dtype=np.int64)
+    if not _distinct(ordered, n_ranks):
+        raise NotAlikeError
+    lowest = rotation.lowest_rank[ordered]
+    is_lowest = lowest == ordered
+    kept = np.flatnonzero(is_lowest.any(axis=1))
+    if not len(kept) or (is_lowest[kept] != is_lowest[kept[0]]).any():
+        raise NotAlikeError
+    places = np.flatnonzero(is_lowest[kept[0]])
+    row_of = np.full(n_ranks, -1, dtype=np.int64)
+    row_of[ordered[kept][:, places]] = np.arange(len(kept), dtype=np.int64)[:, None]
+    standing = row_of[lowest]
+    if (standing != standing[:, :1]).any() or (standing[:, 0] < 0).any() or (kept[standing[:, 0]] > numbers).any():
+        raise NotAlikeError
+    after = rotation.turned_rank[ordered]
+    order = np.argsort(after[0])
+    after = after[:, order]
+    row_of[ordered[:, 0]] = numbers
+    if (ordered[row_of[after[:, 0]]] != after).any():
+        raise NotAlikeError
+    return Rows(kept=kept, standing=standing[:, 0].copy(), members=ordered[kept], places=places, moved=np.argsort(order))
+
+
+def _pairs(rotation: Rotation, pairs: IntArray) -> Rows:
+    n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(pairs), dtype=np.int64)
+    is_lowest = rotation.lowest_rank[pairs] == pairs
+    kept = np.flatnonzero(is_lowest[:, 0])
+    if not _distinct(pairs[:, 0], n_ranks) or (is_lowest[:, 0] != is_lowest[:, 1]).any():
+        raise NotAlikeError
+    row_of = np.full(n_ranks, -1, dtype=np.int64)
+    row_of[pairs[:, 0]] = numbers
+    after = rotation.turned_rank[pairs]
+    if (pairs[row_of[after[:, 0]]] != after).any():
+        raise NotAlikeError
+    row_of[pairs[kept, 0]] = np.arange(len(kept), dtype=np.int64)
+    standing = row_of[rotation.lowest_rank[pairs[:, 0]]]
+    if (kept[standing] > numbers).any():
+        raise NotAlikeError
+    ends = np.arange(2, dtype=np.int64)
+    return Rows(kept=kept, standing=standing, members=pairs[kept], places=ends, moved=ends)
+
+
+def _distinct(ranks: IntArray, n_ranks: int) -> bool:
+    seen = np.zeros(n_ranks, dtype=np.bool_)
+    seen[ranks] = True
+    return int(seen.sum()) == ranks.size
+
+
+def _check_moved(sources: IntArray, destinations: IntArray, counts: FloatArray, moved: IntArray) -> None:
+    """Raise a NotAlikeError where the flows of a group, by places, are not the same after a turn."""
+    if (moved[1:] > moved[:-1]).all():
+        return
+    before = np.stack((sources, destinations, counts.view(np.int64)))
+    after = np.stack((moved[sources], moved[destinations], counts.view(np.int64)))
+    if (before[:, np.lexsort(before)] != after[:, np.lexsort(after)]).any():
+        raise NotAlikeError
