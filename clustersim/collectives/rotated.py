@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from clustersim.collectives.flows import routed
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
 from clustersim.collectives.transfers import lay_transfers
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
-from clustersim.topology.load import Crossings, summed
+from clustersim.topology.load import Crossings, Footprint, summed
 
 _FABRIC = (TIERS.index("leaf"), TIERS.index("spine"))
 
@@ -22,23 +22,32 @@ class NotAlikeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
-    """Groups or pairs of which some stand for those whose places they take in a turn."""
+    """Those of some groups or pairs that stand for the others, whose places they take in a turn: the ones with lowest ranks."""
 
-    kept: IntArray
-    """Those that stand for others: the rows with lowest ranks. Each is the first of those that it stands for."""
-    standing: IntArray
-    """For each row, the place in ``kept`` of the one that stands for it."""
     members: IntArray
-    """Of the rows that are kept."""
+    """Ascending in each row; of pairs, the sender and the receiver."""
     places: IntArray
-    """Where the lowest ranks stand in the rows that are kept."""
+    """Where the lowest ranks stand in each row."""
     moved: IntArray
     """For each place in a row, at which place of another row its member stands after a turn."""
 
     @property
     def lowest(self) -> IntArray:
-        """Return the lowest ranks of each row that is kept."""
+        """Return the lowest ranks of each row."""
         return self.members[:, self.places]
+
+    def part(self, chosen: IntArray) -> Rows:
+        """Return some of the rows."""
+        return Rows(members=self.members[chosen], places=self.places, moved=self.moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """Which of some groups or pairs stand for which."""
+
+    rows: Rows
+    row_of: IntArray
+    """For each group or pair the row that stands for it, which is the first of those that it stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,10 +61,10 @@ class Rotated:
     cluster: Cluster
     rotation: Rotation
     _rows: dict[int, tuple[IntArray, Rows]] = field(default_factory=dict[int, tuple[IntArray, Rows]])
-    """By identity of the members, which therefore must live."""
+    """By identity of the groups or pairs, which therefore must live."""
 
-    def groups(self, members: IntArray) -> Rows:
-        """Return which groups stand for which.
+    def groups(self, members: IntArray) -> Standing:
+        """Return which of some groups stand for which.
 
         Parameters
         ----------
@@ -67,17 +76,25 @@ class Rotated:
         NotAlikeError
             A turn does not make groups of groups, or groups of one turn do not have their lowest ranks at the same places.
         """
-        return self._known(members, _groups)
+        found = _groups(self.rotation, members)
+        self.know(members, found.rows)
+        return found
 
-    def pairs(self, pairs: IntArray) -> Rows:
-        """Return which pairs stand for which.
+    def pairs(self, pairs: IntArray) -> Standing:
+        """Return which of some pairs stand for which.
 
         Raises
         ------
         NotAlikeError
             A turn does not make pairs of pairs, a rank sends to several, or one end of a pair is a lowest rank and the other is not.
         """
-        return self._known(pairs, _pairs)
+        found = _pairs(self.rotation, pairs)
+        self.know(pairs, found.rows)
+        return found
+
+    def know(self, members: IntArray, rows: Rows) -> None:
+        """Keep in mind which of some groups or pairs stand for the others."""
+        self._rows[id(members)] = members, rows
 
     def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
         """Return what an algorithm does in all groups, given what it does in the first of them by itself.
@@ -89,22 +106,22 @@ class Rotated:
         NotAlikeError
             The groups do not lie alike, the flows of a group change with a turn, or it is not known between which ranks each of them runs.
         """
-        rows = self.groups(members)
+        rows = self._known(members)
         self._check_layout(rows, first)
         phases = tuple(tuple(self._wave(wave, rows, first.members[0]) for wave in phase) for phase in alone.phases)
         return Pattern(phases=phases, uniform=alone.uniform)
 
     def transfers(self, pairs: IntArray) -> Pattern:
         """Return sends over pairs of ranks, those of the lowest ranks for all."""
-        members = self.pairs(pairs).members
+        members = self._known(pairs).members
         pattern = lay_transfers(self.cluster, members[:, 0], members[:, 1])
         ((wave,),) = pattern.phases
         return replace(pattern, phases=((self._on_lowest_links(wave, wave.crossings),),))
 
-    def _known(self, members: IntArray, find: Callable[[Rotation, IntArray], Rows]) -> Rows:
+    def _known(self, members: IntArray) -> Rows:
         found = self._rows.get(id(members))
         if found is None:
-            found = self._rows[id(members)] = members, find(self.rotation, members)
+            raise NotAlikeError
         return found[1]
 
     def _check_layout(self, rows: Rows, first: Grouping) -> None:
@@ -127,6 +144,9 @@ class Rotated:
         """Return the flows of the lowest ranks of all groups, given all those of the first group."""
         sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
         _check_moved(sources, destinations, flows.counts, rows.moved)
+        if (flows.counts != np.rint(flows.counts)).any():
+            # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
+            raise NotAlikeError
         own = np.flatnonzero(np.isin(sources, rows.places))
         return Flows(
             sources=rows.members[:, sources[own]].reshape(-1),
@@ -139,28 +159,29 @@ class Rotated:
 
         A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
         """
-        rotation = self.rotation
-        lowest = tuple(self._lowered(each) for each in crossings)
-        link_ids = np.concatenate([each.link_ids for each in lowest])
-        times = rotation.n_turns // rotation.n_alike[link_ids]
-        footprint = summed(link_ids, np.concatenate([each.amounts for each in lowest]) * times)
-        return replace(wave, footprint=footprint, crossings=lowest)
+        laid = [self._lowered(each) for each in crossings]
+        loads = [load for load, _ in laid]
+        total = summed(np.concatenate([load.link_ids for load in loads]), np.concatenate([load.flows for load in loads]))
+        times = self.rotation.n_turns // self.rotation.n_alike[total.link_ids]
+        footprint = Footprint(link_ids=total.link_ids, flows=total.flows * times)
+        return replace(wave, footprint=footprint, crossings=tuple(each for _, each in laid))
 
-    def _lowered(self, crossings: Crossings) -> Crossings:
-        """Return flows with the lowest of links that are alike in the place of each.
+    def _lowered(self, crossings: Crossings) -> tuple[Footprint, Crossings]:
+        """Return flows with the lowest of links that are alike in the place of each, and what they put on these.
 
         On the fabric all links of the lowest ranks' flows must be lowest ones themselves, or stay where they are, so that links that are
-        neighbours stay neighbours. Sums of whole numbers are the same in any order.
+        neighbours stay neighbours.
         """
-        lowest = self.rotation.lowest_link[crossings.link_ids]
-        if (lowest != crossings.link_ids).any() and np.isin(self.cluster.tier_index[crossings.link_ids], _FABRIC).any():
+        load = summed(crossings.link_ids, crossings.amounts)
+        lowest = self.rotation.lowest_link[load.link_ids]
+        if (lowest == load.link_ids).all():
+            return load, crossings
+        if np.isin(self.cluster.tier_index[load.link_ids], _FABRIC).any():
             raise NotAlikeError
-        if (crossings.amounts != np.rint(crossings.amounts)).any():
-            raise NotAlikeError
-        return replace(crossings, link_ids=lowest)
+        return Footprint(link_ids=lowest, flows=load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
 
 
-def _groups(rotation: Rotation, members: IntArray) -> Rows:
+def _groups(rotation: Rotation, members: IntArray) -> Standing:
     ordered = np.sort(members, axis=1)
     n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(ordered), dtype=np.int64)
     if not _distinct(ordered, n_ranks):
@@ -182,10 +203,11 @@ def _groups(rotation: Rotation, members: IntArray) -> Rows:
     row_of[ordered[:, 0]] = numbers
     if (ordered[row_of[after[:, 0]]] != after).any():
         raise NotAlikeError
-    return Rows(kept=kept, standing=standing[:, 0].copy(), members=ordered[kept], places=places, moved=np.argsort(order))
+    rows = Rows(members=ordered[kept], places=places, moved=np.argsort(order))
+    return Standing(rows=rows, row_of=standing[:, 0].copy())
 
 
-def _pairs(rotation: Rotation, pairs: IntArray) -> Rows:
+def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
     n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(pairs), dtype=np.int64)
     is_lowest = rotation.lowest_rank[pairs] == pairs
     kept = np.flatnonzero(is_lowest[:, 0])
@@ -201,7 +223,7 @@ def _pairs(rotation: Rotation, pairs: IntArray) -> Rows:
     if (kept[standing] > numbers).any():
         raise NotAlikeError
     ends = np.arange(2, dtype=np.int64)
-    return Rows(kept=kept, standing=standing, members=pairs[kept], places=ends, moved=ends)
+    return Standing(rows=Rows(members=pairs[kept], places=ends, moved=ends), row_of=standing)
 
 
 def _distinct(ranks: IntArray, n_ranks: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.rotated import NotAlikeError, Rotated
+from clustersim.collectives.rotated import NotAlikeError, Rotated, Standing
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Communicate, Compute, Group, HostCopy, HostUpdate, Task, Transfer, collectives_in
@@ -30,8 +30,8 @@ class Orbit:
     """For each rank of the cluster, the instance whose flows it sends; ``NOBODY`` where it sends none."""
     structure: Hashes
     """Of each instance, what can be said of it without its links: where its members lie with respect to each other."""
-    standing: IntArray | None = None
-    """For each group or pair the instance that stands for it; None where each is one."""
+    standing: Standing | None = None
+    """Which of the groups or pairs are instances, and stand for the others; None where all are."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +75,12 @@ class Orbits:
         """Return the instance of an orbit that each group belongs to."""
         firsts = group.members[:, 0]
         return self.found[number].instance_of[firsts if self.rotated is None else self.rotated.rotation.lowest_rank[firsts]]
+
+    def know_part(self, members: IntArray, number: int, instances: IntArray) -> None:
+        """Keep in mind which of the groups or pairs of some instances of an orbit stand for the others."""
+        standing = self.found[number].standing
+        if self.rotated is not None and standing is not None:
+            self.rotated.know(members, standing.rows.part(instances))
 
     def _number(self, task: Task) -> int:
         key = self._key(task)
@@ -121,27 +127,32 @@ class Orbits:
             case Communicate():
                 return self._of_lowest_groups(action.collective.group, rotated)
             case Transfer():
-                rows = rotated.pairs(action.pairs)
-                return replace(self._of_pairs(rows.members), standing=rows.standing)
+                standing = rotated.pairs(action.pairs)
+                return replace(self._of_pairs(standing.rows.members), standing=standing)
             case Compute():
                 lowest, groups = ranks[rotated.rotation.lowest_rank[ranks] == ranks], self.groups_of(action)
                 if not groups:
                     return self._of_ranks(lowest, np.arange(len(lowest), dtype=np.int64))
-                orbit, taking_part = self._of_lowest_groups(groups[0], rotated), rotated.groups(groups[0].members).lowest
+                orbit = self._of_lowest_groups(groups[0], rotated)
                 # Units that several groups join may be of unlike sizes; and units count in the order of their ranks.
-                if len(groups) > 1 or not np.array_equal(np.sort(taking_part, axis=None), lowest) or (np.diff(taking_part[:, 0]) < 0).any():
+                if (
+                    len(groups) > 1
+                    or not np.array_equal(np.sort(orbit.incidence.ranks), lowest)
+                    or (np.diff(orbit.incidence.ranks) < 0).any()
+                ):
                     raise NotAlikeError
                 return orbit
             case HostCopy() | HostUpdate():
                 raise NotAlikeError
 
     def _of_lowest_groups(self, group: Group, rotated: Rotated) -> Orbit:
-        rows = rotated.groups(group.members)
+        standing = rotated.groups(group.members)
+        rows = standing.rows
         ranks = rows.lowest.reshape(-1)
-        instances = np.repeat(np.arange(len(rows.kept), dtype=np.int64), len(rows.places))
-        incidence = Incidence(ranks=ranks, instances=instances, n_instances=len(rows.kept))
-        structure = self._rows(rows.members)
-        return Orbit(incidence=incidence, instance_of=self._table(ranks, instances), structure=structure, standing=rows.standing)
+        instances = np.repeat(np.arange(len(rows.members), dtype=np.int64), len(rows.places))
+        incidence = Incidence(ranks=ranks, instances=instances, n_instances=len(rows.members))
+        table, structure = self._table(ranks, instances), self._rows(rows.members)
+        return Orbit(incidence=incidence, instance_of=table, structure=structure, standing=standing)
 
     def _of_groups(self, group: Group) -> Orbit:
         n_groups, size = group.members.shape

@@ -144,6 +144,7 @@ class Quotient:
             case Transfer():
                 chosen = self._members(number, cell)
                 pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[chosen])
+                self.orbits.know_part(pairs, number, cell.instances)
                 return replace(action, name=self.names.part(action.name, chosen), pairs=pairs)
             case HostCopy() | HostUpdate():
                 ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
@@ -155,7 +156,7 @@ class Quotient:
     def _members(self, number: int, cell: Cell) -> IntArray:
         """Return which groups or pairs of an orbit are in a cell."""
         standing = self.orbits.found[number].standing
-        return cell.instances if standing is None else np.flatnonzero(self.instance_colours[number][standing] == cell.number)
+        return cell.instances if standing is None else np.flatnonzero(self.instance_colours[number][standing.row_of] == cell.number)
 
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
         """Return a collective of those groups that are in the instances of a cell."""
@@ -163,7 +164,9 @@ class Quotient:
         def narrow() -> Group:
             group = collective.group
             chosen = np.flatnonzero(self.instance_colours[number][self.orbits.instances_of(number, group)] == cell.number)
-            return replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
+            part = replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
+            self.orbits.know_part(part.members, number, cell.instances)
+            return part
 
         return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))
 
