@@ -61,11 +61,11 @@ def usable_bandwidth(cluster: Cluster, calibration: NetworkCalibration) -> Float
     Drives have no such share: the bandwidth in their profile is one that they were seen to reach. Links inside nodes have the share of
     their kind of node, those of the fabric the least of all.
     """
-    networks = calibration.of_kinds or (calibration,)
-    rows = [[1.0 if tier == "storage" else network.efficiency[tier] for tier in TIERS] for network in (*networks, calibration)]
-    kinds = cluster.kind_of_link() if calibration.of_kinds else np.zeros_like(cluster.tier_index)
+    rows = [[1.0 if tier == "storage" else network.efficiency[tier] for tier in TIERS] for network in (*calibration.of_kinds, calibration)]
+    if not calibration.of_kinds:
+        return cluster.bandwidth_bytes_per_s * np.array(rows[0])[cluster.tier_index]
     # Kind -1, the fabric, finds the last row.
-    return cluster.bandwidth_bytes_per_s * np.array(rows)[kinds, cluster.tier_index]
+    return cluster.bandwidth_bytes_per_s * np.array(rows)[cluster.kind_of_link(), cluster.tier_index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,8 @@ class Library:
     """Of each orbit its first group by itself."""
     _candidates: dict[tuple[Call, bool], Candidate] = field(default_factory=dict[tuple[Call, bool], Candidate])
     """By call, of no size, and whether for one group alone."""
-    _all_alike: dict[Call, Candidate] = field(default_factory=dict[Call, Candidate])
-    """With ``rotated``, by call of no size."""
+    _orbits: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    """With ``rotated``, the name of the first orbit that begins with a group."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
@@ -127,19 +127,22 @@ class Library:
         return found
 
     def _operation(self, call: Call, members: Members) -> Operation:
-        groups = self._groups.get(call.group)
+        ranks, rotated = np.asarray(members, dtype=np.int64), self.rotated
+        asked = call
+        if rotated is not None:
+            # Groups that lie alike choose alike, so that the first is enough to choose by, whatever orbit it is in.
+            asked = replace(call, group=self._orbits.setdefault(ranks[:1].tobytes(), call.group))
+        groups = self._groups.get(asked.group)
         if groups is None:
-            # Groups that lie alike choose alike, so that the first is enough to choose by.
-            some = np.asarray(members, dtype=np.int64)[: None if self.rotated is None else 1]
-            groups = self._groups[call.group] = grouping(self.cluster, some, call.group)
+            groups = self._groups[asked.group] = grouping(self.cluster, ranks if rotated is None else ranks[:1], call.group)
         if groups.size == 1 and call.servers is None:
             return IDLE
-        if call.servers is not None and self.rotated is not None:
+        if call.servers is not None and rotated is not None:
             raise NotAlikeError
-        facts = self._facts_of(call, groups)
-        candidate, protocol = self._chosen(call, groups, facts)
-        if self.rotated is not None:
-            candidate = self._spread(call, groups, candidate, np.asarray(members, dtype=np.int64), self.rotated)
+        facts = self._facts_of(asked, groups)
+        candidate, protocol = self._chosen(asked, groups, facts)
+        if rotated is not None:
+            candidate = replace(candidate, pattern=rotated.pattern(ranks, groups, candidate.lone))
         way = Way(
             algorithm=candidate.algorithm,
             protocol=protocol,
@@ -162,10 +165,11 @@ class Library:
         """
         candidate, ends = self._transfers.get(name), np.asarray(pairs, dtype=np.int64)
         if candidate is None:
-            # The pair that stands for all is one that leaves its domain, where any does.
-            first = int(np.argmax(self.cluster.domain_of(ends[:, 0]) != self.cluster.domain_of(ends[:, 1])))
             all_pairs = sent(self.cluster, ends) if self.rotated is None else self.rotated.transfers(ends)
-            one_pair = sent(self.cluster, ends[first : first + 1])
+            # The pair that stands for all is one that leaves its domain, where any does.
+            some = ends if self.rotated is None else self.rotated.lowest(ends)
+            first = int(np.argmax(self.cluster.domain_of(some[:, 0]) != self.cluster.domain_of(some[:, 1])))
+            one_pair = sent(self.cluster, some[first : first + 1])
             candidate = replace(_alone("direct", one_pair, self.bandwidth_bytes_per_s), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
@@ -228,14 +232,6 @@ class Library:
                 pattern = self._lay(call, groups, algorithm)
                 found = replace(self._candidate(call, groups, algorithm, lone=True), pattern=pattern)
             self._candidates[key] = found
-        return found
-
-    def _spread(self, call: Call, groups: Grouping, alone: Candidate, members: IntArray, rotated: Rotated) -> Candidate:
-        """Return an algorithm laid for all groups, given how the first by itself performs it."""
-        key = replace(call, algorithm=alone.algorithm, size_bytes=0.0, pieces=1)
-        found = self._all_alike.get(key)
-        if found is None:
-            found = self._all_alike[key] = replace(alone, pattern=rotated.pattern(members, groups, alone.lone))
         return found
 
     def _weighed(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:

@@ -62,6 +62,14 @@ class Rotated:
     rotation: Rotation
     _rows: dict[int, tuple[IntArray, Rows]] = field(default_factory=dict[int, tuple[IntArray, Rows]])
     """By identity of the groups or pairs, which therefore must live."""
+    _laid: dict[tuple[int, bytes], tuple[Footprint, Crossings]] = field(
+        default_factory=dict[tuple[int, bytes], tuple[Footprint, Crossings]]
+    )
+    """By identity of the groups and by the flows of the first: what several algorithms let flow, or several operations."""
+    _waves: dict[tuple[int, ...], Wave] = field(default_factory=dict[tuple[int, ...], Wave])
+    """By identities of what is laid."""
+    _alike: set[int] = field(default_factory=set[int])
+    """Identities of groups that lie alike."""
 
     def groups(self, members: IntArray) -> Standing:
         """Return which of some groups stand for which.
@@ -94,7 +102,7 @@ class Rotated:
 
     def know(self, members: IntArray, rows: Rows) -> None:
         """Keep in mind which of some groups or pairs stand for the others."""
-        self._rows[id(members)] = members, rows
+        self._rows.setdefault(id(members), (members, rows))
 
     def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
         """Return what an algorithm does in all groups, given what it does in the first of them by itself.
@@ -106,17 +114,20 @@ class Rotated:
         NotAlikeError
             The groups do not lie alike, the flows of a group change with a turn, or it is not known between which ranks each of them runs.
         """
-        rows = self._known(members)
-        self._check_layout(rows, first)
-        phases = tuple(tuple(self._wave(wave, rows, first.members[0]) for wave in phase) for phase in alone.phases)
+        self._check_layout(members, first)
+        phases = tuple(tuple(self._wave(wave, members, first.members[0]) for wave in phase) for phase in alone.phases)
         return Pattern(phases=phases, uniform=alone.uniform)
+
+    def lowest(self, pairs: IntArray) -> IntArray:
+        """Return the pairs of lowest ranks among some that are known."""
+        return self._known(pairs).members
 
     def transfers(self, pairs: IntArray) -> Pattern:
         """Return sends over pairs of ranks, those of the lowest ranks for all."""
-        members = self._known(pairs).members
+        members = self.lowest(pairs)
         pattern = lay_transfers(self.cluster, members[:, 0], members[:, 1])
         ((wave,),) = pattern.phases
-        return replace(pattern, phases=((self._on_lowest_links(wave, wave.crossings),),))
+        return replace(pattern, phases=((self._summed(wave, [self._lowered(each) for each in wave.crossings]),),))
 
     def _known(self, members: IntArray) -> Rows:
         found = self._rows.get(id(members))
@@ -124,50 +135,50 @@ class Rotated:
             raise NotAlikeError
         return found[1]
 
-    def _check_layout(self, rows: Rows, first: Grouping) -> None:
+    def _check_layout(self, groups: IntArray, first: Grouping) -> None:
         """Raise a NotAlikeError where groups differ in the places that their members have in nodes, or in where they leave domains."""
-        numbers = rows.members % self.rotation.per_node
-        domains = self.cluster.domain_of(rows.members.reshape(-1)).reshape(rows.members.shape)
+        if id(groups) in self._alike:
+            return
+        members = self._known(groups).members
+        numbers = members % self.rotation.per_node
+        domains = self.cluster.domain_of(members.reshape(-1)).reshape(members.shape)
         leaves = domains[:, 1:] != domains[:, :-1]
         if not first.per_domain or (numbers != numbers[:1]).any() or (leaves != leaves[:1]).any():
             raise NotAlikeError
+        self._alike.add(id(groups))
 
-    def _wave(self, wave: Wave, rows: Rows, first: IntArray) -> Wave:
+    def _wave(self, wave: Wave, groups: IntArray, first: IntArray) -> Wave:
         if len(wave.flows) != len(wave.crossings):
             raise NotAlikeError
-        crossings = [routed(self.cluster, self._of_all(flows, rows, first)) for flows in wave.flows]
-        longest_s = [float(each.latency_s.max(initial=0.0)) for each in crossings]
-        laid = replace(wave, intra_latency_s=longest_s[0], inter_latency_s=longest_s[1], flows=())
-        return self._on_lowest_links(laid, crossings)
+        laid = [self._of_all(flows, groups, first) for flows in wave.flows]
+        key = tuple(id(load) for load, _ in laid)
+        if key not in self._waves:
+            longest_s = [float(crossings.latency_s.max(initial=0.0)) for _, crossings in laid]
+            self._waves[key] = self._summed(replace(wave, intra_latency_s=longest_s[0], inter_latency_s=longest_s[1]), laid)
+        found = self._waves[key]
+        return replace(found, share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
 
-    def _of_all(self, flows: Flows, rows: Rows, first: IntArray) -> Flows:
+    def _of_all(self, flows: Flows, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
         """Return the flows of the lowest ranks of all groups, given all those of the first group."""
-        sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
-        _check_moved(sources, destinations, flows.counts, rows.moved)
-        if (flows.counts != np.rint(flows.counts)).any():
-            # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
-            raise NotAlikeError
-        own = np.flatnonzero(np.isin(sources, rows.places))
-        return Flows(
-            sources=rows.members[:, sources[own]].reshape(-1),
-            destinations=rows.members[:, destinations[own]].reshape(-1),
-            counts=np.tile(flows.counts[own], len(rows.members)),
-        )
-
-    def _on_lowest_links(self, wave: Wave, crossings: Sequence[Crossings]) -> Wave:
-        """Return a wave of all ranks whose flows from the lowest ranks are these.
-
-        A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
-        """
-        laid = [self._lowered(each) for each in crossings]
-        loads = [load for load, _ in laid]
-        total = summed(np.concatenate([load.link_ids for load in loads]), np.concatenate([load.flows for load in loads]))
-        times = self.rotation.n_turns // self.rotation.n_alike[total.link_ids]
-        footprint = Footprint(link_ids=total.link_ids, flows=total.flows * times)
-        return replace(wave, footprint=footprint, crossings=tuple(each for _, each in laid))
+        key = id(groups), b"".join(each.tobytes() for each in (flows.sources, flows.destinations, flows.counts))
+        if key not in self._laid:
+            rows = self._known(groups)
+            sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
+            _check_moved(sources, destinations, flows.counts, rows.moved)
+            if (flows.counts != np.rint(flows.counts)).any():
+                # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
+                raise NotAlikeError
+            own = np.flatnonzero(np.isin(sources, rows.places))
+            lowest = Flows(
+                sources=rows.members[:, sources[own]].reshape(-1),
+                destinations=rows.members[:, destinations[own]].reshape(-1),
+                counts=np.tile(flows.counts[own], len(rows.members)),
+            )
+            self._laid[key] = self._lowered(routed(self.cluster, lowest))
+        return self._laid[key]
 
     def _lowered(self, crossings: Crossings) -> tuple[Footprint, Crossings]:
-        """Return flows with the lowest of links that are alike in the place of each, and what they put on these.
+        """Return what flows put on the lowest of links that are alike, and the flows with these in the place of each.
 
         On the fabric all links of the lowest ranks' flows must be lowest ones themselves, or stay where they are, so that links that are
         neighbours stay neighbours.
@@ -178,7 +189,23 @@ class Rotated:
             return load, crossings
         if np.isin(self.cluster.tier_index[load.link_ids], _FABRIC).any():
             raise NotAlikeError
-        return Footprint(link_ids=lowest, flows=load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
+        return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
+
+    def _summed(self, wave: Wave, laid: Sequence[tuple[Footprint, Crossings]]) -> Wave:
+        """Return a wave of all ranks, given the flows of the lowest ranks.
+
+        A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
+        """
+        loads = [load for load, _ in laid if len(load.link_ids)]
+        total = loads[0] if len(loads) == 1 else summed(*(np.concatenate(each) for each in _columns(loads)))
+        times = self.rotation.n_turns // self.rotation.n_alike[total.link_ids]
+        footprint = Footprint(link_ids=total.link_ids, flows=total.flows * times)
+        return replace(wave, footprint=footprint, crossings=tuple(crossings for _, crossings in laid), flows=())
+
+
+def _columns(loads: Sequence[Footprint]) -> tuple[list[IntArray], list[FloatArray]]:
+    nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return [nothing[0], *(load.link_ids for load in loads)], [nothing[1], *(load.flows for load in loads)]
 
 
 def _groups(rotation: Rotation, members: IntArray) -> Standing:

@@ -41,7 +41,7 @@ def implied_links(
     n_links = len(capacity_bytes_per_s)
     fabric = np.isin(cluster.tier_index, FABRIC)
     fabric[opaque] = False
-    before, behind = _neighbours(crossings, fabric, n_links), _neighbours([_backwards(each) for each in crossings], fabric, n_links)
+    before, behind = _neighbours(crossings, fabric, n_links)
     n_alike = None if rotation is None else rotation.n_alike
     by_feeders = _implied(before, fabric, capacity_bytes_per_s, n_alike)
     # A link cannot be implied by one that is there no more.
@@ -49,32 +49,28 @@ def implied_links(
     return by_feeders | by_followers
 
 
-def _backwards(crossings: Crossings) -> Crossings:
-    last = len(crossings.link_ids)
-    return Crossings(
-        ranks=crossings.ranks[::-1],
-        starts=last - crossings.starts[::-1],
-        link_ids=crossings.link_ids[::-1],
-        amounts=crossings.amounts[::-1],
-        latency_s=crossings.latency_s[::-1],
-    )
+def _neighbours(crossings: Sequence[Crossings], wanted: BoolArray, n_links: int) -> tuple[IntArray, IntArray]:
+    """Return pairs of each wanted link and one that comes before it on a route, and with one that comes behind it; shape (n_pairs, 2).
 
-
-def _neighbours(crossings: Sequence[Crossings], wanted: BoolArray, n_links: int) -> IntArray:
-    """Return pairs of each wanted link and one that comes before it on a route, or -1 where nothing implies it; shape (n_pairs, 2).
-
-    A flow that carries more on a link than on the one before it, or begins there, does so.
+    In the place of the other stands -1 where nothing implies a link: where a flow that carries more on it than on the other crosses it,
+    or one that begins or ends there.
     """
-    keys: list[IntArray] = []
+    before: list[IntArray] = []
+    behind: list[IntArray] = []
     for each in crossings:
         begins = np.zeros(len(each.link_ids) + 1, dtype=np.bool_)
         begins[each.starts] = True
         chosen = np.flatnonzero(wanted[each.link_ids])
-        source = np.maximum(chosen - 1, 0)
-        unknown = begins[chosen] | (each.amounts[chosen] > each.amounts[source])
-        keys.append(_distinct(each.link_ids[chosen] * (n_links + 1) + np.where(unknown, n_links, each.link_ids[source])))
-    found = _distinct(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
-    links, others = np.divmod(found, n_links + 1)
+        keys, amounts = each.link_ids[chosen] * (n_links + 1), each.amounts[chosen]
+        for found, step, ends in ((before, -1, begins[chosen]), (behind, 1, begins[chosen + 1])):
+            other = np.clip(chosen + step, 0, max(0, len(each.link_ids) - 1))
+            unknown = ends | (amounts > each.amounts[other])
+            found.append(_distinct(keys + np.where(unknown, n_links, each.link_ids[other])))
+    return _pairs(before, n_links), _pairs(behind, n_links)
+
+
+def _pairs(keys: Sequence[IntArray], n_links: int) -> IntArray:
+    links, others = np.divmod(_distinct(np.concatenate([np.zeros(0, dtype=np.int64), *keys])), n_links + 1)
     return np.stack((links, np.where(others == n_links, -1, others)), axis=1)
 
 
@@ -91,20 +87,23 @@ def _implied(
 
     A link that stays where it is in a turn has all the links for neighbours that take the place of one.
     """
-    n_links = len(wanted)
-    links, others = pairs[:, 0], pairs[:, 1]
+    implied = np.zeros(len(wanted), dtype=np.bool_)
+    of_wanted = wanted[pairs[:, 0]]
+    links, rows = np.unique(pairs[of_wanted, 0], return_inverse=True)
+    rows, others = rows.reshape(-1), pairs[of_wanted, 1]
     hopeless = others < 0
     if gone is not None:
         hopeless |= gone[others]
-    times = 1 if n_alike is None else np.where(n_alike[links] == 1, n_alike[others], 1)
-    room_bytes_per_s = np.bincount(links, weights=np.where(hopeless, np.inf, times * capacity_bytes_per_s[others]), minlength=n_links)
-    crossed = np.bincount(links, minlength=n_links) > 0
-    narrow = wanted & crossed & (room_bytes_per_s <= capacity_bytes_per_s * (1.0 + ROUND_OFF))
-    decided, implied = ~narrow, np.zeros(n_links, dtype=np.bool_)
+    times = 1 if n_alike is None else np.where(n_alike[links][rows] == 1, n_alike[others], 1)
+    room_bytes_per_s = np.bincount(rows, weights=np.where(hopeless, np.inf, times * capacity_bytes_per_s[others]), minlength=len(links))
+    undecided = room_bytes_per_s <= capacity_bytes_per_s[links] * (1.0 + ROUND_OFF)
+    # Where the other of a pair stands among the links themselves; those that are not there are decided.
+    place = np.minimum(np.searchsorted(links, others), max(0, len(links) - 1))
+    is_link = ~hopeless & (links[place] == others)
     while True:
-        waits = np.bincount(links, weights=~decided[others] & ~hopeless, minlength=n_links) > 0
-        ready = ~decided & ~waits
+        waits = np.bincount(rows, weights=is_link & undecided[place], minlength=len(links)) > 0
+        ready = undecided & ~waits
         if not ready.any():
             return implied
-        decided |= ready
-        implied |= ready
+        undecided &= ~ready
+        implied[links[ready]] = True

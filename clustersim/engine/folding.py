@@ -165,7 +165,9 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
         wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
         if regard == "none" or all(side.is_discrete for side in sides):
             return wired
-        links = scrambled(wired.network.wiring.cell_of_link)
+        wiring = wired.network.wiring
+        # The last is that of links without a cell.
+        links = scrambled(np.append(np.arange(len(wiring.first_link), dtype=np.int64), -1))[wiring.cell_of_link]
         if regard == "nodes":
             links[np.isin(cluster.tier_index, FABRIC)] = 0
         looks = list(zip(sides, wired.traffics, strict=True))

@@ -91,20 +91,21 @@ class Partition:
 
     def refine(self) -> None:
         """Split instances by the ranks that take part in them, and ranks by the instances that they take part in, until none is split."""
-        n_before = 0
+        n_before, taking_part = 0, np.flatnonzero(self.ranks >= 0)
+        # Those that take no part have a colour of their own.
+        colours, touched = (np.full(len(self.ranks), _GOLDEN, dtype=np.uint64) for _ in range(2))
         while n_before < (n_cells := self.n_cells):
             n_before = n_cells
-            colours = scrambled(self.ranks)
+            colours[taking_part] = scrambled(self.ranks[taking_part])
             for number, incidence in enumerate(self.incidences):
                 of_ranks = colours[incidence.ranks]
                 if incidence.parts is not None:
                     of_ranks = scrambled(of_ranks + scrambled(incidence.parts, 1))
                 self.split(number, summed(of_ranks, incidence.instances, incidence.n_instances))
-            touched = scrambled(self.ranks)
+            touched[taking_part] = colours[taking_part]
             for number, incidence in enumerate(self.incidences):
                 of_instances = scrambled(self.instances[number], 2 + number)[incidence.instances]
                 if incidence.parts is not None:
                     of_instances = scrambled(of_instances + scrambled(incidence.parts, 1))
                 np.add.at(touched, incidence.ranks, of_instances)
-            taking_part = self.ranks >= 0
             self.ranks[taking_part] = numbered(touched[taking_part])

@@ -22,7 +22,7 @@ _MASK: Final = (1 << 64) - 1
 
 def pair_keys(seed: int, sources: IntArray, destinations: IntArray) -> KeyArray:
     """Return 64 bits for each ordered pair, which depend on the seed and the pair alone."""
-    start = _mixed(np.full(len(sources), _offset(seed), dtype=np.uint64))
+    start = _mixed(np.full(1, _offset(seed), dtype=np.uint64))
     return _mixed(_mixed(start ^ sources.astype(np.uint64)) ^ destinations.astype(np.uint64))
 
 
