@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.hashing import KeyArray, pair_keys
@@ -58,16 +59,17 @@ class _Links:
     """The links that anything crosses."""
 
     ids: IntArray
+    place_of: NDArray[np.int32]
+    """For each link its place in ``ids``; anything for links that nothing crosses."""
     n_entries: IntArray
     capacity_bytes_per_s: FloatArray
     labels: IntArray
 
-    def hashes(self, footprints: Sequence[Footprint], n_links: int, seed: int) -> KeyArray:
+    def hashes(self, footprints: Sequence[Footprint], seed: int) -> KeyArray:
         """Return for each link the sum of the hashes of all that is said of it; a sum, because it has no order."""
-        found = np.zeros(n_links, dtype=np.uint64)
+        found = np.zeros(len(self.ids), dtype=np.uint64)
         for some in _batches(footprints, len(footprints)):
-            np.add.at(found, some.places, pair_keys(seed, some.kinds, some.flows.view(np.int64)))
-        found = found[self.ids]
+            np.add.at(found, self.place_of[some.places], pair_keys(seed, some.kinds, some.flows.view(np.int64)))
         for kind, value in ((_CAPACITY, self.capacity_bytes_per_s.view(np.int64)), (_LABEL, self.labels)):
             found += pair_keys(seed, np.full(len(value), kind, dtype=np.int64), value)
         return found
@@ -93,20 +95,30 @@ def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArra
     number of entries, and in each entry. Where a hash stood for links that differ, another seed is tried.
     """
     n_links = len(capacity_bytes_per_s)
-    degrees = np.zeros(n_links, dtype=np.int64)
-    for some in _batches(footprints, len(footprints)):
-        np.add.at(degrees, some.places, 1)
-    ids = np.flatnonzero(degrees)
-    links = _Links(ids=ids, n_entries=degrees[ids], capacity_bytes_per_s=capacity_bytes_per_s[ids].astype(np.float64), labels=labels[ids])
+    links = _crossed(footprints, capacity_bytes_per_s, labels)
+    ids = links.ids
     seed, entries = -1, None
     first, cell_of_link = np.zeros(0, dtype=np.int64), np.full(n_links, -1, dtype=np.int64)
     while entries is None:
         seed += 1
-        first, cells = _numbered(links.hashes(footprints, n_links, seed))
+        first, cells = _numbered(links.hashes(footprints, seed))
         if not links.differ_from(first[cells]):
             cell_of_link[ids] = cells
             entries = _of_first_links(footprints, ids[first], cell_of_link)
     return Alike(first_link=ids[first], cell_of_link=cell_of_link, entries=entries)
+
+
+def _crossed(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray, labels: IntArray) -> _Links:
+    is_crossed = np.zeros(len(labels), dtype=np.bool_)
+    for each in footprints:
+        is_crossed[each.link_ids] = True
+    ids, place_of = np.flatnonzero(is_crossed), np.empty(len(labels), dtype=np.int32)
+    place_of[ids] = np.arange(len(ids), dtype=np.int32)
+    n_entries = np.zeros(len(ids), dtype=np.int64)
+    for some in _batches(footprints, len(footprints)):
+        n_entries += np.bincount(place_of[some.places], minlength=len(ids))
+    capacity_bytes_per_s = capacity_bytes_per_s[ids].astype(np.float64)
+    return _Links(ids=ids, place_of=place_of, n_entries=n_entries, capacity_bytes_per_s=capacity_bytes_per_s, labels=labels[ids])
 
 
 def _numbered(hashes: KeyArray) -> tuple[IntArray, IntArray]:

@@ -58,7 +58,8 @@ class SharedNetwork:
         self._compiled = compiled
         self._occupancy = Occupancy() if account else None
         self._kinds: list[Kind] = []
-        self._numbers: dict[tuple[int, bytes, float, float], int] = {}
+        self._numbers: dict[tuple[float, ...], list[int]] = {}
+        """Of kinds with the same key."""
         self._weights: FloatArray | None = None
         self._flights = Flights()
         self._touched: dict[int, None] = {}
@@ -80,11 +81,14 @@ class SharedNetwork:
             crossed = footprint.flows > 0.0
             footprint = Footprint(link_ids=footprint.link_ids[crossed], flows=footprint.flows[crossed])
         kind = Kind(footprint=footprint, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
-        number = self._numbers.setdefault(kind.key, len(self._kinds))
-        if number == len(self._kinds):
-            self._kinds.append(kind)
-            self._levels = None
-        return number
+        known = self._numbers.setdefault(kind.key, [])
+        for number in known:
+            if self._kinds[number].is_like(kind):
+                return number
+        known.append(len(self._kinds))
+        self._kinds.append(kind)
+        self._levels = None
+        return known[-1]
 
     @property
     def kinds(self) -> Sequence[Kind]:

@@ -46,6 +46,10 @@ def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
         total = np.bincount(link_ids - first, weights=flows, minlength=n_between).astype(np.float64, copy=False)
         used = np.flatnonzero(total)
         return Footprint(link_ids=used + first, flows=total[used])
+    if bool((flows == 1.0).all()):
+        ordered = np.sort(link_ids)
+        begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        return Footprint(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
     found, places = np.unique(link_ids, return_inverse=True)
     return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
 
