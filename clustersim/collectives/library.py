@@ -102,7 +102,7 @@ class Library:
     _candidates: dict[tuple[Call, bool], Candidate] = field(default_factory=dict[tuple[Call, bool], Candidate])
     """By call, of no size, and whether for one group alone."""
     _orbits: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    """With ``rotated``, the name of the first orbit that begins with a group."""
+    """With ``rotated``, by how its first group lies the name of an orbit that it stands for."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
@@ -131,7 +131,7 @@ class Library:
         asked = call
         if rotated is not None:
             # Groups that lie alike choose alike, so that the first is enough to choose by, whatever orbit it is in.
-            asked = replace(call, group=self._orbits.setdefault(ranks[:1].tobytes(), call.group))
+            asked = replace(call, group=self._orbits.setdefault(rotated.lie(ranks[0]), call.group))
         groups = self._groups.get(asked.group)
         if groups is None:
             groups = self._groups[asked.group] = grouping(self.cluster, ranks if rotated is None else ranks[:1], call.group)

@@ -104,6 +104,15 @@ class Rotated:
         """Keep in mind which of some groups or pairs stand for the others."""
         self._rows.setdefault(id(members), (members, rows))
 
+    def lie(self, group: IntArray) -> bytes:
+        """Return what is the same for groups that do all alike: their members, or where in a node these stand if they are all in one.
+
+        In a cluster that can turn every node is like the others.
+        """
+        nodes = group // self.rotation.per_node
+        inside = bool((nodes == nodes[0]).all())
+        return inside.to_bytes() + (group % self.rotation.per_node if inside else group).tobytes()
+
     def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
         """Return what an algorithm does in all groups, given what it does in the first of them by itself.
 

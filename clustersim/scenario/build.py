@@ -104,11 +104,12 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     check_size(n_nodes, node.n_accelerators)
     seats = seat(spec.jobs, n_nodes)
     nodes = hardware.nodes
-    planned = plan_on(scenario, [nodes[place] for place in seats.own], hardware.fabric)
+    own_nodes = tuple(nodes[place] for place in seats.own)
+    planned = plan_on(scenario, own_nodes, hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(seats.own))
     cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
     check_algorithm(planned.plan, cluster, seats.own)
-    uneven = _uneven(spec, planned.plan, nodes, seats.own)
+    uneven = _uneven(spec, planned.plan, nodes, dict(zip(seats.own, own_nodes, strict=True)))
 
     def plan(inner: Scenario, places: Sequence[int]) -> Planned:
         inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
@@ -117,7 +118,6 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
 
     jobs = jobs_of(scenario, node, seats, plan)
     n_steps, steps_flags = _steps(spec, planned.plan)
-    own_nodes = [nodes[place] for place in seats.own]
     maintained = maintained_job(spec.reliability, planned.plan, own_nodes) if spec.reliability else None
     priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
     return Built(
@@ -147,11 +147,11 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     )
 
 
-def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Sequence[int]) -> Uneven | None:
+def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[int, Node]) -> Uneven | None:
     """Return what is unlike between the ranks of a plan that has some of the nodes."""
     per_node = nodes[0].n_accelerators
-    slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes])
-    place_of = {node: place for place, node in enumerate(own)}
+    slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes]) if spec.cluster.stragglers else {}
+    place_of = {node: place for place, node in enumerate(own)} if slowdowns else {}
     for rank in slowdowns:
         if rank // per_node not in place_of:
             raise ScenarioError(
@@ -161,7 +161,7 @@ def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Sequence
             )
     uneven = Uneven(
         slowdowns={place_of[rank // per_node] * per_node + rank % per_node: factor for rank, factor in slowdowns.items()},
-        nodes=tuple(nodes[place] for place in own),
+        nodes=tuple(own.values()),
         jitter=jitter_of(spec.cluster.jitter),
     )
     if uneven.is_even and not own_pace(plan):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -54,7 +55,7 @@ class Hardware:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """What stands at each place, in order."""
-        return tuple(node for node, count in self.kinds for _ in range(count))
+        return tuple(chain.from_iterable(repeat(node, count) for node, count in self.kinds))
 
     @property
     def n_nodes(self) -> int:

@@ -63,10 +63,11 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.sequence_parallel is not None)
     plan = arranged(Plan(model=model, training=training, strategy=strategy), node, balanced=spec.strategy.stage_layers == "balanced")
     check_recomputation(max(chunk.n_layers for stage in model_chunks(plan) for chunk in stage), spec.strategy)
+    kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
-        *_strategy_flags(spec, strategy, model, min(nodes, key=lambda each: each.scale_up.nodes_per_domain)),
+        *_strategy_flags(spec, strategy, model, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(plan, node),
         *more_flags,
     )
