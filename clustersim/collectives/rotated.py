@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from clustersim.collectives.flows import routed
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
-from clustersim.collectives.transfers import lay_transfers
+from clustersim.collectives.transfers import sends
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
-from clustersim.topology.load import Crossings, Footprint, summed
+from clustersim.topology.load import Crossings, Footprint, summed, taken
 
 _FABRIC = (TIERS.index("leaf"), TIERS.index("spine"))
 
@@ -65,7 +65,9 @@ class Rotated:
     _laid: dict[tuple[int, bytes], tuple[Footprint, Crossings]] = field(
         default_factory=dict[tuple[int, bytes], tuple[Footprint, Crossings]]
     )
-    """By identity of the groups and by the flows of the first: what several algorithms let flow, or several operations."""
+    """By identity of the groups, or pairs, and by the flows of one group: what several algorithms let flow, or several operations."""
+    _parts: dict[int, tuple[IntArray, IntArray]] = field(default_factory=dict[int, tuple[IntArray, IntArray]])
+    """By identity of some groups or pairs, those that they are taken from, and which of the rows that stand for these."""
     _waves: dict[tuple[int, ...], Wave] = field(default_factory=dict[tuple[int, ...], Wave])
     """By identities of what is laid."""
     _alike: set[int] = field(default_factory=set[int])
@@ -104,6 +106,17 @@ class Rotated:
         """Keep in mind which of some groups or pairs stand for the others."""
         self._rows.setdefault(id(members), (members, rows))
 
+    def know_part(self, members: IntArray, whole: IntArray, chosen: IntArray) -> None:
+        """Keep in mind which of some groups or pairs stand for the others, where all are taken from known ones.
+
+        Parameters
+        ----------
+        chosen
+            Of the rows that stand for the whole those that stand for the part.
+        """
+        self.know(members, self._known(whole).part(chosen))
+        self._parts[id(members)] = whole, chosen
+
     def lie(self, group: IntArray) -> bytes:
         """Return what is the same for groups that do all alike: their members, or where in a node these stand if they are all in one.
 
@@ -134,9 +147,9 @@ class Rotated:
     def transfers(self, pairs: IntArray) -> Pattern:
         """Return sends over pairs of ranks, those of the lowest ranks for all."""
         members = self.lowest(pairs)
-        pattern = lay_transfers(self.cluster, members[:, 0], members[:, 1])
-        ((wave,),) = pattern.phases
-        return replace(pattern, phases=((self._summed(wave, [self._lowered(each) for each in wave.crossings]),),))
+        load, flows = self._laid_once(pairs, b"", lambda: self._routed(members[:, 0], members[:, 1], np.ones(len(members))))
+        leaves = bool((self.cluster.domain_of(members[:, 0]) != self.cluster.domain_of(members[:, 1])).any())
+        return sends(flows, self._of_all_ranks(load), leaves=leaves)
 
     def _known(self, members: IntArray) -> Rows:
         found = self._rows.get(id(members))
@@ -159,32 +172,54 @@ class Rotated:
     def _wave(self, wave: Wave, groups: IntArray, first: IntArray) -> Wave:
         if len(wave.flows) != len(wave.crossings):
             raise NotAlikeError
-        laid = [self._of_all(flows, groups, first) for flows in wave.flows]
+        laid = [self._of_all_groups(flows, groups, first) for flows in wave.flows]
         key = tuple(id(load) for load, _ in laid)
         if key not in self._waves:
-            longest_s = [float(crossings.latency_s.max(initial=0.0)) for _, crossings in laid]
-            self._waves[key] = self._summed(replace(wave, intra_latency_s=longest_s[0], inter_latency_s=longest_s[1]), laid)
-        found = self._waves[key]
-        return replace(found, share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
+            loads, crossings = [load for load, _ in laid if len(load.link_ids)], tuple(each for _, each in laid)
+            longest_s = [float(each.latency_s.max(initial=0.0)) for each in crossings]
+            self._waves[key] = Wave(
+                footprint=self._of_all_ranks(loads[0] if len(loads) == 1 else summed(*_columns(loads))),
+                share=wave.share,
+                intra_steps=wave.intra_steps,
+                inter_steps=wave.inter_steps,
+                intra_latency_s=longest_s[0],
+                inter_latency_s=longest_s[1],
+                crossings=crossings,
+            )
+        return replace(self._waves[key], share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
 
-    def _of_all(self, flows: Flows, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
-        """Return the flows of the lowest ranks of all groups, given all those of the first group."""
-        key = id(groups), b"".join(each.tobytes() for each in (flows.sources, flows.destinations, flows.counts))
-        if key not in self._laid:
-            rows = self._known(groups)
-            sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
-            _check_moved(sources, destinations, flows.counts, rows.moved)
-            if (flows.counts != np.rint(flows.counts)).any():
+    def _of_all_groups(self, flows: Flows, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
+        """Return the flows of the lowest ranks of all groups, given all those of one group that lies as they do."""
+        sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
+        rows, counts = self._known(groups), flows.counts
+
+        def lay() -> tuple[Footprint, Crossings]:
+            _check_moved(sources, destinations, counts, rows.moved)
+            if (counts != np.rint(counts)).any():
                 # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
                 raise NotAlikeError
             own = np.flatnonzero(np.isin(sources, rows.places))
-            lowest = Flows(
-                sources=rows.members[:, sources[own]].reshape(-1),
-                destinations=rows.members[:, destinations[own]].reshape(-1),
-                counts=np.tile(flows.counts[own], len(rows.members)),
-            )
-            self._laid[key] = self._lowered(routed(self.cluster, lowest))
+            here, there = (rows.members[:, places[own]].reshape(-1) for places in (sources, destinations))
+            return self._routed(here, there, np.tile(counts[own], len(rows.members)))
+
+        return self._laid_once(groups, b"".join(each.tobytes() for each in (sources, destinations, counts)), lay)
+
+    def _laid_once(self, members: IntArray, flows: bytes, lay: Callable[[], tuple[Footprint, Crossings]]) -> tuple[Footprint, Crossings]:
+        """Return what is laid, kept, or taken from what is laid for the whole."""
+        key = id(members), flows
+        if key not in self._laid:
+            whole, chosen = self._parts.get(id(members), (members, None))
+            found = self._laid.get((id(whole), flows))
+            if found is None or chosen is None:
+                self._laid[key] = lay()
+            else:
+                per_row = len(found[1].ranks) // len(self._known(whole).members)
+                crossings = taken(found[1], (chosen[:, None] * per_row + np.arange(per_row, dtype=np.int64)).reshape(-1))
+                self._laid[key] = summed(crossings.link_ids, crossings.amounts), crossings
         return self._laid[key]
+
+    def _routed(self, sources: IntArray, destinations: IntArray, counts: FloatArray) -> tuple[Footprint, Crossings]:
+        return self._lowered(routed(self.cluster, Flows(sources=sources, destinations=destinations, counts=counts)))
 
     def _lowered(self, crossings: Crossings) -> tuple[Footprint, Crossings]:
         """Return what flows put on the lowest of links that are alike, and the flows with these in the place of each.
@@ -200,21 +235,18 @@ class Rotated:
             raise NotAlikeError
         return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
 
-    def _summed(self, wave: Wave, laid: Sequence[tuple[Footprint, Crossings]]) -> Wave:
-        """Return a wave of all ranks, given the flows of the lowest ranks.
+    def _of_all_ranks(self, load: Footprint) -> Footprint:
+        """Return what all ranks put on the lowest of links that are alike, given what the lowest ranks put on them.
 
         A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
         """
-        loads = [load for load, _ in laid if len(load.link_ids)]
-        total = loads[0] if len(loads) == 1 else summed(*(np.concatenate(each) for each in _columns(loads)))
-        times = self.rotation.n_turns // self.rotation.n_alike[total.link_ids]
-        footprint = Footprint(link_ids=total.link_ids, flows=total.flows * times)
-        return replace(wave, footprint=footprint, crossings=tuple(crossings for _, crossings in laid), flows=())
+        times = self.rotation.n_turns // self.rotation.n_alike[load.link_ids]
+        return Footprint(link_ids=load.link_ids, flows=load.flows * times)
 
 
-def _columns(loads: Sequence[Footprint]) -> tuple[list[IntArray], list[FloatArray]]:
-    nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-    return [nothing[0], *(load.link_ids for load in loads)], [nothing[1], *(load.flows for load in loads)]
+def _columns(loads: Sequence[Footprint]) -> tuple[IntArray, FloatArray]:
+    links, flows = [load.link_ids for load in loads], [load.flows for load in loads]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *links]), np.concatenate([np.zeros(0), *flows])
 
 
 def _groups(rotation: Rotation, members: IntArray) -> Standing:

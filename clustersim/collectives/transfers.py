@@ -7,6 +7,7 @@ import numpy as np
 from clustersim.collectives.flows import crossings, gathered
 from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.load import Crossings, Footprint
 
 
 def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -> Pattern:
@@ -14,14 +15,23 @@ def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -
 
     What stays on its rank crosses no link. The step counts as one inside a domain only if no pair leaves its domain.
     """
-    routes = cluster.routes(sources, destinations)
+    flows = crossings(cluster.routes(sources, destinations), sources, np.ones(len(sources)))
     leaves = bool((cluster.domain_of(sources) != cluster.domain_of(destinations)).any())
-    n_links = np.diff(routes.starts)
-    latency_s = float(routes.latency_s.max())
-    flows = crossings(routes, sources, np.ones(len(sources)))
+    return sends(flows, gathered([flows]), leaves=leaves)
+
+
+def sends(flows: Crossings, footprint: Footprint, *, leaves: bool) -> Pattern:
+    """Return sends that put these flows on the links.
+
+    Parameters
+    ----------
+    leaves
+        Whether any of them leaves its domain.
+    """
+    n_links, latency_s = np.diff(flows.starts), float(flows.latency_s.max())
     wave = Wave(
-        footprint=gathered([flows]),
-        share=1.0 if len(routes.link_ids) else 0.0,
+        footprint=footprint,
+        share=1.0 if len(flows.link_ids) else 0.0,
         intra_steps=0 if leaves else 1,
         inter_steps=1 if leaves else 0,
         intra_latency_s=0.0 if leaves else latency_s,

@@ -173,7 +173,7 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
         looks = list(zip(sides, wired.traffics, strict=True))
         before, ways = ways, [side.ways(traffic) for side, traffic in looks]
         if of_no_account is None or ways != before:
-            if not any(side.tells_apart(side.seen(traffic, links)) for side, traffic in looks):
+            if not any(side.tells_apart(traffic, links) for side, traffic in looks):
                 return wired
             # Looked at more closely, much of it may not matter. Parts that go the way of the whole put the same on the links.
             crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
@@ -247,16 +247,21 @@ class _Side:
         links
             Of each link of the cluster a number that stands for its cell; 0 where it is of no account.
         """
+        seen = [np.zeros(orbit.incidence.n_instances, dtype=np.uint64) for orbit in self.orbits.found]
+        for number, _, salt, crossed in self._crossed(traffic, links):
+            seen[number] += scrambled(crossed, salt)
+        return seen
+
+    def _crossed(self, traffic: Traffic, links: Hashes) -> Iterator[tuple[int, int, int, Hashes]]:
+        """Give what stands for the links that instances of a cell cross: orbit, cell, a salt, and a hash for each instance of the orbit."""
         found, looked = self.orbits.found, set[tuple[int, int, int]]()
-        seen = [np.zeros(orbit.incidence.n_instances, dtype=np.uint64) for orbit in found]
         for place, turn, number, cell, leg in self._looks(traffic):
             for part, crossings in enumerate(leg.crossings):
                 # What goes the same way has been looked at already.
                 if (number, cell, id(crossings)) not in looked:
                     looked.add((number, cell, id(crossings)))
-                    crossed = _crossed(crossings, found[number].instance_of, links, len(seen[number]))
-                    seen[number] += scrambled(crossed, (place << 24) + (turn << 8) + part)
-        return seen
+                    crossed = _crossed(crossings, found[number].instance_of, links, found[number].incidence.n_instances)
+                    yield number, cell, (place << 24) + (turn << 8) + part, crossed
 
     def crossings(self, traffic: Traffic) -> tuple[Crossings, ...]:
         """Return all that the program puts on the links, flow by flow."""
@@ -277,16 +282,12 @@ class _Side:
         legs = (leg for *_, leg in self._looks(traffic, least=1))
         return np.concatenate([np.zeros(0, dtype=np.int64), *(leg.footprint.link_ids for leg in legs if not leg.crossings)])
 
-    def tells_apart(self, seen: Sequence[Hashes]) -> bool:
+    def tells_apart(self, traffic: Traffic, links: Hashes) -> bool:
         """Return whether instances of one cell cross different links."""
-        for hashes, colours in zip(seen, self.partition.instances, strict=True):
-            if not colours.any():
-                if not bool((hashes == hashes[:1]).all()):
-                    return True
-            elif len(hashes) > _ALONE:
-                _, firsts, inverse = np.unique(colours, return_index=True, return_inverse=True)
-                if not bool((hashes == hashes[firsts][inverse.reshape(-1)]).all()):
-                    return True
+        for number, cell, _, crossed in self._crossed(traffic, links):
+            of_cell = crossed[self.quotient.cells(number)[cell].instances]
+            if bool((of_cell != of_cell[0]).any()):
+                return True
         return False
 
     def split(self, seen: Sequence[Hashes]) -> bool:

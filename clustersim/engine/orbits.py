@@ -76,11 +76,10 @@ class Orbits:
         firsts = group.members[:, 0]
         return self.found[number].instance_of[firsts if self.rotated is None else self.rotated.rotation.lowest_rank[firsts]]
 
-    def know_part(self, members: IntArray, number: int, instances: IntArray) -> None:
-        """Keep in mind which of the groups or pairs of some instances of an orbit stand for the others."""
-        standing = self.found[number].standing
-        if self.rotated is not None and standing is not None:
-            self.rotated.know(members, standing.rows.part(instances))
+    def know_part(self, members: IntArray, whole: IntArray, instances: IntArray) -> None:
+        """Keep in mind which of the groups or pairs of some instances stand for the others."""
+        if self.rotated is not None:
+            self.rotated.know_part(members, whole, instances)
 
     def _number(self, task: Task) -> int:
         key = self._key(task)

@@ -144,7 +144,7 @@ class Quotient:
             case Transfer():
                 chosen = self._members(number, cell)
                 pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[chosen])
-                self.orbits.know_part(pairs, number, cell.instances)
+                self.orbits.know_part(pairs, action.pairs, cell.instances)
                 return replace(action, name=self.names.part(action.name, chosen), pairs=pairs)
             case HostCopy() | HostUpdate():
                 ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
@@ -165,7 +165,7 @@ class Quotient:
             group = collective.group
             chosen = np.flatnonzero(self.instance_colours[number][self.orbits.instances_of(number, group)] == cell.number)
             part = replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
-            self.orbits.know_part(part.members, number, cell.instances)
+            self.orbits.know_part(part.members, group.members, cell.instances)
             return part
 
         return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))

@@ -97,6 +97,20 @@ class Crossings:
     """Of each flow, along the wires."""
 
 
+def taken(crossings: Crossings, chosen: IntArray) -> Crossings:
+    """Return some of the flows, in the order in which they are named."""
+    lengths = np.diff(crossings.starts)[chosen]
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+    entries = np.repeat(crossings.starts[chosen] - starts[:-1], lengths) + np.arange(int(starts[-1]), dtype=np.int64)
+    return Crossings(
+        ranks=crossings.ranks[chosen],
+        starts=starts,
+        link_ids=crossings.link_ids[entries],
+        amounts=crossings.amounts[entries],
+        latency_s=crossings.latency_s[chosen],
+    )
+
+
 def chained(parts: Sequence[Crossings]) -> Crossings:
     """Return the flows of all parts, one part after the other."""
     if len(parts) == 1:
