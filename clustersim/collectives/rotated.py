@@ -172,7 +172,7 @@ class Rotated:
     def _wave(self, wave: Wave, groups: IntArray, first: IntArray) -> Wave:
         if len(wave.flows) != len(wave.crossings):
             raise NotAlikeError
-        laid = [self._of_all_groups(flows, groups, first) for flows in wave.flows]
+        laid = [self._of_all_groups(flows, each, groups, first) for flows, each in zip(wave.flows, wave.crossings, strict=True)]
         key = tuple(id(load) for load, _ in laid)
         if key not in self._waves:
             loads, crossings = [load for load, _ in laid if len(load.link_ids)], tuple(each for _, each in laid)
@@ -188,7 +188,7 @@ class Rotated:
             )
         return replace(self._waves[key], share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
 
-    def _of_all_groups(self, flows: Flows, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
+    def _of_all_groups(self, flows: Flows, crossings: Crossings, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
         """Return the flows of the lowest ranks of all groups, given all those of one group that lies as they do."""
         sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
         rows, counts = self._known(groups), flows.counts
@@ -199,6 +199,8 @@ class Rotated:
                 # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
                 raise NotAlikeError
             own = np.flatnonzero(np.isin(sources, rows.places))
+            if len(own) == len(sources) and np.array_equal(rows.members, first[None]):
+                return self._lowered(crossings)
             here, there = (rows.members[:, places[own]].reshape(-1) for places in (sources, destinations))
             return self._routed(here, there, np.tile(counts[own], len(rows.members)))
 
@@ -240,7 +242,7 @@ class Rotated:
 
         A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
         """
-        times = self.rotation.n_turns // self.rotation.n_alike[load.link_ids]
+        times = np.where(self.rotation.n_alike[load.link_ids] == 1, float(self.rotation.n_turns), 1.0)
         return Footprint(link_ids=load.link_ids, flows=load.flows * times)
 
 

@@ -84,6 +84,8 @@ class Partition:
 
     def split(self, number: int, hashes: Hashes) -> bool:
         """Split the instances of an incidence by one more number each, and return whether that told any apart."""
+        if bool((hashes == hashes[:1]).all()):
+            return False
         before = self.instances[number]
         after = numbered(scrambled(before) + scrambled(hashes, 1))
         self.instances[number] = after
