@@ -159,7 +159,8 @@ class Rotated:
 
     def _check_layout(self, groups: IntArray, first: Grouping) -> None:
         """Raise a NotAlikeError where groups differ in the places that their members have in nodes, or in where they leave domains."""
-        if id(groups) in self._alike:
+        whole, _ = self._parts.get(id(groups), (groups, None))
+        if id(whole) in self._alike:
             return
         members = self._known(groups).members
         numbers = members % self.rotation.per_node
@@ -279,17 +280,19 @@ def _groups(rotation: Rotation, members: IntArray) -> Standing:
 
 def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
     n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(pairs), dtype=np.int64)
-    is_lowest = rotation.lowest_rank[pairs] == pairs
-    kept = np.flatnonzero(is_lowest[:, 0])
-    if not _distinct(pairs[:, 0], n_ranks) or (is_lowest[:, 0] != is_lowest[:, 1]).any():
+    sources, destinations = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    lowest = rotation.lowest_rank[sources]
+    is_lowest = lowest == sources
+    if not _distinct(sources, n_ranks) or (is_lowest != (rotation.lowest_rank[destinations] == destinations)).any():
         raise NotAlikeError
     row_of = np.full(n_ranks, -1, dtype=np.int64)
-    row_of[pairs[:, 0]] = numbers
-    after = rotation.turned_rank[pairs]
-    if (pairs[row_of[after[:, 0]]] != after).any():
+    row_of[sources] = numbers
+    after = row_of[rotation.turned_rank[sources]]
+    if (after < 0).any() or (destinations[after] != rotation.turned_rank[destinations]).any():
         raise NotAlikeError
-    row_of[pairs[kept, 0]] = np.arange(len(kept), dtype=np.int64)
-    standing = row_of[rotation.lowest_rank[pairs[:, 0]]]
+    kept = np.flatnonzero(is_lowest)
+    row_of[sources[kept]] = np.arange(len(kept), dtype=np.int64)
+    standing = row_of[lowest]
     if (kept[standing] > numbers).any():
         raise NotAlikeError
     ends = np.arange(2, dtype=np.int64)
