@@ -158,7 +158,7 @@ class Rotated:
         return found[1]
 
     def _check_layout(self, groups: IntArray, first: Grouping) -> None:
-        """Raise a NotAlikeError where groups differ in the places that their members have in nodes, or in where they leave domains."""
+        """Raise a NotAlikeError where groups differ in where they leave domains, or in the places that members of one domain have in nodes."""
         whole, _ = self._parts.get(id(groups), (groups, None))
         if id(whole) in self._alike:
             return
@@ -166,7 +166,7 @@ class Rotated:
         numbers = members % self.rotation.per_node
         domains = self.cluster.domain_of(members.reshape(-1)).reshape(members.shape)
         leaves = domains[:, 1:] != domains[:, :-1]
-        if not first.per_domain or (numbers != numbers[:1]).any() or (leaves != leaves[:1]).any():
+        if not first.per_domain or (leaves != leaves[:1]).any() or (first.per_domain > 1 and (numbers != numbers[:1]).any()):
             raise NotAlikeError
         self._alike.add(id(groups))
 

@@ -106,7 +106,7 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     if folding == "classes":
         return wires.carry(programs)
     if folding == "cells" and len(programs) == 1 and closed and not len(wires.loaded):
-        wired = _folded_by_turns(programs[0], wires, colours[0])
+        wired = fold_by_turns(programs[0], wires, colours[0])
         if wired is not None:
             return wired
     sides = [
@@ -116,7 +116,7 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     return _folded(sides, wires, most=MOST_WORK if folding == "cells" else None)
 
 
-def _folded_by_turns(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
+def fold_by_turns(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
     """Return what ``fold`` does, found from the lowest of those ranks and links that take each other's places when all nodes turn.
 
     None where the cluster, or anything that the program does, is not the same after a turn, or not known to be. The coarsest equitable
@@ -130,7 +130,7 @@ def _folded_by_turns(program: Program, wires: Wires, colours: IntArray | None) -
         rotation = cluster.rotation(step)
         if rotation is None:
             continue
-        turned = replace(library, rotated=Rotated(cluster=cluster, rotation=rotation))
+        turned = Library(cluster=cluster, calibration=library.calibration, rotated=Rotated(cluster=cluster, rotation=rotation))
         try:
             side = _Side(program=program, library=turned, colours=colours, apart=False)
         except NotAlikeError:

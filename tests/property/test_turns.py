@@ -1,0 +1,106 @@
+"""What is found from the lowest of ranks that take each other's places is, byte for byte, what is found from all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+import clustersim
+from clustersim.engine import folding
+from clustersim.errors import ScenarioError
+
+fold_by_turns = folding.fold_by_turns
+
+
+@contextmanager
+def counted(least: float) -> Iterator[list[bool]]:
+    """Let clusters of so many ranks be folded by turns, and note for each replay whether it was."""
+    taken: list[bool] = []
+
+    def noted(*given: object) -> object:
+        found = fold_by_turns(*given)  # pyright: ignore[reportArgumentType] - whatever fold gives
+        taken.append(found is not None)
+        return found
+
+    with patch.object(folding, "LEAST_TURNED", least), patch.object(folding, "fold_by_turns", noted):
+        yield taken
+
+
+def played(scenario: dict[str, object], *, least: float) -> tuple[str, str, bool]:
+    """Return all that is said of a run, its timeline, and whether it was folded by turns."""
+    with counted(least) as taken:
+        result = clustersim.run(scenario)
+    document = result.to_dict()
+    engine = document["engine"]
+    assert isinstance(engine, dict)
+    said = {**document, "engine": {key: value for key, value in engine.items() if key not in ("wall_s", "events_per_s")}}
+    return json.dumps(said), result.timeline().to_csv(), any(taken)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, n_nodes: int) -> dict[str, object]:
+    fabric: dict[str, object] = {
+        "topology": draw(st.sampled_from(["rail_optimized", "rail_optimized", "leaf_spine"])),
+        "nodes_per_leaf": draw(st.sampled_from([1, 2, 3, 4])),
+        "oversubscription": draw(st.sampled_from([1, 2])),
+        "routing": draw(st.sampled_from(["adaptive", "adaptive", "adaptive", "ecmp"])),
+    }
+    if draw(st.booleans()):
+        fabric |= {"leaves_per_pod": draw(st.sampled_from([1, 2, 8, 16])), "core_oversubscription": draw(st.sampled_from([1, 2]))}
+    cluster: dict[str, object] = {
+        "node": draw(st.sampled_from(["dgx-h100", "dgx-h100", "dgx-a100-80g", "aws-p4d"])),
+        "nodes": n_nodes,
+        "fabric": fabric,
+    }
+    unlike = draw(st.sampled_from(["", "", "", "", "rank", "node", "link"]))
+    if unlike in ("rank", "node"):
+        first = 8 * draw(st.integers(0, n_nodes - 1))
+        cluster["stragglers"] = [{"ranks": first if unlike == "rank" else f"{first}-{first + 7}", "slowdown": 1.3}]
+    if unlike == "link":
+        cluster["links"] = [{"between": [f"node{draw(st.integers(0, n_nodes - 1))}/nic1", "*"], "fraction": 0.5}]
+    return cluster
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, object]:
+    n_nodes = draw(st.sampled_from([2, 4, 6, 8, 16]))
+    model, tp = draw(
+        st.sampled_from([("llama3-8b", 8), ("llama3-8b", 8), ("llama3-8b", 8), ("llama3-8b", 4), ("llama3-8b", 2), ("gpt2-xl", 1)])
+    )
+    cluster = draw(clusters(n_nodes))
+    pp = draw(st.sampled_from([1, 2, 4]))
+    dp, rest = divmod(8 * n_nodes, tp * pp)
+    assume(rest == 0 and dp > 0)
+    strategy = {
+        "tp": tp,
+        "pp": pp,
+        "sequence_parallel": tp > 1 and draw(st.sampled_from([True, True, True, False])),
+        "zero_stage": draw(st.sampled_from([0, 1, 1, 3])),
+        "data_parallel": {"overlap": draw(st.booleans()), "algorithm": draw(st.sampled_from(["auto", "auto", "ring"]))},
+        "placement": draw(
+            st.sampled_from([["tp", "cp", "ep", "dp", "pp"], ["tp", "cp", "ep", "pp", "dp"], ["tp", "cp", "dp", "ep", "pp"]])
+        ),
+    }
+    training = {"global_batch_size": 2 * dp, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"}
+    return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(scenario=scenarios())
+def test_a_run_that_is_folded_by_turns_says_what_one_says_that_is_not(scenario: dict[str, object]) -> None:
+    try:
+        *whole, _ = played(scenario, least=inf)
+    except ScenarioError:
+        assume(False)
+        return
+
+    *turned, by_turns = played(scenario, least=0)
+
+    event(f"by turns: {by_turns}")
+    assert turned == whole
