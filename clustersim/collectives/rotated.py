@@ -158,7 +158,7 @@ class Rotated:
         return found[1]
 
     def _check_layout(self, groups: IntArray, first: Grouping) -> None:
-        """Raise a NotAlikeError where groups differ in where they leave domains, or in the places that members of one domain have in nodes."""
+        """Raise a NotAlikeError where groups leave domains at different places, or members of one domain have different places in nodes."""
         whole, _ = self._parts.get(id(groups), (groups, None))
         if id(whole) in self._alike:
             return
@@ -171,7 +171,7 @@ class Rotated:
         self._alike.add(id(groups))
 
     def _wave(self, wave: Wave, groups: IntArray, first: IntArray) -> Wave:
-        if len(wave.flows) != len(wave.crossings):
+        if not wave.flows:
             raise NotAlikeError
         laid = [self._of_all_groups(flows, each, groups, first) for flows, each in zip(wave.flows, wave.crossings, strict=True)]
         key = tuple(id(load) for load, _ in laid)

@@ -1,8 +1,9 @@
-"""A folded replay and one of every rank are the same, whatever is slow, degraded, or placed unevenly."""
+"""A folded replay, by turns where nodes can turn, and one of every rank are the same, whatever is slow, degraded, or placed unevenly."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import clustersim
 from clustersim.documents.spots import Data
+from clustersim.engine import folding
 from clustersim.errors import ScenarioError
 
 NOT_COMPARED = ("engine", "flags", "links", "busiest_links", "collectives", "scenario_hash")
@@ -93,7 +95,10 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
     except ScenarioError:
         assume(False)
         return
+    with patch.object(folding, "LEAST_TURNED", 0):
+        by_turns = figures(scenario, fold=True)
 
     apart = figures(scenario, fold=False)
 
     assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
+    assert by_turns == folded

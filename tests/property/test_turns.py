@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from math import inf
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +105,102 @@ def test_a_run_that_is_folded_by_turns_says_what_one_says_that_is_not(scenario: 
 
     event(f"by turns: {by_turns}")
     assert turned == whole
+
+
+BATCH_OF_32 = {"global_batch_size": 32, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"}
+OTHER_JOB = {"model": "llama3-8b", "training": BATCH_OF_32, "strategy": {"tp": 8, "zero_stage": 1}}
+
+
+def regular(**changes: object) -> dict[str, object]:
+    """Return a scenario that a turn leaves as it is, with some sections changed."""
+    sections: dict[str, object] = {
+        "version": 1,
+        "name": "regular",
+        "model": "llama3-8b",
+        "cluster": {},
+        "training": {"global_batch_size": 8, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"},
+        "strategy": {},
+        **changes,
+    }
+    cluster = {"node": "dgx-h100", "nodes": 4, "fabric": {"topology": "rail_optimized", "nodes_per_leaf": 2}}
+    assert isinstance(sections["cluster"], dict)
+    assert isinstance(sections["strategy"], dict)
+    return {**sections, "cluster": cluster | sections["cluster"], "strategy": {"tp": 8, "pp": 2} | sections["strategy"]}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        regular(),
+        regular(cluster={"fabric": {"topology": "leaf_spine", "nodes_per_leaf": 2, "oversubscription": 2}}),
+        regular(cluster={"fabric": {"topology": "rail_optimized", "nodes_per_leaf": 1, "leaves_per_pod": 8}}),
+        regular(cluster={"nodes": 8, "fabric": {"topology": "rail_optimized", "nodes_per_leaf": 3}}),
+        regular(cluster={"stragglers": [{"ranks": "8-15", "slowdown": 1.3}]}),
+        regular(cluster={"stragglers": [{"ranks": 9, "slowdown": 1.3}]}),
+        regular(strategy={"zero_stage": 1, "schedule": "gpipe"}),
+        regular(strategy={"tp": 1, "pp": 1, "zero_stage": 3}, training=BATCH_OF_32),
+    ],
+    ids=["rails", "one leaf", "pods", "uneven leaves", "a slow node", "a rank that its node waits for", "sharded", "groups of whole nodes"],
+)
+def test_what_a_turn_leaves_as_it_is_is_folded_by_turns(scenario: dict[str, object]) -> None:
+    *whole, _ = played(scenario, least=inf)
+
+    *turned, by_turns = played(scenario, least=0)
+
+    assert by_turns
+    assert turned == whole
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        regular(cluster={"stragglers": [{"ranks": 9, "slowdown": 1.3}]}, strategy={"tp": 1}, training=BATCH_OF_32),
+        regular(cluster={"links": [{"between": ["node1/nic3", "*"], "fraction": 0.5}]}),
+        regular(cluster={"links": [{"between": ["leaf0", "spine*"], "fraction": 0.5}]}),
+        regular(cluster={"links": [{"between": ["node1/nic3", "*"], "state": "down"}]}),
+        regular(cluster={"fabric": {"topology": "rail_optimized", "nodes_per_leaf": 2, "routing": "ecmp"}}),
+        regular(cluster={"nodes": [{"node": "dgx-h100", "count": 2}, {"node": "hgx-h200", "count": 2}], "node": None}),
+        regular(cluster={"node": "dgx1-v100-16g"}, training=BATCH_OF_32 | {"precision": "fp16"}),
+        regular(strategy={"tp": 2, "placement": ["pp", "tp", "cp", "ep", "dp"]}),
+        regular(strategy={"sequence_parallel": False}),
+        regular(strategy={"tp": 8, "pp": 1, "data_parallel": {"mode": "sync", "algorithm": "parameter_server"}}),
+        regular(strategy={"offload": ["optimizer"], "zero_stage": 1}),
+        regular(model="qwen3-30b-a3b", strategy={"tp": 1, "ep": 8, "pp": 1}, training=BATCH_OF_32),
+    ],
+    ids=[
+        "a slow rank",
+        "a slow adapter",
+        "a slow leaf",
+        "a link that is down",
+        "hashed paths",
+        "two kinds of nodes",
+        "a mesh",
+        "stages in a node",
+        "adding switches",
+        "servers",
+        "copies to hosts",
+        "experts",
+    ],
+)
+def test_what_a_turn_may_change_is_folded_whole(scenario: dict[str, object]) -> None:
+    *whole, _ = played(scenario, least=inf)
+
+    *found, by_turns = played(scenario, least=0)
+
+    assert not by_turns
+    assert found == whole
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        regular(strategy={"pp": 1}, jobs=[{"name": "other", "nodes": 2, "scenario": OTHER_JOB}]),
+        regular(background=[{"name": "backup", "links": ["node0/nic0/tx"], "load": "50 %"}]),
+        regular(cluster={"jitter": "3 %"}, steps=3),
+        regular(steps=8),
+    ],
+    ids=["another job", "a load", "jitter", "many steps"],
+)
+def test_what_is_on_the_same_links_is_folded_as_ever(scenario: dict[str, object]) -> None:
+    # By itself the job may be folded by turns, as it is to say what the others cost it.
+    assert played(scenario, least=0)[:2] == played(scenario, least=inf)[:2]

@@ -5,6 +5,7 @@ import pytest
 
 from clustersim.collectives.flows import crossings
 from clustersim.engine.bottlenecks import implied_links
+from clustersim.hardware.models import FabricTopology
 from clustersim.topology.build import build_cluster
 from clustersim.topology.load import Crossings
 from clustersim.topology.wired import WiredCluster
@@ -87,3 +88,26 @@ def test_of_links_that_would_imply_each_other_one_stays(n_flows: int) -> None:
     found = implied_links([flows], ranks(), cluster, np.ones(len(cluster.links)))
 
     assert int(found.sum()) == (1 if n_flows == 1 else 0)
+
+
+@pytest.mark.parametrize("topology", ["rail_optimized", "leaf_spine"])
+@pytest.mark.parametrize("oversubscription", [1.0, 2.0])
+@pytest.mark.parametrize("core_oversubscription", [1.0, 2.0])
+def test_flows_of_the_lowest_ranks_imply_what_all_do(
+    topology: FabricTopology, oversubscription: float, core_oversubscription: float
+) -> None:
+    fabric = make_fabric(
+        topology, nodes_per_leaf=2, leaves_per_pod=4, oversubscription=oversubscription, core_oversubscription=core_oversubscription
+    )
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4), 24, fabric)
+    rotation = cluster.rotation(1)
+    assert rotation is not None
+    everywhere = [(rank, (rank + 4 * distance) % 96) for distance in (1, 2, 7) for rank in range(96)]
+    lowest = [pair for pair in everywhere if rotation.lowest_rank[pair[0]] == pair[0]]
+    whole = implied_links([sends(cluster, *everywhere)], ranks(), cluster, cluster.bandwidth_bytes_per_s)
+
+    found = implied_links([sends(cluster, *lowest)], ranks(), cluster, cluster.bandwidth_bytes_per_s, rotation)
+
+    stays = rotation.lowest_link == np.arange(len(rotation.lowest_link))
+    assert found[stays].tolist() == whole[stays].tolist()
+    assert whole.any() or oversubscription > 1.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clustersim.engine import folding
-from clustersim.engine.folding import Folding
+from clustersim.engine.folding import Folding, Wired, Wires
 from clustersim.engine.pace import Pace
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric
@@ -15,8 +15,9 @@ from clustersim.program.program import Program
 from clustersim.strategy.lower import lower
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import Timeline
-from tests.unit.engine.factories import RAMPED_NETWORK, communicate, compute, group_of, make_machine, program, task, work
+from tests.unit.engine.factories import RAMPED_NETWORK, communicate, compute, group_of, make_machine, program, task, transfer, work
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import make_fabric, make_node
 
@@ -140,3 +141,58 @@ def test_a_load_on_one_link_tells_its_group_apart() -> None:
     timeline, _ = replay(of, machine, [load])
 
     assert [each.ranks.tolist() for each in timeline.rank_classes] == [[0, 1, 3, 4, 5, 7], [2, 6]]
+
+
+def by_turns(of: Program, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> tuple[Timeline, list[bool]]:
+    """Return the timeline with clusters of any size folded by turns, and for each replay whether its was."""
+    taken: list[bool] = []
+    fold_by_turns = folding.fold_by_turns
+
+    def noted(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
+        found = fold_by_turns(program, wires, colours)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(folding, "LEAST_TURNED", 0)
+    monkeypatch.setattr(folding, "fold_by_turns", noted)
+    return played(of, machine), taken
+
+
+RAILS = program(
+    task(compute(work(1.0))),
+    task(communicate(group_of(*((rank, rank + 4, rank + 8, rank + 12) for rank in range(4))), 1e9), 0),
+    task(transfer((0, 4), (1, 5), (2, 6), (3, 7), size_bytes=1e8), 1),
+    n_ranks=16,
+)
+
+
+def test_a_program_on_rails_is_folded_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = played(RAILS, machine_of(4))
+
+    turned, taken = by_turns(RAILS, machine_of(4), monkeypatch)
+
+    assert taken == [True]
+    assert [each.ranks.tolist() for each in turned.rank_classes] == [each.ranks.tolist() for each in whole.rank_classes]
+    assert (turned.spans, turned.links, turned.collectives) == (whole.spans, whole.links, whole.collectives)
+
+
+@pytest.mark.parametrize(("slow", "turns"), [([5], False), ([4, 5, 6, 7], True)], ids=["one rank", "all of a node"])
+def test_a_pace_of_one_rank_of_a_node_does_not_turn(slow: list[int], turns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = machine_of(4)
+    pace_of = np.zeros(16, dtype=np.int64)
+    pace_of[slow] = 1
+    machine = replace(machine, paces=(Pace(kernels=machine.kernels), Pace(kernels=machine.kernels, slowdown=2.0)), pace_of=pace_of)
+    whole = played(RAILS, machine)
+
+    found, taken = by_turns(RAILS, machine, monkeypatch)
+
+    assert taken == [turns]
+    assert (found.spans, found.links) == (whole.spans, whole.links)
+
+
+def test_a_class_with_some_ranks_of_a_node_does_not_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = program(*(task(compute(work(1.0)), rank_class=half) for half in range(4)), n_classes=4, n_ranks=8)
+
+    _, taken = by_turns(halves, machine_of(2), monkeypatch)
+
+    assert taken == [False]

@@ -67,6 +67,17 @@ def test_links_that_nothing_tells_apart_are_one_cell() -> None:
     assert cells.flows.tolist() == [[1.0, 0.0], [2.0, 1.0], [0.0, 1.0]]
 
 
+def test_a_link_that_stands_for_others_counts_as_many() -> None:
+    cluster = build_cluster(make_node(), 2)
+    rotation = cluster.rotation(2)
+    assert rotation is not None
+    cells = link_cells(network({UP[0]: 1.0, UP[1]: 1.0}, {UP[1]: 2.0, LINKS["node0/gpu0/nvlink/down"]: 2.0}), rotation)
+
+    assert rotation.n_turns == 4
+    assert cells.first_link.tolist() == sorted([UP[0], UP[1], LINKS["node0/gpu0/nvlink/down"]])
+    assert cells.n_links.tolist() == [4, 4, 4]
+
+
 def test_links_of_different_tiers_are_never_one_cell() -> None:
     nic, pcie = LINKS["node0/nic0/tx"], LINKS["node0/gpu0/pcie/up"]
     found = SharedNetwork(np.full(len(CLUSTER.links), 1.0), labels=CLUSTER.tier_index)

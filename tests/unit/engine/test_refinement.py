@@ -120,3 +120,12 @@ def test_every_partition_is_equitable_and_not_finer_than_it_must_be(n_ranks: int
 def test_refinement_of_nothing_is_nothing() -> None:
     with pytest.raises(IndexError):
         refined(ints(0), pairs((0, 3)))
+
+
+def test_what_is_the_same_for_all_splits_nothing() -> None:
+    partition = Partition(
+        np.arange(4), [Incidence(ranks=np.arange(4), instances=np.array([0, 0, 1, 1]), n_instances=2)], [np.array([0, 1])]
+    )
+
+    assert not partition.split(0, np.array([7, 7], dtype=np.uint64))
+    assert partition.instances[0].tolist() == [0, 1]

@@ -22,6 +22,17 @@ def test_equal_kinds_have_one_number() -> None:
     assert len(shared.kinds) == 4
 
 
+def test_kinds_with_equal_sums_are_told_apart() -> None:
+    shared = network(*[8.0] * 6)
+
+    first = shared.add_kind(footprint({0: 1.0, 1: 2.0, 4: 1.0, 5: 1.0}))
+    other_links = shared.add_kind(footprint({0: 1.0, 2: 2.0, 3: 1.0, 5: 1.0}))
+    other_flows = shared.add_kind(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0}))
+
+    assert [first, other_links, other_flows] == [0, 1, 2]
+    assert shared.add_kind(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0})) == other_flows
+
+
 def test_links_that_no_flow_crosses_do_not_count() -> None:
     shared = network(8.0, 4.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.load import Footprint, Sum, summed
+from clustersim.topology.load import Crossings, Footprint, Sum, summed, taken
 
 
 def footprint(flows: dict[int, float]) -> Footprint:
@@ -67,3 +67,28 @@ def test_near_links_and_far_ones_are_added_up_alike(stride: int) -> None:
     found = summed(links, np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]))
 
     assert by_link(found) == {link * stride + 7: flows for link, flows in enumerate((2.0, 16.0, 4.0, 32.0, 9.0))}
+
+
+def test_flows_that_are_far_apart_and_one_each_are_counted() -> None:
+    found = summed(np.array([10**9, 5, 10**9, 7, 10**9]), np.ones(5))
+
+    assert found.link_ids.tolist() == [5, 7, 10**9]
+    assert found.flows.tolist() == [1.0, 1.0, 3.0]
+
+
+def test_some_of_the_flows_are_taken_in_the_order_in_which_they_are_named() -> None:
+    flows = Crossings(
+        ranks=np.array([4, 5, 6]),
+        starts=np.array([0, 2, 2, 5]),
+        link_ids=np.array([10, 11, 12, 13, 14]),
+        amounts=np.array([1.0, 2.0, 3.0, 4.0, 5.0]),
+        latency_s=np.array([0.1, 0.2, 0.3]),
+    )
+
+    some = taken(flows, np.array([2, 1, 0]))
+
+    assert some.ranks.tolist() == [6, 5, 4]
+    assert some.starts.tolist() == [0, 3, 3, 5]
+    assert some.link_ids.tolist() == [12, 13, 14, 10, 11]
+    assert some.amounts.tolist() == [3.0, 4.0, 5.0, 1.0, 2.0]
+    assert some.latency_s.tolist() == [0.3, 0.2, 0.1]
