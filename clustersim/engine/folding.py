@@ -248,11 +248,11 @@ class _Side:
             Of each link of the cluster a number that stands for its cell; 0 where it is of no account.
         """
         seen = [np.zeros(orbit.incidence.n_instances, dtype=np.uint64) for orbit in self.orbits.found]
-        for number, _, salt, crossed in self._crossed(traffic, links):
+        for number, _, salt, crossed in self._hashed(traffic, links):
             seen[number] += scrambled(crossed, salt)
         return seen
 
-    def _crossed(self, traffic: Traffic, links: Hashes) -> Iterator[tuple[int, int, int, Hashes]]:
+    def _hashed(self, traffic: Traffic, links: Hashes) -> Iterator[tuple[int, int, int, Hashes]]:
         """Give what stands for the links that instances of a cell cross: orbit, cell, a salt, and a hash for each instance of the orbit."""
         found, looked = self.orbits.found, set[tuple[int, int, int]]()
         for place, turn, number, cell, leg in self._looks(traffic):
@@ -284,7 +284,7 @@ class _Side:
 
     def tells_apart(self, traffic: Traffic, links: Hashes) -> bool:
         """Return whether instances of one cell cross different links."""
-        for number, cell, _, crossed in self._crossed(traffic, links):
+        for number, cell, _, crossed in self._hashed(traffic, links):
             of_cell = crossed[self.quotient.cells(number)[cell].instances]
             if bool((of_cell != of_cell[0]).any()):
                 return True
