@@ -7,12 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 
 if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.reference` also under a bare `pytest`
     sys.path.insert(0, str(TESTS.parent))
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new")
+settings.load_profile("same")
+"""Each run draws the same, so that a failure is of what was changed; ``pytest --hypothesis-profile=new`` looks for more."""
 
 collect_ignore = ["benchmarks/simgrid_flows.py"]
 """Runs under the interpreter that has SimGrid, not under this one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
@@ -87,6 +88,34 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
 
 
+UNSTABLE: Final[dict[str, Any]] = {
+    "version": 1,
+    "name": "unstable",
+    "model": "llama3.2-1b",
+    "cluster": {
+        "node": "aws-p4d",
+        "nodes": 16,
+        "fabric": {"topology": "leaf_spine", "nodes_per_leaf": 3, "oversubscription": 2, "routing": "adaptive"},
+    },
+    "training": {"global_batch_size": 128, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"},
+    "strategy": {
+        "tp": 2,
+        "pp": 2,
+        "schedule": "gpipe",
+        "zero_stage": 1,
+        "data_parallel": {"overlap": False},
+        "placement": ["cp", "ep", "pp", "dp", "tp"],
+    },
+}
+"""Tensor-parallel ranks on different nodes: collectives of many layers, which meet on the fabric."""
+
+
+def nudged(scenario: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Return a scenario in which one more rank is slower by a hair."""
+    cluster = scenario["cluster"]
+    return scenario | {"cluster": cluster | {"stragglers": [*cluster.get("stragglers", ()), {"ranks": rank, "slowdown": 1.0 + 1e-12}]}}
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(scenario=scenarios())
 def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario: dict[str, object]) -> None:
@@ -100,5 +129,20 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
 
     apart = figures(scenario, fold=False)
 
-    assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
     assert by_turns == folded
+    if apart != pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"]):
+        # Ranks that are alike gain by falling out of step here: round-off grows until they do, and a hair of a rank's pace changes as much.
+        moved_s = [figures(nudged(scenario, rank), fold=False)[".step_time_s"] - apart[".step_time_s"] for rank in (1, 5)]
+        assert abs(apart[".step_time_s"] - folded[".step_time_s"]) <= 4.0 * max(map(abs, moved_s))
+
+
+def test_ranks_that_gain_by_falling_out_of_step_go_in_step_when_folded() -> None:
+    scenario = UNSTABLE | {"cluster": UNSTABLE["cluster"] | {"links": [{"between": ["node0/nic1", "*"], "fraction": 0.5}]}}
+
+    folded, apart, moved = (
+        clustersim.run(each, fold=fold).step_time_s for each, fold in ((scenario, True), (scenario, False), (nudged(scenario, 40), False))
+    )
+
+    assert folded > apart > 0.98 * folded
+    assert abs(moved / apart - 1.0) > 1e-6
+    assert clustersim.run(UNSTABLE, fold=True).step_time_s == pytest.approx(clustersim.run(UNSTABLE, fold=False).step_time_s, rel=1e-9)
