@@ -10,6 +10,7 @@ from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Flag, Metrics
+from clustersim.scenario.bounds.report import LeastTime
 from clustersim.scenario.build import Built
 from clustersim.scenario.checks import CheckResult
 from clustersim.scenario.plain import plain
@@ -37,8 +38,8 @@ class Result:
     checks: tuple[CheckResult, ...]
     time_to_train_s: float | None
     """Seconds for ``training.tokens``, without failures; None where no budget was given."""
-    bounds: BoundsReport
-    """A time below which no step of this layout can end."""
+    least: LeastTime
+    """See :attr:`bounds`."""
     cost: CostReport | None
     """None where the scenario says nothing of prices."""
     goodput: GoodputReport | None
@@ -49,6 +50,11 @@ class Result:
     """The scenario with every default written out."""
     built: Built
     seed: int
+
+    @property
+    def bounds(self) -> BoundsReport:
+        """A time below which no step of this layout can end; worked out when it is asked for."""
+        return self.least.report
 
     @property
     def step_time_s(self) -> float:

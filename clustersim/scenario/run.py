@@ -10,10 +10,9 @@ from clustersim.errors import ScenarioError
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
-from clustersim.scenario.bounds.report import bounds_report
-from clustersim.scenario.bounds.run import run_bound
+from clustersim.scenario.bounds.report import LeastTime
 from clustersim.scenario.build import Built, build
-from clustersim.scenario.checks import evaluate_checks
+from clustersim.scenario.checks import CheckResult, evaluate_checks
 from clustersim.scenario.cost import cost_report
 from clustersim.scenario.error_bars import with_error_bar
 from clustersim.scenario.goodput import goodput_report
@@ -73,19 +72,21 @@ def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
     time_to_train_s = _time_to_train_s(built, metrics)
     goodput = _goodput(built, time_to_train_s, seed)
     cost = _cost(built, metrics, goodput)
-    bounds = bounds_report(run_bound(built, seed), built.plan, built.cluster, metrics.step_time_s)
-    sections = {"bounds": bounds, "cost": cost, "goodput": goodput}
-    try:
-        checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections))
-    except ScenarioError as error:
-        raise built.scenario.located(error) from error
+    least = LeastTime(built=built, seed=seed, step_time_s=metrics.step_time_s)
+    checks: tuple[CheckResult, ...] = ()
+    if built.checks:
+        sections = {"bounds": least.report, "cost": cost, "goodput": goodput}
+        try:
+            checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections))
+        except ScenarioError as error:
+            raise built.scenario.located(error) from error
     resolved = resolved_scenario(built)
     return Result(
         metrics=metrics,
         spans=spans,
         checks=checks,
         time_to_train_s=time_to_train_s,
-        bounds=bounds,
+        least=least,
         cost=cost,
         goodput=goodput,
         scenario_hash=scenario_hash(resolved, seed, files_of(built)),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
+import clustersim
 from clustersim.report.bounds import BoundPart, BoundsReport
 from clustersim.report.metrics import Flag, Metrics
+from clustersim.scenario.bounds.report import LeastTime
+from clustersim.scenario.bounds.run import run_bound
 from clustersim.scenario.checks import CheckResult
 from clustersim.scenario.result import Result
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -36,7 +40,7 @@ def result(*, fits: bool = True, holds: bool = True) -> Result:
         spans=spans,
         checks=(CheckResult(check="mfu >= 0.1", value=0.2, values={"mfu": 0.2}, holds=holds),),
         time_to_train_s=None,
-        bounds=BOUNDS,
+        least=LeastTime(built=built(), seed=0, step_time_s=metrics.step_time_s, _report=BOUNDS),
         cost=None,
         goodput=None,
         scenario_hash="0123abcd",
@@ -51,6 +55,14 @@ def test_every_metric_is_an_attribute() -> None:
 
     for name in Metrics.__dataclass_fields__:
         assert getattr(made, name) == getattr(made.metrics, name)
+
+
+def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:
+    run = clustersim.run("llama3-8b-8xh100")
+    with patch("clustersim.scenario.bounds.report.run_bound", side_effect=run_bound) as work:
+        assert not work.called
+        assert run.bounds is run.bounds
+        assert work.call_count == 1
 
 
 def test_another_attribute_does_not_exist() -> None:
