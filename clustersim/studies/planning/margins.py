@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final
 
-from clustersim.hardware.models import Fabric, Node
-from clustersim.scenario.build import Built
-from clustersim.scenario.machine import link_changes
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.larger import resources
+from clustersim.studies.planning.replays import Replays
 from clustersim.studies.planning.search import Search, TooLarge, Tried
-from clustersim.topology.lately import cluster_of
-
-MORE: Final = 1.1
-
-
-def _products(node: Node) -> Node:
-    peaks = {precision: MORE * rate for precision, rate in node.accelerator.peak_flops_per_s.items()}
-    return replace(node, accelerator=replace(node.accelerator, peak_flops_per_s=MappingProxyType(peaks)))
-
-
-def _memory(node: Node) -> Node:
-    card = node.accelerator
-    return replace(node, accelerator=replace(card, memory_bandwidth_bytes_per_s=MORE * card.memory_bandwidth_bytes_per_s))
-
-
-def _scale_up(node: Node) -> Node:
-    card = node.accelerator
-    return replace(node, accelerator=replace(card, scale_up_bandwidth_bytes_per_s=MORE * card.scale_up_bandwidth_bytes_per_s))
-
-
-def _network(node: Node) -> Node:
-    return replace(node, nic=replace(node.nic, bandwidth_bytes_per_s=MORE * node.nic.bandwidth_bytes_per_s))
-
-
-def _as_it_is(node: Node) -> Node:
-    return node
-
-
-RESOURCES: Final[Mapping[str, Callable[[Node], Node]]] = MappingProxyType(
-    {"rate of matrix products": _products, "memory bandwidth": _memory, "scale-up bandwidth": _scale_up, "network bandwidth": _network}
-)
-"""What is made a tenth larger, by what people call it; the switches grow with the adapters."""
-UPLINKS: Final = "uplinks of leaf switches"
-"""These too, where they are fewer than what hangs below them."""
 
 MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""
@@ -64,7 +27,7 @@ class Margin:
     """Another layout that becomes possible; None where it is the same one."""
 
 
-def margins(drafts: Drafts, search: Search) -> tuple[Margin, ...]:
+def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, ...]:
     """Return what a tenth more of each resource buys, largest gain first.
 
     The layout stays as it is, but for memory: there the layouts count that were faster by their bound and fit only then.
@@ -72,23 +35,16 @@ def margins(drafts: Drafts, search: Search) -> tuple[Margin, ...]:
     winner = search.winner
     if winner is None:
         return ()
-    built = drafts.built(winner.layout)
-    fabric = built.cluster.fabric
-    several = built.cluster.n_nodes > 1
-    found = [_faster(built, winner, name, (change, fabric)) for name, change in RESOURCES.items() if several or change is not _network]
-    if several and fabric.oversubscription > 1.0:
-        wider = replace(fabric, oversubscription=max(1.0, fabric.oversubscription / MORE))
-        found.append(_faster(built, winner, UPLINKS, (_as_it_is, wider)))
+    document = drafts.document(winner.layout)
+    begun = [(name, replays.begin(document, name)) for name in resources(drafts.built(winner.layout))]
+    found: list[Margin] = []
+    for name, future in begun:
+        outcome = replays.end(future)
+        assert not isinstance(outcome, str), outcome  # with less of it the layout won
+        gain_fraction = 1.0 - outcome.step_time_s / winner.step_time_s
+        found.append(Margin(resource=name, step_time_s=outcome.step_time_s, gain_fraction=gain_fraction))
     found.append(_larger(drafts, search, winner))
     return tuple(sorted(found, key=lambda margin: (-margin.gain_fraction, margin.resource)))
-
-
-def _faster(built: Built, winner: Tried, name: str, after: tuple[Callable[[Node], Node], Fabric]) -> Margin:
-    change, fabric = after
-    kinds = tuple((change(node), count) for node, count in built.cluster.kinds)
-    cluster = cluster_of(kinds, fabric, changes=link_changes(built.scenario.spec.cluster))
-    step_time_s = run_built(replace(built, cluster=cluster)).step_time_s
-    return Margin(resource=name, step_time_s=step_time_s, gain_fraction=1.0 - step_time_s / winner.step_time_s)
 
 
 def _larger(drafts: Drafts, search: Search, winner: Tried) -> Margin:

@@ -11,6 +11,7 @@ from clustersim.studies.planning.answer import Answer
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.margins import margins
+from clustersim.studies.planning.replays import Replays
 from clustersim.studies.planning.search import REFUSED, fastest
 
 
@@ -24,15 +25,17 @@ def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int
     """
     conditions: list[Condition] = [parse_check(text) for text in constraints]
     drafts = Drafts(asked.base)
-    search = fastest(drafts, asked.space, constraints=conditions, most_replays=most_replays)
-    if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
-        raise ScenarioError(
-            f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
-        )
+    with Replays() as replays:
+        search = fastest(drafts, asked.space, constraints=conditions, most_replays=most_replays, replays=replays)
+        if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
+            raise ScenarioError(
+                f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
+            )
+        bought = margins(drafts, search, replays)
     winner = search.winner
     return Answer(
         search=search,
-        margins=margins(drafts, search),
+        margins=bought,
         scenario=drafts.document(winner.layout) if winner else None,
         plan=drafts.built(winner.layout).plan if winner else None,
         assumed=asked.assumed,

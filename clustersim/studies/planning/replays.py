@@ -20,6 +20,7 @@ from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
+from clustersim.studies.planning.larger import with_more
 from clustersim.studies.sweeps.pools import InlineExecutor, LocalPool, usable_cores
 
 AT_ONCE: Final = 2
@@ -57,12 +58,17 @@ def outcome_of(result: Result) -> Outcome:
     )
 
 
-def replayed(document: Mapping[str, Data]) -> Outcome | str:
-    """Return what comes of a scenario, or why it cannot run."""
+def replayed(document: Mapping[str, Data], resource: str | None = None) -> Outcome | str:
+    """Return what comes of a scenario, or of it with a tenth more of a resource, or why it cannot run."""
     try:
-        return outcome_of(run_built(build(load_scenario(document))))
+        built = build(load_scenario(document))
+        return outcome_of(run_built(built if resource is None else with_more(built, resource)))
     except ScenarioError as error:
         return error.message
+
+
+Asked = tuple[Mapping[str, Data], str | None]
+"""A scenario, and of what it has a tenth more."""
 
 
 @dataclass(slots=True)
@@ -71,7 +77,7 @@ class Replays:
 
     _spent_s: float = 0.0
     _pool: LocalPool | None = None
-    _documents: dict[int, Mapping[str, Data]] = field(default_factory=dict[int, Mapping[str, Data]])
+    _asked: dict[int, Asked] = field(default_factory=dict[int, Asked])
 
     def __enter__(self) -> Replays:
         """Begin without processes."""
@@ -83,29 +89,29 @@ class Replays:
             self._pool.stop()
             self._pool = None
 
-    def begin(self, document: Mapping[str, Data]) -> Future[Outcome | str]:
-        """Begin a replay."""
+    def begin(self, document: Mapping[str, Data], resource: str | None = None) -> Future[Outcome | str]:
+        """Begin a replay, as :func:`replayed` does it."""
         if self._pool is None and self._spent_s > PATIENCE_S and usable_cores() > 1:
             self._pool = LocalPool(AT_ONCE)
         if self._pool is not None:
             try:
-                future = self._pool.executor.submit(replayed, document)
+                future = self._pool.executor.submit(replayed, document, resource)
             except BrokenProcessPool:
                 self._pool.renew()
-                future = self._pool.executor.submit(replayed, document)
-            self._documents[id(future)] = document
+                future = self._pool.executor.submit(replayed, document, resource)
+            self._asked[id(future)] = document, resource
             return future
         began_s = perf_counter()
-        future = InlineExecutor().submit(replayed, document)
+        future = InlineExecutor().submit(replayed, document, resource)
         self._spent_s += perf_counter() - began_s
         return future
 
     def end(self, future: Future[Outcome | str]) -> Outcome | str:
         """Return what has come of a replay; one whose process has died is done again here."""
-        document = self._documents.pop(id(future), None)
+        asked = self._asked.pop(id(future), None)
         try:
             return future.result()
         except BrokenProcessPool:
-            if document is None:
+            if asked is None:
                 raise
-            return replayed(document)
+            return replayed(*asked)

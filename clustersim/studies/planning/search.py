@@ -116,7 +116,14 @@ class Search:
         self.counts[reason] = self.counts.get(reason, 0) + n_layouts
 
 
-def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = (), most_replays: int | None = None) -> Search:
+def fastest(
+    drafts: Drafts,
+    space: Space,
+    *,
+    constraints: Sequence[Condition] = (),
+    most_replays: int | None = None,
+    replays: Replays | None = None,
+) -> Search:
     """Return the fastest layout of a space and why nothing else in it is faster.
 
     Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
@@ -129,10 +136,16 @@ def fastest(drafts: Drafts, space: Space, *, constraints: Sequence[Condition] = 
         Conditions on the metrics of a run that the winner has to hold.
     most_replays
         After which the search ends, and says by how much anything else can be faster; None: 32, or 12 from 8192 ranks on.
+    replays
+        Who does them; its processes, where it has any, stay for what comes behind the search.
     """
     if most_replays is None:
         most_replays = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
-    return _Searching(drafts=drafts, space=space, constraints=constraints, most_replays=most_replays).run()
+    searching = _Searching(drafts=drafts, space=space, constraints=constraints, most_replays=most_replays)
+    if replays is not None:
+        return searching.run(replays)
+    with Replays() as own:
+        return searching.run(own)
 
 
 Entry = tuple[float, int, Family | Layout]
@@ -158,10 +171,10 @@ class _Searching:
     _peaks: dict[tuple[Family, int, tuple[str, ...]], float] = field(default_factory=dict[tuple[Family, int, tuple[str, ...]], float])
     """The least peak memory of layouts, which does not depend on where ranks are."""
 
-    def run(self) -> Search:
+    def run(self, replays: Replays) -> Search:
         with phase("bound"):
             self._begin()
-        with phase("search"), Replays() as replays:
+        with phase("search"):
             self._go(replays)
         self._end()
         return self.search
