@@ -13,13 +13,14 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
 from clustersim.kernels.model import KernelModel
 from clustersim.scenario.replaying import kernels_of
-from clustersim.strategy.layers import Operators, back, boundary_bytes, front, layer_at, waits
+from clustersim.strategy.layers import Operators, back, boundary_bytes, first_alike, front, layer_at, waits
 from clustersim.strategy.memory import holdings
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
+from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Kernel, Operator
 
 NEAR: Final = 1e-9
@@ -43,13 +44,10 @@ def arranged(plan: Plan, node: Node, *, balanced: bool) -> Plan:
 
 def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:
     """Return how many layers each part of a model gets so that the longest part is as short as can be; embedding and logits count."""
-    known: dict[Operators, float] = {}
     times: list[float] = []
     for layer in range(plan.model.n_layers):
-        operators = layer_at(plan, layer)
-        if operators not in known:
-            known[operators] = both_ways_s(plan, operators, kernels)
-        times.append(known[operators])
+        first = layer if isinstance(plan.model, Layered) else first_alike(plan, layer)
+        times.append(times[first] if first < layer else both_ways_s(plan, layer_at(plan, layer), kernels))
     ends = both_ways_s(plan, front(plan), kernels), both_ways_s(plan, back(plan), kernels)
     return evenly(times, ends, n_parts)
 
