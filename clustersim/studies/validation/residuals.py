@@ -20,8 +20,8 @@ LEVEL_FRACTION: Final = 0.8
 FEWEST_SOURCES: Final = 3
 """A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
 FEWEST_ROWS: Final = 20
-TIE_DIGITS: Final = 10
-"""Behind the point: values that differ by less are equal."""
+TIE: Final = 1e-9
+"""Values that differ by less, or by less of themselves, are equal."""
 ROW_DIGITS: Final = 5
 """Of the residuals that the digest is made of."""
 
@@ -160,10 +160,14 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], fractio
     (2.0, 0.0)
     """
     # What differs by round-off only is in the order of its weights, or the same residuals in other units would have another quantile.
-    rounded: FloatArray = np.round(np.asarray(values, dtype=np.float64), TIE_DIGITS)
-    order = np.lexsort((np.asarray(weights, dtype=np.float64), rounded))
-    sorted_values = rounded[order]
-    sorted_weights: FloatArray = np.asarray(weights, dtype=np.float64)[order]
+    all_values, all_weights = np.asarray(values, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    ascending = np.argsort(all_values, kind="stable")
+    steps = np.diff(all_values[ascending], prepend=all_values[ascending][:1])
+    alike = np.cumsum(steps > TIE * np.maximum(1.0, np.abs(all_values[ascending])))
+    order = ascending[np.lexsort((all_weights[ascending], alike))]
+    firsts = np.searchsorted(alike, alike)
+    sorted_values: FloatArray = all_values[ascending][firsts]
+    sorted_weights: FloatArray = all_weights[order]
     centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
     return float(np.interp(fraction * sum(weights), centres, sorted_values))
 
