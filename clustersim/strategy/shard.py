@@ -28,7 +28,11 @@ GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8
 
 def numerics(plan: Plan) -> Numerics:
     """Return the bytes of each kind of number."""
-    training = plan.training
+    return _numerics(plan.training)
+
+
+@lru_cache(maxsize=64)
+def _numerics(training: Training) -> Numerics:
     element_bytes = ELEMENT_BYTES[training.precision]
     return Numerics(
         element_bytes=element_bytes,
