@@ -241,6 +241,9 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     if isinstance(plan.model, Transformer) and plan.model.experts is not None:
         message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
         flags.append(Flag(code="uncalibrated_experts", message=message))
+        if plan.training.grouped_experts == "fused":
+            message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
+            flags.append(Flag(code="joined_experts", message=message))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
     if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"

@@ -243,6 +243,13 @@ def test_experts_say_that_their_products_were_not_measured() -> None:
     assert "uncalibrated_experts" not in codes(metrics_of(make_plan(LLAMA, dp=8)))
 
 
+def test_kernels_that_join_experts_say_that_they_are_counted() -> None:
+    plan = make_plan(replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=256)), dp=8)
+    for grouped in (True, "fused"):
+        found = codes(metrics_of(replace(plan, training=replace(plan.training, grouped_experts=grouped))))
+        assert ("joined_experts" in found) is (grouped == "fused")
+
+
 def test_fp8_says_what_it_leaves_out() -> None:
     assert "fp8_products_only" in codes(metrics_of(make_plan(dp=8, precision="fp8"), "dgx-h100"))
     assert "fp8_products_only" not in codes(metrics_of(make_plan(dp=8), "dgx-h100"))
