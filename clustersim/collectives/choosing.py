@@ -1,6 +1,7 @@
 """Which algorithm and protocol a communication library takes: by its own estimate of the time, which is not ours.
 
-The estimate chooses well and predicts badly, so that it serves for nothing else.
+The estimate chooses well and predicts badly, so that it serves for nothing else. A library finds out what is in its nodes, and knows
+nothing of the fabric between them, nor that something is slower than it was built: groups that lie alike in their nodes choose alike.
 
 References
 ----------
@@ -25,7 +26,7 @@ from clustersim.collectives.protocols import (
     family_of,
     of_generation,
 )
-from clustersim.collectives.timing import Candidate, Way, hops_s
+from clustersim.collectives.timing import Candidate, Way, own_hops_s
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
 
 ROUNDS: Final = MappingProxyType({"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1})
@@ -80,7 +81,7 @@ def choose(candidates: Sequence[Candidate], facts: Facts, size_bytes: float) -> 
     size_bytes
         The tensor in full, as nccl-tests counts it.
     """
-    rates = {candidate.algorithm: candidate.idle_rate_bytes_per_s for candidate in candidates}
+    rates = {candidate.algorithm: candidate.known_rate_bytes_per_s for candidate in candidates}
     best: tuple[float, str, Protocol] | None = None
     for candidate in candidates:
         for protocol in _protocols(candidate.algorithm, facts):
@@ -118,7 +119,7 @@ def _protocols(algorithm: str, facts: Facts) -> tuple[Protocol, ...]:
 
 
 def _rate_bytes_per_s(candidate: Candidate, protocol: Protocol, facts: Facts, rates: Mapping[str, float], size_bytes: float) -> float:
-    idle, ceiling = candidate.idle_rate_bytes_per_s, channel_ceiling_bytes_per_s(candidate.algorithm, facts)
+    idle, ceiling = candidate.known_rate_bytes_per_s, channel_ceiling_bytes_per_s(candidate.algorithm, facts)
     bus_share = facts.n_ranks / (ROUNDS.get(facts.op, 1) * max(1, facts.n_ranks - 1))
     low_latency = of_generation(LL_BYTES_PER_S, facts.generation, facts.n_domains) * bus_share
     match candidate.algorithm:
@@ -151,7 +152,7 @@ def _latency_s(candidate: Candidate, protocol: Protocol, facts: Facts, size_byte
     family = family_of(facts.op, candidate.algorithm)
     way = Way(algorithm=candidate.algorithm, protocol=protocol, family=family, medium=facts.medium)
     latencies = LATENCIES[family]
-    hops = fsum(max(hops_s(wave, way, latencies) for wave in phase) for phase in candidate.pattern.phases)
+    hops = fsum(max(own_hops_s(wave, way, latencies) for wave in phase) for phase in candidate.pattern.phases)
     latency_s = latencies.base_s[protocol] + hops
     long = size_bytes / (facts.n_channels * facts.n_ranks) >= 64
     if candidate.algorithm == "ring" and protocol == "simple" and facts.op == "all_reduce" and facts.n_domains > 1 and long:

@@ -22,7 +22,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import oldest_generation, slowest
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray
 
 IDLE: Final = Operation(algorithm="none", protocol="none", phases=())
 """What a rank alone has to do."""
@@ -55,17 +55,17 @@ SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Patte
 """What parameter servers do."""
 
 
-def usable_bandwidth(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
-    """Return what each link really carries: its data-sheet bandwidth times the calibrated share of its tier.
+def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
+    """Return which share of its data-sheet bandwidth each link really carries: the calibrated one of its tier.
 
     Drives have no such share: the bandwidth in their profile is one that they were seen to reach. Links inside nodes have the share of
     their kind of node, those of the fabric the least of all.
     """
     rows = [[1.0 if tier == "storage" else network.efficiency[tier] for tier in TIERS] for network in (*calibration.of_kinds, calibration)]
     if not calibration.of_kinds:
-        return cluster.bandwidth_bytes_per_s * np.array(rows[0])[cluster.tier_index]
+        return np.array(rows[0])[cluster.tier_index]
     # Kind -1, the fabric, finds the last row.
-    return cluster.bandwidth_bytes_per_s * np.array(rows)[cluster.kind_of_link(), cluster.tier_index]
+    return np.array(rows)[cluster.kind_of_link(), cluster.tier_index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,8 @@ class Library:
     """Where it is there, footprints are those on the lowest of links that are alike, and flows those of the lowest ranks."""
     bandwidth_bytes_per_s: FloatArray = field(init=False)
     """Usable, of each link."""
+    _known_bytes_per_s: FloatArray = field(init=False)
+    """What the library takes each link to carry: it knows its nodes and their adapters as built, and nothing of the fabric."""
     _operations: dict[Call, Operation] = field(default_factory=dict[Call, Operation])
     _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
     _firsts: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
@@ -109,7 +111,10 @@ class Library:
     """By the kinds of nodes that a group spans."""
 
     def __post_init__(self) -> None:
-        self.bandwidth_bytes_per_s = usable_bandwidth(self.cluster, self.calibration)
+        cluster = self.cluster
+        shares = usable_shares(cluster, self.calibration)
+        self.bandwidth_bytes_per_s = cluster.bandwidth_bytes_per_s * shares
+        self._known_bytes_per_s = np.where(np.isin(cluster.tier_index, FABRIC), np.inf, cluster.as_built_bytes_per_s * shares)
 
     def operation(self, call: Call, members: Members) -> Operation:
         """Return what a call puts on the links.
@@ -170,7 +175,7 @@ class Library:
             some = ends if self.rotated is None else self.rotated.lowest(ends)
             first = int(np.argmax(self.cluster.domain_of(some[:, 0]) != self.cluster.domain_of(some[:, 1])))
             one_pair = sent(self.cluster, some[first : first + 1])
-            candidate = replace(_alone("direct", one_pair, self.bandwidth_bytes_per_s), pattern=all_pairs)
+            candidate = replace(self._alone("direct", one_pair), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
         medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
@@ -236,7 +241,16 @@ class Library:
 
     def _weighed(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:
         pattern = self._lay(call, groups, algorithm)
-        return _alone("parameter_server" if call.servers else algorithm, pattern, self.bandwidth_bytes_per_s)
+        return self._alone("parameter_server" if call.servers else algorithm, pattern)
+
+    def _alone(self, algorithm: str, pattern: Pattern) -> Candidate:
+        return Candidate(
+            algorithm=algorithm,
+            pattern=pattern,
+            lone=pattern,
+            idle_rate_bytes_per_s=idle_rate_bytes_per_s(pattern, self.bandwidth_bytes_per_s),
+            known_rate_bytes_per_s=idle_rate_bytes_per_s(pattern, self._known_bytes_per_s),
+        )
 
     def _lay(self, call: Call, groups: Grouping, algorithm: str) -> Pattern:
         if call.servers is None:
@@ -302,11 +316,6 @@ class Library:
 
     def _has_pcie(self, link_ids: IntArray) -> bool:
         return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())
-
-
-def _alone(algorithm: str, pattern: Pattern, bandwidth_bytes_per_s: FloatArray) -> Candidate:
-    rate = idle_rate_bytes_per_s(pattern, bandwidth_bytes_per_s)
-    return Candidate(algorithm=algorithm, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate)
 
 
 def algorithm_of(op: CollectiveOp, name: str) -> Algorithm:

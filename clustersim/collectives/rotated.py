@@ -10,10 +10,8 @@ import numpy as np
 from clustersim.collectives.flows import routed
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
 from clustersim.collectives.transfers import sends
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
 from clustersim.topology.load import Crossings, Footprint, summed, taken
-
-_FABRIC = (TIERS.index("leaf"), TIERS.index("spine"))
 
 
 class NotAlikeError(Exception):
@@ -234,7 +232,7 @@ class Rotated:
         lowest = self.rotation.lowest_link[load.link_ids]
         if (lowest == load.link_ids).all():
             return load, crossings
-        if np.isin(self.cluster.tier_index[load.link_ids], _FABRIC).any():
+        if np.isin(self.cluster.tier_index[load.link_ids], FABRIC).any():
             raise NotAlikeError
         return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
 

@@ -53,6 +53,8 @@ class Candidate:
     """Of one group: what the library knows of."""
     idle_rate_bytes_per_s: float
     """Bytes of the tensor that one group by itself moves in a second on idle links."""
+    known_rate_bytes_per_s: float
+    """The same as the library knows it, which chooses by it: of what is in the nodes, as built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +118,14 @@ def hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
     A hop inside a domain takes what the library counts for it, which includes the wire, or the wire alone where that is
     longer. Between domains the way along the wires is added: the library counts what it does at both ends only.
     """
+    return own_hops_s(wave, way, latencies) + wave.inter_steps * wave.inter_latency_s
+
+
+def own_hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
+    """Return the part of ``hops_s`` that the library counts, in seconds: without the wires between domains, of which it knows nothing."""
     hop_s = latencies.hop_s
     intra_s = max(hop_s[way.medium][way.protocol], wave.intra_latency_s)
-    return wave.intra_steps * intra_s + wave.inter_steps * (hop_s["net"][way.protocol] + wave.inter_latency_s)
+    return wave.intra_steps * intra_s + wave.inter_steps * hop_s["net"][way.protocol]
 
 
 def call_overhead_s(candidate: Candidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:

@@ -8,12 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
 from clustersim.topology.load import Crossings
 
 BoolArray = NDArray[np.bool_]
 
-FABRIC: Final = tuple(TIERS.index(tier) for tier in ("leaf", "spine"))
 ROUND_OFF: Final = 1e-12
 """Sums of equal capacities may differ from their product by so much, in parts of it."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.collectives.library import Library
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import Leg
-from clustersim.engine.bottlenecks import FABRIC, BoolArray, implied_links
+from clustersim.engine.bottlenecks import BoolArray, implied_links
 from clustersim.engine.orbits import NOBODY, Orbits
 from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled, summed
@@ -19,7 +19,7 @@ from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action
-from clustersim.topology.cluster import IntArray, Rotation
+from clustersim.topology.cluster import FABRIC, IntArray, Rotation
 from clustersim.topology.load import Crossings
 
 Folding = Literal["cells", "ranks", "classes"]
@@ -37,6 +37,9 @@ MOST_WORK: Final = 60_000_000
 every flow may meet every other, and each task is then a change for all of them."""
 LEAST_TURNED: Final = 2048
 """Ranks of a cluster from which on it is quicker to look for a turn first."""
+TO_THE_BIT: Final = 512
+"""Up to so many kinds of flow in flight their rates depend on nothing but what is in flight, so that a folded replay and one of every rank
+agree to the last bit. They must: where collectives of many layers meet, a difference in the last bit can grow to a percent of a step."""
 _ALONE: Final = 1
 """Instances of an orbit that nothing can tell apart from each other."""
 
@@ -74,7 +77,7 @@ class Wires:
 
     def carry(self, programs: Sequence[Program], *, regard: Regard = "all") -> Wired:
         """Return the programs with all that they put on the links."""
-        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels)
+        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels, few=TO_THE_BIT)
         traffics = tuple(
             Traffic(library=library, network=network, job=name) for library, name in zip(self.libraries, self.names, strict=True)
         )

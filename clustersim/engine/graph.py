@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Compute, Task
+from clustersim.program.tasks import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,10 +14,9 @@ class Joint:
     """What a task waits for that takes several rank classes."""
 
     own: tuple[tuple[int, tuple[int, ...]], ...]
-    """(rank class, tasks of this class alone that precede), for each class that has any. Ranks that go through a pass together count as
-    one class, the first of theirs."""
+    """(rank class, tasks of this class, and not of all, that precede), for each class that has any."""
     n_ranks: tuple[int, ...]
-    """Ranks that each of them stands for."""
+    """Ranks of each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +43,6 @@ def graph_of(program: Program) -> Graph:
     """Return a program's dependencies by rank class."""
     tasks, n_classes = program.tasks, len(program.rank_classes)
     classes = tuple(map(_classes, tasks))
-    # Ranks that go through a pass together are one for whoever waits for them, be they one class or several.
-    owners = [of[:1] if isinstance(task.action, Compute) else of for task, of in zip(tasks, classes, strict=True)]
     followers: list[list[int]] = [[] for _ in tasks]
     gates: list[list[int]] = [[] for _ in range(n_classes)]
     n_waits, n_tasks = [len(task.after) for task in tasks], [0] * n_classes
@@ -60,7 +57,7 @@ def graph_of(program: Program) -> Graph:
                 gates[rank_class].append(index)
                 n_waits[index] += 1
         if len(classes[index]) > 1:
-            joint = _joint(program, index, classes, owners)
+            joint = _joint(program, index, classes)
             if len(joint.own) > 1:
                 joints[index] = joint
     return Graph(
@@ -94,12 +91,13 @@ def _components(tasks: Sequence[Task], classes: Sequence[tuple[int, ...]], n_cla
     return tuple(map(tuple, found.values()))
 
 
-def _joint(program: Program, index: int, classes: Sequence[tuple[int, ...]], owners: Sequence[tuple[int, ...]]) -> Joint:
-    before = program.tasks[index].after
-    found = ((each, tuple(earlier for earlier in before if owners[earlier] == (each,))) for each in classes[index])
+def _joint(program: Program, index: int, classes: Sequence[tuple[int, ...]]) -> Joint:
+    here = classes[index]
+    # What all of them come from keeps nobody waiting.
+    before = [earlier for earlier in program.tasks[index].after if not set(here).issubset(classes[earlier])]
+    found = ((each, tuple(earlier for earlier in before if each in classes[earlier])) for each in here)
     own = tuple((each, earlier) for each, earlier in found if earlier)
-    together = (set[int]().union(*(classes[earlier] for earlier in tasks)) for _, tasks in own)
-    return Joint(own=own, n_ranks=tuple(sum(program.rank_classes[each].n_ranks for each in joined) for joined in together))
+    return Joint(own=own, n_ranks=tuple(program.rank_classes[each].n_ranks for each, _ in own))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

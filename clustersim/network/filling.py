@@ -94,9 +94,15 @@ def progressive_filling(problem: Filling) -> Filled:
             levels[stopped], owners[stopped], cell_levels[full] = level, entries[first], level
         growing[stopped] = False
         entries = spans(starts, stopped)
-        np.subtract.at(left, cells[entries], loads[entries] * levels[kind_of[entries]])
-        np.subtract.at(demand, cells[entries], loads[entries])
-        np.subtract.at(n_growing, cells[entries], 1)
+        reached, taken = cells[entries], loads[entries]
+        # Loads are added before they are multiplied. Whole numbers of flows then have the same sums in whatever order kinds come, and as
+        # however many kinds: what is folded is filled to the same bit as what is not.
+        here = np.unique(levels[stopped]).tolist() if n_limited else [level]
+        for each in here:
+            at_it = taken if len(here) == 1 else taken * (levels[kind_of[entries]] == each)
+            left -= each * np.bincount(reached, weights=at_it, minlength=n_cells)
+        np.subtract.at(demand, reached, taken)
+        np.subtract.at(n_growing, reached, 1)
         worn = np.flatnonzero((demand < WORN * whole) & (n_growing > 0))
         if len(worn):
             # What is left of such a sum is mostly round-off.

@@ -23,10 +23,8 @@ Changes = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
 
 FEW: Final = 32
 """Up to so many kinds in flight a part of the network is solved from nothing, and the solution kept; a replay comes back to it."""
-N_KEPT: Final = 4096
-"""Solutions that are kept; with one more all go."""
-N_STEPS_KEPT: Final = 4 * N_KEPT
-"""Steps from one solution to another that are kept; with one more all solutions go."""
+N_KEPT: Final = 1 << 18
+"""Levels that are kept, in solutions and in steps from one to another; with more all go."""
 PATIENCE: Final = 4
 """Looks for each cell after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
@@ -82,12 +80,14 @@ class Levels:
     wiring: Wiring
     compiled: bool | None
     """Whether to compile the loops for many kinds; None where that is possible and pays."""
+    few: int = FEW
+    """Up to so many kinds in flight a part is solved from nothing."""
     components: Sequence[int] = field(init=False)
     """Of each kind."""
     _parts: dict[int, Part] = field(default_factory=dict[int, Part])
     _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
-    _n_steps: int = 0
-    """That are kept from one solution to another."""
+    _n_kept: int = 0
+    """Levels in solutions and in steps from one to another."""
     _balance: Balance | CompiledBalance | None = None
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Levels:
         """
         part.count(changes)
         if not part.many:
-            if len(part.counts) > FEW:
+            if len(part.counts) > self.few:
                 return self._refill(part)
             step = part.solution.steps.get(changes)
             if step is None:
@@ -132,13 +132,11 @@ class Levels:
 
     def _step(self, part: Part, changes: State) -> tuple[Solution, Changes]:
         """Return where changes lead from a solution, and what they change; from then on the solution knows."""
-        if self._n_steps >= N_STEPS_KEPT:
-            self._forget()
         before, after = part.solution, self._solution(tuple(sorted(part.counts.items())))
         kinds = {kind for kind, _ in changes}
         found = [kind for kind, level in after.levels.items() if level != before.levels.get(kind) or kind in kinds]
+        self._keep(1 + len(found))
         step = before.steps[changes] = after, (found, [after.levels[kind] for kind in found])
-        self._n_steps += 1
         return step
 
     def _solution(self, state: State) -> Solution:
@@ -147,18 +145,20 @@ class Levels:
             kinds, counts = _columns(state)
             filled = progressive_filling(self.wiring.problem(kinds, counts)[0])
             solution = Solution(state, dict(zip(kinds.tolist(), filled.levels.tolist(), strict=True)))
-            if len(state) <= FEW:
-                if len(self._kept) >= N_KEPT:
-                    self._forget()
+            if len(state) <= self.few:
+                self._keep(1 + len(state))
                 self._kept[state] = solution
         return solution
 
-    def _forget(self) -> None:
-        """Keep no solutions, and no steps between them, so that they do not grow without end."""
+    def _keep(self, n_levels: int) -> None:
+        """Make room for levels to keep: with too many, all solutions and steps between them go, so that they do not grow without end."""
+        self._n_kept += n_levels
+        if self._n_kept <= N_KEPT:
+            return
         for solution in (*self._kept.values(), *(part.solution for part in self._parts.values())):
             solution.steps.clear()
         self._kept.clear()
-        self._n_steps = 0
+        self._n_kept = n_levels
 
     def _go_on(self, part: Part) -> None:
         """Keep the levels of a part in the balance as long as anything is in flight."""

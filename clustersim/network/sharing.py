@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clustersim.network.flights import INF, Flights
-from clustersim.network.levels import Levels, State
+from clustersim.network.levels import FEW, Levels, State
 from clustersim.network.wiring import Kind, Wiring, lay_wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.load import Footprint
@@ -31,6 +31,9 @@ class SharedNetwork:
     compiled
         Whether to compile the loops for many kinds with numba; by default where it is installed and the kinds are very many.
         The results are the same.
+    few
+        Up to so many kinds in flight all levels are found from nothing after each change. They then depend on what is in flight
+        alone, to the last bit; with more a change is followed, which is faster and right to a part in ten to the thirteen.
 
     Examples
     --------
@@ -51,11 +54,12 @@ class SharedNetwork:
         labels: IntArray | None = None,
         account: bool = True,
         compiled: bool | None = None,
+        few: int = FEW,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
-        self._compiled = compiled
+        self._compiled, self._few = compiled, few
         self._occupancy = Occupancy() if account else None
         self._kinds: list[Kind] = []
         self._numbers: dict[tuple[float, ...], list[int]] = {}
@@ -172,7 +176,7 @@ class SharedNetwork:
         """Return the levels of the present kinds; with new kinds everything in flight is laid and shared anew."""
         if self._levels is None:
             wiring = lay_wiring(self._kinds, self._capacity_bytes_per_s, self._labels)
-            self._levels = Levels(wiring=wiring, compiled=self._compiled)
+            self._levels = Levels(wiring=wiring, compiled=self._compiled, few=self._few)
             weights = np.array([kind.weight for kind in self._kinds])
             self._weights = None if (weights == 1.0).all() else weights
             self._flights.grow(len(self._kinds))

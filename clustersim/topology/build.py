@@ -75,24 +75,26 @@ def build_mixed_cluster(
     fabric = kinds[0][0].fabric if fabric is None else fabric
     _check(kinds, fabric, servers)
     layout = _laid(kinds, fabric, changes, servers)
-    bandwidth_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
-    _check_bandwidth(layout, bandwidth_bytes_per_s)
+    as_built_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
+    _check_bandwidth(layout, as_built_bytes_per_s)
+    bandwidth_bytes_per_s = as_built_bytes_per_s
     policy = Policy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
     shared: IntArray | None = None
     if changes:
-        changed = change_links(layout, bandwidth_bytes_per_s, latency_s, changes)
-        layout, policy = _worn(layout, policy, bandwidth_bytes_per_s, changed)
+        changed = change_links(layout, as_built_bytes_per_s, latency_s, changes)
+        layout, policy = _worn(layout, policy, as_built_bytes_per_s, changed)
         bandwidth_bytes_per_s, latency_s, shared = changed.bandwidth_bytes_per_s, changed.latency_s, changed.shared
         works = None if changed.works.all() else changed.works
         if works is not None:
             check_reach(layout, policy, works, changes)
-    for array in (bandwidth_bytes_per_s, latency_s, tier_index):
+    for array in (bandwidth_bytes_per_s, as_built_bytes_per_s, latency_s, tier_index):
         array.flags.writeable = False
     return WiredCluster(
         fabric=fabric,
         layout=layout,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        as_built_bytes_per_s=as_built_bytes_per_s,
         latency_s=latency_s,
         tier_index=tier_index,
         policy=policy,

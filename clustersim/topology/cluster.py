@@ -18,6 +18,9 @@ TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory", "s
 """Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory;
 drives of a host."""
 
+FABRIC: Final = tuple(TIERS.index(tier) for tier in ("leaf", "spine"))
+"""Places in ``TIERS`` of links between switches."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -113,6 +116,11 @@ class Cluster(Protocol):
     @property
     def bandwidth_bytes_per_s(self) -> FloatArray:
         """Bandwidth of each link, by id."""
+        ...
+
+    @property
+    def as_built_bytes_per_s(self) -> FloatArray:
+        """The same before anything was slowed down."""
         ...
 
     @property

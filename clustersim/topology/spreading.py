@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.hashing import KeyArray, picked_among
+
+GRAIN: Final = 2.0**-40
+"""Shares are multiples of it, so that sums of some thousands of flows are exact, in whatever order they are taken."""
 
 
 def narrowest(paths: IntArray, left: FloatArray) -> FloatArray:
@@ -36,4 +41,4 @@ def shares(left: FloatArray, keys: KeyArray | None, stage: int) -> FloatArray:
         paths = np.arange(left.shape[1], dtype=np.int64)
         return np.where((paths == chosen[:, None]) & (left > 0.0), 1.0, 0.0)
     whole = np.asarray(left.sum(axis=1), dtype=np.float64)
-    return left / np.where(whole > 0.0, whole, 1.0)[:, None]
+    return np.rint(left / np.where(whole > 0.0, whole, 1.0)[:, None] / GRAIN) * GRAIN

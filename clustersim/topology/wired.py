@@ -26,6 +26,8 @@ class WiredCluster:
     fabric: Fabric
     layout: Layout
     bandwidth_bytes_per_s: FloatArray
+    as_built_bytes_per_s: FloatArray
+    """The same before anything was slowed down."""
     latency_s: FloatArray
     tier_index: IntArray
     policy: Policy

@@ -88,14 +88,15 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
 
 
-UNSTABLE: Final[dict[str, Any]] = {
+CHAOTIC: Final[dict[str, Any]] = {
     "version": 1,
-    "name": "unstable",
+    "name": "chaotic",
     "model": "llama3.2-1b",
     "cluster": {
         "node": "aws-p4d",
         "nodes": 16,
         "fabric": {"topology": "leaf_spine", "nodes_per_leaf": 3, "oversubscription": 2, "routing": "adaptive"},
+        "links": [{"between": ["node0/nic1", "*"], "fraction": 0.5}],
     },
     "training": {"global_batch_size": 128, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"},
     "strategy": {
@@ -107,13 +108,7 @@ UNSTABLE: Final[dict[str, Any]] = {
         "placement": ["cp", "ep", "pp", "dp", "tp"],
     },
 }
-"""Tensor-parallel ranks on different nodes: collectives of many layers, which meet on the fabric."""
-
-
-def nudged(scenario: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return a scenario in which one more rank is slower by a hair."""
-    cluster = scenario["cluster"]
-    return scenario | {"cluster": cluster | {"stragglers": [*cluster.get("stragglers", ()), {"ranks": rank, "slowdown": 1.0 + 1e-12}]}}
+"""Tensor-parallel ranks on different nodes: collectives of many layers, which meet on a fabric that is slow in one place."""
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -130,20 +125,16 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
     apart = figures(scenario, fold=False)
 
     assert by_turns == folded
-    if apart != pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"]):
-        # Ranks that are alike gain by falling out of step here: round-off grows until they do, and a hair of a rank's pace changes as much;
-        # two hairs are few, so that four times the larger of their changes is allowed.
-        moved_s = [figures(nudged(scenario, rank), fold=False)[".step_time_s"] - apart[".step_time_s"] for rank in (1, 5)]
-        assert abs(apart[".step_time_s"] - folded[".step_time_s"]) <= 4.0 * max(map(abs, moved_s))
+    assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
 
 
-def test_ranks_that_gain_by_falling_out_of_step_go_in_step_when_folded() -> None:
-    scenario = UNSTABLE | {"cluster": UNSTABLE["cluster"] | {"links": [{"between": ["node0/nic1", "*"], "fraction": 0.5}]}}
+def test_where_a_hair_grows_to_a_percent_both_ways_agree_to_the_last_bit() -> None:
+    cluster = CHAOTIC["cluster"]
+    nudged = CHAOTIC | {"cluster": cluster | {"stragglers": [{"ranks": 40, "slowdown": 1.0 + 1e-12}]}}
 
     folded, apart, moved = (
-        clustersim.run(each, fold=fold).step_time_s for each, fold in ((scenario, True), (scenario, False), (nudged(scenario, 40), False))
+        clustersim.run(each, fold=fold).step_time_s for each, fold in ((CHAOTIC, True), (CHAOTIC, False), (nudged, True))
     )
 
-    assert folded > apart > 0.98 * folded
-    assert abs(moved / apart - 1.0) > 1e-6
-    assert clustersim.run(UNSTABLE, fold=True).step_time_s == pytest.approx(clustersim.run(UNSTABLE, fold=False).step_time_s, rel=1e-9)
+    assert folded == apart
+    assert abs(moved / folded - 1.0) > 1e-6

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.network import levels
 from clustersim.network.flows import Flow, Pipe, finish_times
-from clustersim.network.levels import State
+from clustersim.network.levels import FEW, State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.load import Footprint
 
@@ -59,8 +58,8 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(capacity=tuple(draw(st.lists(CAPACITIES, min_size=n_links, max_size=n_links))), kinds=tuple(kinds), counts=tuple(counts))
 
 
-def network(problem: Problem) -> tuple[SharedNetwork, list[int]]:
-    made = SharedNetwork(np.array(problem.capacity))
+def network(problem: Problem, few: int = FEW) -> tuple[SharedNetwork, list[int]]:
+    made = SharedNetwork(np.array(problem.capacity), few=few)
     return made, [made.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap) for kind in problem.kinds]
 
 
@@ -195,25 +194,47 @@ def test_a_kind_that_leaves_never_slows_the_slowest(problem: Problem) -> None:
 def test_rates_followed_from_change_to_change_are_those_solved_from_nothing(
     problem: Problem, few: int, changes: list[tuple[int, bool]]
 ) -> None:
-    made, numbers = network(problem)
+    made, numbers = network(problem, few)
     in_flight: dict[int, int] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(levels, "FEW", few)
-        for flow, (which, starts) in enumerate(changes):
-            if starts or not in_flight:
-                in_flight[flow] = numbers[which % len(numbers)]
-                made.start(flow, in_flight[flow], INF)
-            else:
-                gone = list(in_flight)[which % len(in_flight)]
-                made.stop(gone)
-                del in_flight[gone]
-            made.share()
+    for flow, (which, starts) in enumerate(changes):
+        if starts or not in_flight:
+            in_flight[flow] = numbers[which % len(numbers)]
+            made.start(flow, in_flight[flow], INF)
+        else:
+            gone = list(in_flight)[which % len(in_flight)]
+            made.stop(gone)
+            del in_flight[gone]
+        made.share()
 
-            flying = list(in_flight.values())
-            state: State = tuple(sorted((number, flying.count(number)) for number in dict.fromkeys(flying)))
-            expected = made.rates(state)
-            found = {number: made._flights._rate.each[number] for number in expected}
-            assert found == pytest.approx(dict(expected), rel=ROUND_OFF)
+        flying = list(in_flight.values())
+        state: State = tuple(sorted((number, flying.count(number)) for number in dict.fromkeys(flying)))
+        expected = made.rates(state)
+        found = {number: made._flights._rate.each[number] for number in expected}
+        assert found == pytest.approx(dict(expected), rel=ROUND_OFF)
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_rates_are_the_same_to_the_last_bit_in_whatever_order_kinds_come_and_copies_of_a_network_are_filled_in_one(
+    problem: Problem, random: Random
+) -> None:
+    problem = replace(problem, kinds=tuple(replace(kind, weight=1.0) for kind in problem.kinds))
+    order = list(range(len(problem.kinds)))
+    random.shuffle(order)
+    n_links = len(problem.capacity)
+    moved = [replace(kind, flows={link + n_links: flows for link, flows in kind.flows.items()}) for kind in problem.kinds]
+    # One more kind on both copies makes them one component; it takes nothing to speak of, and the same of both.
+    joining = Coupled(flows=dict.fromkeys(range(2 * n_links), 1.0), cap=2.0**-60)
+
+    alone = rates(
+        replace(problem, kinds=(*problem.kinds, replace(joining, flows=dict.fromkeys(range(n_links), 1.0))), counts=(*problem.counts, 1))
+    )
+    shuffled = rates(
+        replace(problem, kinds=tuple(problem.kinds[each] for each in order), counts=tuple(problem.counts[each] for each in order))
+    )
+    twice = rates(Problem(problem.capacity * 2, (joining, *moved, *problem.kinds), (1, *problem.counts, *problem.counts)))
+
+    assert [shuffled[order.index(each)] for each in range(len(order))] == rates(problem)
+    assert twice[1:] == alone[:-1] * 2
 
 
 @st.composite

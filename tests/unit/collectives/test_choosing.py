@@ -224,7 +224,10 @@ def test_trees_are_corrected_by_powers_of_two(protocol: Protocol) -> None:
 def test_of_equal_estimates_the_first_is_taken() -> None:
     wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=1, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
     pattern = Pattern(phases=((wave,),), uniform=True)
-    alike = [Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=1e9) for name in ("gather", "scatter")]
+    alike = [
+        Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=1e9, known_rate_bytes_per_s=1e9)
+        for name in ("gather", "scatter")
+    ]
     facts = replace(FACTS, op="gather", n_domains=1, protocols=("simple",))
 
     assert choose(alike, facts, 1e6) == ("gather", "simple")
@@ -235,7 +238,7 @@ def test_small_tensors_go_by_latency_and_large_ones_by_bandwidth() -> None:
     def way(name: str, steps: int, rate: float) -> Candidate:
         wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=steps, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
         pattern = Pattern(phases=((wave,),), uniform=True)
-        return Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate)
+        return Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
 
     both = [way("short", 1, 1e9), way("wide", 10, 1e11)]
     facts = replace(FACTS, op="gather", n_domains=1, protocols=("simple",))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.library import OFFERED, SERVED, Call, Library, algorithm_of, usable_bandwidth
+from clustersim.collectives.library import OFFERED, SERVED, Call, Library, algorithm_of, usable_shares
 from clustersim.collectives.parameter_server import place_servers
 from clustersim.collectives.timing import Operation
 from clustersim.errors import ScenarioError
 from clustersim.hardware.communication import PROTOCOLS, CollectiveOp
 from clustersim.hardware.models import Node
 from clustersim.topology.build import build_cluster
+from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK, families
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_node, make_servers
@@ -48,17 +49,17 @@ def link_names(of: Library, operation: Operation) -> set[str]:
 def test_a_link_carries_the_calibrated_share_of_its_tier() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    usable = usable_bandwidth(cluster, LATENT_NETWORK)
+    usable = usable_shares(cluster, LATENT_NETWORK)
 
     shares = [LATENT_NETWORK.efficiency[TIERS[tier]] for tier in cluster.tier_index]
-    assert usable.tolist() == [share * nominal for share, nominal in zip(shares, cluster.bandwidth_bytes_per_s, strict=True)]
-    assert library(n_nodes=2).bandwidth_bytes_per_s.tolist() == usable.tolist()
+    assert usable.tolist() == shares
+    assert library(n_nodes=2).bandwidth_bytes_per_s.tolist() == (cluster.bandwidth_bytes_per_s * usable).tolist()
 
 
 def test_an_ideal_network_is_as_wide_as_the_data_sheet_says() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    assert usable_bandwidth(cluster, IDEAL_NETWORK).tolist() == cluster.bandwidth_bytes_per_s.tolist()
+    assert set(usable_shares(cluster, IDEAL_NETWORK).tolist()) == {1.0}
 
 
 # Which algorithm
@@ -86,6 +87,21 @@ def test_groups_beside_it_change_neither_what_a_group_chooses_nor_how_it_starts(
         assert (one.latency_s, one.bytes_per_flow) == (all_of_them.latency_s, all_of_them.bytes_per_flow)
         # Four of them share each adapter.
         assert all_of_them.footprint.flows.max() == 4 * one.footprint.flows.max()
+
+
+@pytest.mark.parametrize("slow", [("node0/nic0", "*"), ("node2/nic1", "*"), ("leaf0", "*")])
+def test_what_is_slower_than_it_was_built_changes_nothing_about_the_choice(slow: tuple[str, str]) -> None:
+    every = replace(LATENT_NETWORK, protocols=PROTOCOLS)
+    as_built, worn = (
+        build_cluster(make_node(n_nics=2), 4, changes=changes) for changes in ((), (LinkChange(between=slow, fraction=0.01),))
+    )
+    rails = tuple(tuple(8 * node + rank for node in range(4)) for rank in range(8))
+
+    for size_bytes in (1e4, 1e6, 1e8):
+        for group in rails:
+            asked = call(size_bytes=size_bytes, group=str(group))
+            new, old = (Library(cluster=cluster, calibration=every).operation(asked, (group,)) for cluster in (as_built, worn))
+            assert (new.algorithm, new.protocol) == (old.algorithm, old.protocol)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.cycles import cycle_arcs
-from clustersim.collectives.library import Call, Library, usable_bandwidth
+from clustersim.collectives.library import Call, Library, usable_shares
 from clustersim.collectives.nvls import lay_nvls
 from clustersim.collectives.parameter_server import place_servers
 from clustersim.collectives.pattern import grouping
@@ -48,7 +48,7 @@ def named(cluster: WiredCluster, bandwidth_bytes_per_s: np.ndarray) -> dict[str,
 
 def test_a_link_has_the_usable_share_of_its_own_kind_and_the_fabric_the_least() -> None:
     cluster = both()
-    usable = named(cluster, usable_bandwidth(cluster, library(cluster).calibration) / cluster.bandwidth_bytes_per_s)
+    usable = named(cluster, usable_shares(cluster, library(cluster).calibration))
 
     assert (usable["node0/nic0/tx"], usable["node1/nic0/tx"]) == pytest.approx((1.0, SLOW.efficiency["nic"]), rel=1e-12)
     assert (usable["node0/memory"], usable["node1/memory"]) == pytest.approx((1.0, SLOW.efficiency["memory"]), rel=1e-12)
@@ -56,7 +56,7 @@ def test_a_link_has_the_usable_share_of_its_own_kind_and_the_fabric_the_least() 
 
 def test_the_fabric_between_kinds_has_the_least_share() -> None:
     cluster = build_mixed_cluster(((make_node(), 2), (make_node(), 2)), SPINES)
-    usable = named(cluster, usable_bandwidth(cluster, library(cluster).calibration) / cluster.bandwidth_bytes_per_s)
+    usable = named(cluster, usable_shares(cluster, library(cluster).calibration))
 
     assert usable["leaf0/up"] == pytest.approx(SLOW.efficiency["leaf"], rel=1e-12)
 

@@ -78,7 +78,7 @@ def wave(
 
 def candidate(*phases: tuple[Wave, ...], rate: float = RATE, uniform: bool = True) -> Candidate:
     pattern = Pattern(phases=phases, uniform=uniform)
-    return Candidate(algorithm="ring", pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate)
+    return Candidate(algorithm="ring", pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
 
 
 def operation(*phases: tuple[Wave, ...], way: Way = RING, size_bytes: float = SIZE, pieces: int = 1, rate: float = inf) -> Operation:
@@ -336,7 +336,7 @@ def test_links_may_cap_below_the_channels() -> None:
 
 def test_a_cap_is_that_of_one_group_however_many_are_beside_it() -> None:
     pattern, lone = (Pattern(phases=((wave(on("nvlink", flows), steps=(1, 0)),),), uniform=True) for flows in (6.0, 2.0))
-    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE)
+    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
 
     ((leg,),) = timed(many, replace(RING, pair=True), CLUSTER, CALIBRATION, size_bytes=SIZE).phases
 
@@ -348,7 +348,7 @@ def test_where_groups_have_other_waves_than_the_first_the_caps_are_those_of_all(
     beside = wave(on("nvlink", 5.0), steps=(1, 0))
     pattern = Pattern(phases=((wave(on("nvlink", 4.0), steps=(1, 0)), beside),), uniform=False)
     lone = Pattern(phases=((wave(on("nvlink", 2.0), steps=(1, 0)),),), uniform=True)
-    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE)
+    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
 
     ((one, other),) = timed(many, replace(RING, pair=True), CLUSTER, CALIBRATION, size_bytes=SIZE).phases
 

@@ -8,7 +8,7 @@ from clustersim.network import levels as module
 from clustersim.network import ripple
 from clustersim.network.balance import Balance
 from clustersim.network.compiled import CompiledBalance, Loops
-from clustersim.network.levels import FEW, N_KEPT, Levels
+from clustersim.network.levels import FEW, Levels
 from clustersim.network.wiring import Kind, Wiring
 from tests.unit.network.factories import kind, wiring
 
@@ -54,14 +54,14 @@ def test_a_state_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_solutions_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "N_KEPT", 20)
     levels = made([kind([0])], [8.0])
 
-    for count in range(1, N_KEPT + 100):
+    for count in range(1, 14):
         levels.solve(((0, count),))
 
-    assert len(levels._kept) == 99
-    assert ((0, N_KEPT + 99),) in levels._kept
-    assert ((0, 1),) not in levels._kept
+    # Each is one level, and itself.
+    assert list(levels._kept) == [((0, 11),), ((0, 12),), ((0, 13),)]
 
 
 def test_a_change_that_came_before_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +75,23 @@ def test_a_change_that_came_before_is_not_looked_up_again(monkeypatch: pytest.Mo
 
 
 def test_steps_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "N_STEPS_KEPT", 3)
+    monkeypatch.setattr(module, "N_KEPT", 12)
     levels = made([kind([0]), kind([0])], [8.0])
 
     for count in range(1, 9):
         assert change(levels, {0: count}) == {0: 8.0 / count}
 
-    assert levels._n_steps <= 3
+    assert levels._n_kept <= 12
     assert sum(len(solution.steps) for solution in levels._kept.values()) <= 3
+
+
+def test_how_many_kinds_are_few_can_be_said() -> None:
+    kinds, capacity = [kind([0, number + 1]) for number in range(2 * FEW)], [2.0 * FEW, *([1000.0] * 2 * FEW)]
+    levels = Levels(wiring=wiring(kinds, capacity), compiled=False, few=2 * FEW)
+
+    assert set(change(levels, dict.fromkeys(range(2 * FEW), 1)).values()) == {1.0}
+    assert not levels.part(0).many
+    assert len(levels._kept) == 2  # nothing, and all
 
 
 def test_states_of_many_kinds_are_not_kept() -> None:
@@ -95,7 +104,7 @@ def test_states_of_many_kinds_are_not_kept() -> None:
 
 def many(n_kinds: int, *, compiled: bool | None = False) -> Levels:
     """Return kinds on a cell of their own each, and all on one that is shared."""
-    return made([kind([0, number + 1]) for number in range(n_kinds)], [float(n_kinds), *([1000.0] * n_kinds)], compiled=compiled)
+    return made([kind([0, number + 1]) for number in range(n_kinds)], [float(n_kinds), *([1e6] * n_kinds)], compiled=compiled)
 
 
 def test_many_kinds_are_followed_instead_of_solved_anew() -> None:
