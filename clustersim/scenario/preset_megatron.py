@@ -146,9 +146,9 @@ _DEEPSPEED_3D: Final = Preset(
         ),
         Setting(
             key="strategy.overlap_tp",
-            value="weight_gradient",
+            value="none",
             source=MEGATRON_DEEPSPEED,
-            reason="the backward all-reduce of tensor parallelism is asynchronous",
+            reason="with --deepspeed the asynchronous all-reduce of the backward pass is switched off",
         ),
         Setting(key="training.kernels", value="fused", source=MEGATRON_DEEPSPEED, reason="bias, GELU, dropout and softmax are fused"),
         Setting(
