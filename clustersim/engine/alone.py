@@ -27,7 +27,7 @@ def alone(flights: Flights, network: SharedNetwork) -> Alone:
     for phase in flights:
         if len(phase) == 1:
             (flight,) = phase
-            flight_s = flight.size_bytes / network.idle_rate(flight.kind) if flight.size_bytes > 0.0 else 0.0
+            flight_s = network.grain(flight.size_bytes / network.idle_rate(flight.kind)) if flight.size_bytes > 0.0 else 0.0
             duration_s += flight.latency_s + flight_s
             if flight_s > 0.0:
                 carried.append((state_of((flight.kind,)), flight_s))
@@ -57,7 +57,7 @@ def _beside_each_other(phase: tuple[Flight, ...], network: SharedNetwork, carrie
             continue
         state = state_of(phase[place].kind for place in left_bytes)
         rates = network.rates(state)
-        ends_s = {place: left / rates[phase[place].kind] for place, left in left_bytes.items()}
+        ends_s = {place: network.grain(left / rates[phase[place].kind]) for place, left in left_bytes.items()}
         step_s = min(*ends_s.values(), next_start_s - now_s)
         carried.append((state, step_s))
         left_bytes = {place: left - rates[phase[place].kind] * step_s for place, left in left_bytes.items() if ends_s[place] > step_s}

@@ -19,7 +19,6 @@ from clustersim.engine.traffic import Moved, Traffic, moved_by
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.errors import DeadlockError
 from clustersim.network.levels import State
-from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
 from clustersim.progress import advanced
@@ -147,11 +146,7 @@ class LeanReplay:
         """Return the same replay with other tasks on the network, which has not begun."""
         clock = self.clock
         if self.crowded:
-            library = self.traffic.library
-            network = SharedNetwork(library.bandwidth_bytes_per_s, labels=library.cluster.tier_index)
-            for kind in clock.network.kinds:
-                network.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap_bytes_per_s)
-            clock = Clock(network=network, n_events=clock.n_events)
+            clock = Clock(network=clock.network.emptied(), n_events=clock.n_events)
         return LeanReplay(tracks=self.tracks, clock=clock, crowding=self.crowding, crowded=crowded)
 
     def run(self) -> LeanReplay:

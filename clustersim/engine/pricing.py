@@ -205,11 +205,13 @@ class Pricing:
         issued = [kernel for work in works for kernel in _longest(work).kernels]
         means_s = [self._work_s(_mean(work)) for work in works]
         return Quote(
-            compute_s=fsum(means_s),
+            compute_s=fsum(map(self.network.grain, means_s)),
             communication_s=fsum(alone.duration_s for alone in moved),
-            issue_s=self._issue_s(issued, sum(collective.pieces for collective in collectives)),
+            issue_s=self.network.grain(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
             carried=tuple(state for alone in moved for state in alone.carried),
-            waiting_s=fsum(max(0.0, self._work_s(_longest(work)) - mean_s) for work, mean_s in zip(works, means_s, strict=True)),
+            waiting_s=fsum(
+                self.network.grain(max(0.0, self._work_s(_longest(work)) - mean_s)) for work, mean_s in zip(works, means_s, strict=True)
+            ),
         )
 
     def _work_s(self, work: Work) -> float:
@@ -231,7 +233,7 @@ class Pricing:
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = price.issue_s = price.host_s = self.slowdown * self.step_host_s
+            price.duration_s = price.issue_s = price.host_s = self.network.grain(self.slowdown * self.step_host_s)
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
         price.blocks = self.kernels.blocks

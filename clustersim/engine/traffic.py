@@ -129,7 +129,7 @@ class Traffic:
 
     def _flight(self, leg: Leg) -> Flight:
         kind = self.network.add_kind(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
-        return Flight(kind=kind, size_bytes=leg.bytes_per_flow, latency_s=leg.latency_s)
+        return Flight(kind=kind, size_bytes=leg.bytes_per_flow, latency_s=self.network.grain(leg.latency_s))
 
     def _laid(self, moved: Moved) -> Operation:
         cluster = self.library.cluster

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.network.grain import GRAIN_S, grained
 from clustersim.topology.cluster import FloatArray, IntArray
 
 INF: Final = float("inf")
@@ -51,6 +52,8 @@ class Flights:
     has moved since the kind was last idle. A flow that starts when that is m bytes lands when it is m and its own bytes.
     """
 
+    in_grains: bool = False
+    """Whether flows take multiples of ``GRAIN_S`` at each rate that they have."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Flows in flight of each kind that has any."""
     _flows: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
@@ -121,8 +124,10 @@ class Flights:
             left_bytes = target[kind] - moved_bytes
             if left_bytes <= 0.0:
                 end[kind] = now_s
+            elif rate <= 0.0 or left_bytes == INF:
+                end[kind] = INF
             else:
-                end[kind] = now_s + left_bytes / rate if rate > 0.0 else INF
+                end[kind] = now_s + (grained(left_bytes / rate) if self.in_grains else left_bytes / rate)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates; infinite when none ever does."""
@@ -137,7 +142,7 @@ class Flights:
             left_s = left_bytes / rates
         else:
             left_s = np.divide(left_bytes, rates, out=np.where(left_bytes > 0.0, INF, 0.0), where=rates > 0.0)
-        self._end.all[kinds] = now_s + left_s
+        self._end.all[kinds] = now_s + (np.rint(left_s / GRAIN_S) * GRAIN_S if self.in_grains else left_s)
 
     def _moved_bytes(self, kind: int, now_s: float) -> float:
         return self._moved.each[kind] + self._rate.each[kind] * (now_s - self._since.each[kind])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clustersim.network.flights import INF, Flights
+from clustersim.network.grain import grained
 from clustersim.network.levels import FEW, Levels, State
 from clustersim.network.wiring import Kind, Wiring, lay_wiring
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -34,6 +35,8 @@ class SharedNetwork:
     few
         Up to so many kinds in flight all levels are found from nothing after each change. They then depend on what is in flight
         alone, to the last bit; with more a change is followed, which is faster and right to a part in ten to the thirteen.
+    in_grains
+        Whether all that takes time takes multiples of ``grain.GRAIN_S``.
 
     Examples
     --------
@@ -55,17 +58,18 @@ class SharedNetwork:
         account: bool = True,
         compiled: bool | None = None,
         few: int = FEW,
+        in_grains: bool = False,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
-        self._compiled, self._few = compiled, few
+        self._compiled, self._few, self._in_grains = compiled, few, in_grains
         self._occupancy = Occupancy() if account else None
         self._kinds: list[Kind] = []
         self._numbers: dict[tuple[float, ...], list[int]] = {}
         """Of kinds with the same key."""
         self._weights: FloatArray | None = None
-        self._flights = Flights()
+        self._flights = Flights(in_grains=in_grains)
         self._touched: dict[int, None] = {}
         self._levels: Levels | None = None
 
@@ -93,6 +97,24 @@ class SharedNetwork:
         self._kinds.append(kind)
         self._levels = None
         return known[-1]
+
+    def emptied(self) -> SharedNetwork:
+        """Return the same network with the same kinds at the beginning of time, and nothing in flight."""
+        network = SharedNetwork(
+            self._capacity_bytes_per_s,
+            labels=self._labels,
+            account=self._occupancy is not None,
+            compiled=self._compiled,
+            few=self._few,
+            in_grains=self._in_grains,
+        )
+        for kind in self._kinds:
+            network.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap_bytes_per_s)
+        return network
+
+    def grain(self, seconds: float) -> float:
+        """Return what something takes on this network that takes so many seconds."""
+        return grained(seconds) if self._in_grains else seconds
 
     @property
     def kinds(self) -> Sequence[Kind]:

@@ -9,8 +9,8 @@ import numpy as np
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.hashing import KeyArray, picked_among
 
-GRAIN: Final = 2.0**-40
-"""Shares are multiples of it, so that sums of some thousands of flows are exact, in whatever order they are taken."""
+GRAIN: Final = 2.0**-44
+"""Shares are multiples of it, so that sums of some hundred flows are exact, in whatever order they are taken."""
 
 
 def narrowest(paths: IntArray, left: FloatArray) -> FloatArray:

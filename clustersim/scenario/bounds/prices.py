@@ -90,7 +90,7 @@ class Prices:
     def __post_init__(self) -> None:
         """Lay a network on which nothing is in flight."""
         library = Library(cluster=self.cluster, calibration=self.network)
-        network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
+        network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index, in_grains=True)
         self.traffic = EvenTraffic(library=library, network=network, counts=self.counts_traffic)
         self.pricing = Pricing(
             kernels=self.kernels, traffic=self.traffic, network=network, step_host_s=self.step_host_s, slowdown=self.pace

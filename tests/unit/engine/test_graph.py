@@ -8,9 +8,9 @@ from tests.unit.engine.factories import communicate, compute, group_of, program,
 ALL = communicate(group_of((0, 1)), 1.0, name="all")
 
 
-def both(*after: int) -> Task:
+def both(*after: int, of: tuple[int, int] = (0, 1)) -> Task:
     """Return a task that takes two classes."""
-    return Task(action=ALL, lanes=(Lane(rank_class=0, stream="dp"), Lane(rank_class=1, stream="dp")), after=after)
+    return Task(action=ALL, lanes=tuple(Lane(rank_class=each, stream="dp") for each in of), after=after)
 
 
 def named(name: str, *after: int, rank_class: int = 0) -> Task:
@@ -74,6 +74,12 @@ def test_a_joint_task_knows_what_each_class_does_before() -> None:
         2: Joint(own=((0, (0,)), (1, (1,))), n_ranks=(4, 4)),
         4: Joint(own=((0, (3,)), (1, (1,))), n_ranks=(4, 4)),
     }
+
+
+def test_what_a_class_does_with_others_that_are_not_in_a_joint_is_its_own_there() -> None:
+    graph = graph_of(program(both(), both(of=(2, 3)), both(0, 1, of=(0, 2)), n_classes=4))
+
+    assert graph.joints == {2: Joint(own=((0, (0,)), (2, (1,))), n_ranks=(2, 2))}
 
 
 def test_a_class_begins_the_next_step_behind_all_of_its_own() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clustersim.network.grain import GRAIN_S
 from clustersim.network.sharing import SharedNetwork
 from tests.unit.network.factories import INF, finish, footprint, leaf_spine
 
@@ -20,6 +21,37 @@ def test_equal_kinds_have_one_number() -> None:
     assert shared.add_kind(footprint([0, 1]), cap_bytes_per_s=2.0) != first
     assert shared.add_kind(footprint({0: 2.0, 1: 1.0})) != first
     assert len(shared.kinds) == 4
+
+
+def test_an_emptied_network_has_the_same_kinds_and_begins_anew() -> None:
+    shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), in_grains=True, few=7)
+    first, second = shared.add_kind(footprint([0]), cap_bytes_per_s=3.0), shared.add_kind(footprint([0, 1]), weight=2.0)
+    shared.start(0, first, 8.0)
+    shared.share()
+    shared.advance(1.0)
+
+    emptied = shared.emptied()
+
+    assert (emptied.now_s, emptied.next_end_s()) == (0.0, INF)
+    assert [kind.key for kind in emptied.kinds] == [kind.key for kind in shared.kinds]
+    state = ((first, 2), (second, 1))
+    assert emptied.rates(state) == shared.rates(state)
+    assert emptied.grain(0.1) == shared.grain(0.1) != 0.1
+    assert emptied.idle_rate(first) == 3.0
+
+
+def test_in_grains_flows_and_all_else_take_multiples_of_one() -> None:
+    shared = SharedNetwork(np.array([3.0]), in_grains=True)
+    kinds = [shared.add_kind(footprint([0]), weight=1.0 + each) for each in range(20)]
+
+    for each, kind in enumerate(kinds):
+        shared.start(each, kind, 0.1 * (1.0 + each))
+    shared.share()
+    ends = finish(shared)
+
+    assert all(end_s % GRAIN_S == 0.0 for end_s in ends.values())
+    assert shared.grain(1e-3) == pytest.approx(1e-3, abs=GRAIN_S / 2)
+    assert network(3.0).grain(1e-3) == 1e-3
 
 
 def test_kinds_with_equal_sums_are_told_apart() -> None:
