@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.report.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse
 from clustersim.report.steps import StepsReport, WaitedFor
+from clustersim.report.ties import nine_digits
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -148,9 +149,9 @@ def meeting_lines(metrics: Metrics) -> tuple[str, ...]:
     longest: dict[tuple[str, ...], tuple[float, str]] = {}
     for link in metrics.busiest_links:
         for meeting in link.meetings:
-            if meeting.seconds > longest.get(meeting.names, (0.0, ""))[0]:
+            if nine_digits(meeting.seconds) > nine_digits(longest.get(meeting.names, (0.0, ""))[0]):
                 longest[meeting.names] = (meeting.seconds, link.name)
-    ordered = sorted(longest.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    ordered = sorted(longest.items(), key=lambda entry: (-nine_digits(entry[1][0]), entry[0]))
     return tuple(
         f"{_together(names)} met on {name} for {format_quantity(seconds, 's')}" for names, (seconds, name) in ordered[:N_MEETINGS_SHOWN]
     )
@@ -263,7 +264,7 @@ def rate_text(value: float) -> str:
 
 def _link_row(tier: TierUse, timeline: Timeline) -> LinkRow:
     links = [link for link in timeline.links if link.tier == tier.tier]
-    busiest = max(links, key=lambda link: (link.peak_utilisation, link.bytes), default=None)
+    busiest = max(links, key=lambda link: (nine_digits(link.peak_utilisation), nine_digits(link.bytes)), default=None)
     return LinkRow(
         tier=TIER_LABELS.get(tier.tier, tier.tier),
         mean=percent_text(tier.mean_utilisation),

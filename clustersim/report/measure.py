@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, SharedLink, TierUse
+from clustersim.report.ties import nine_digits
 from clustersim.trace.columns import Columns, columns_of
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
 
@@ -220,7 +221,7 @@ def shared_links(timeline: Timeline, own: str) -> tuple[SharedLink, ...]:
             SharedLink(name=link.name, tier=link.tier, n_links=link.n_links, jobs=jobs, contended_s=seconds)
             for jobs, seconds in met.items()
         ]
-    return tuple(sorted(found, key=lambda link: (-float(f"{link.contended_s:.9g}"), link.tier, link.name, link.jobs)))
+    return tuple(sorted(found, key=lambda link: (-nine_digits(link.contended_s), link.tier, link.name, link.jobs)))
 
 
 def _job_of(name: str, others: Sequence[str]) -> str | None:
@@ -246,4 +247,4 @@ def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
         for link in timeline.links
         if link.bytes > 0.0
     ]
-    return tuple(sorted(used, key=lambda link: (-float(f"{link.mean_utilisation:.9g}"), link.tier, link.name))[:N_BUSIEST])
+    return tuple(sorted(used, key=lambda link: (-nine_digits(link.mean_utilisation), link.tier, link.name))[:N_BUSIEST])
