@@ -24,6 +24,7 @@ from clustersim.studies.validation_table import (
     DERIVED_MARK,
     MANY_ROWS,
     SUMMARY_HEADER,
+    correlate_lines,
     error_text,
     fitted_text,
     layout_text,
@@ -190,7 +191,7 @@ def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     if methods:
         yield "  ", f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}"
-    yield from (("  ", line) for line in (*ranking_lines(source), *misfit_lines(source)))
+    yield from (("  ", line) for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
     if source.notes:
         yield from (("", ""), ("", "Notes"), *(("  ", note) for note in source.notes))
     if source.conventions:

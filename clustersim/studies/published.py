@@ -15,6 +15,7 @@ from clustersim.report.error_bars import Bands
 from clustersim.scenario.error_bars import shipped_bands
 from clustersim.studies.ranking import Ranking, rankings
 from clustersim.studies.sources import QUALITIES, PublishedSource, Quality, read_source, source_names, value_at
+from clustersim.studies.validation.correlates import Correlate, correlates
 from clustersim.studies.validation.many_rows import OnRow, run_rows
 from clustersim.studies.validation.residuals import FEWEST_SOURCES, ErrorBars, Residual, error_bars
 from clustersim.studies.validation.rows import MisfitResult, RowResult, run_misfit
@@ -55,6 +56,8 @@ class SourceResult:
     rankings: tuple[Ranking, ...]
     """Of layouts of one model on as many accelerators."""
     summary: Summary
+    correlates: tuple[Correlate, ...] = ()
+    """What the errors of the rows go with of which all that decides the result is known; nothing where that may be chance."""
 
     @property
     def stated(self) -> tuple[RowResult, ...]:
@@ -201,6 +204,7 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         rankings=rankings([row for row in rows if row.predicted_range_s is None]),
         out_of_memory=tuple(run_misfit(source, index) for index in range(len(spec.out_of_memory))),
         summary=summarise(rows),
+        correlates=correlates([row for row in rows if row.predicted_range_s is None]),
     )
 
 

@@ -139,6 +139,17 @@ def capability_table(validation: Validation) -> str:
     return _table(("rows that use", "sources", *SUMMARY_HEADER), ("sources", *SUMMARY_HEADER[:-1]), rows)
 
 
+def correlates_table(validation: Validation) -> str:
+    """Return one line for each source whose errors go with something, as a table in Markdown."""
+    rows = [
+        (f"`{source.source_id}`", f"{len(source.stated)}", *(f"{each.feature} {each.rank_correlation:+.2f}" for each in source.correlates))
+        for source in validation.sources
+        if source.correlates
+    ]
+    header = ("source", "rows", "strongest", "second", "third")
+    return _table(header, ("rows",), [(*row, *("",) * (len(header) - len(row))) for row in rows])
+
+
 def markdown_page(validation: Validation) -> str:
     """Return what the documentation shows: the summary, and a table for each source with errors to three digits."""
     sources = "".join(_section(source) for source in validation.sources)
@@ -146,6 +157,7 @@ def markdown_page(validation: Validation) -> str:
     reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
     return (
         f"{summary_table(validation)}\n{HIDDEN_LEGEND}\n\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
+        f"\n## What errors go with\n\n{correlates_table(validation)}"
         f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
     )
 
@@ -177,6 +189,14 @@ def ranking_lines(source: SourceResult) -> list[str]:
     ]
 
 
+def correlate_lines(source: SourceResult) -> list[str]:
+    """Return what errors go with, in a line; none where that may be chance."""
+    if not source.correlates:
+        return []
+    found = ", ".join(f"{each.feature} {each.rank_correlation:+.2f}" for each in source.correlates)
+    return [f"errors go with (rank correlation): {found}"]
+
+
 def misfit_lines(source: SourceResult) -> list[str]:
     """Return what is predicted of runs that ran out of memory."""
     return [
@@ -194,7 +214,7 @@ def _section(source: SourceResult) -> str:
         table = _table(header, header[:1] + header[2:5], lines)
     else:
         table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
-    remarks = "".join(f"- {line}\n" for line in (*ranking_lines(source), *misfit_lines(source)))
+    remarks = "".join(f"- {line}\n" for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
     rest = f"{derived}\n{remarks}" if remarks else derived
     return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{rest}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clustersim.errors import ScenarioError
@@ -14,6 +15,7 @@ from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
 from clustersim.studies.sources import MeasuredSpec, PublishedSource, Quality, RowSpec
 from clustersim.studies.validation.capabilities import capabilities_of
+from clustersim.studies.validation.features import features_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class RowResult:
     """Whose error bar it has."""
     capabilities: tuple[str, ...]
     """What it makes use of."""
+    features: Mapping[str, float]
+    """What tells it apart from other rows, by name."""
     fits: bool
     """Whether the run, which did fit, is predicted to."""
     peak_bytes: float
@@ -167,6 +171,7 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         interval_s=None,
         kind=kind,
         capabilities=capabilities_of(result, kind),
+        features=features_of(result),
         fits=metrics.memory.fits,
         peak_bytes=metrics.memory.peak_bytes,
         capacity_bytes=metrics.memory.capacity_bytes,

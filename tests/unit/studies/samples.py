@@ -73,6 +73,7 @@ ROW: Final = RowResult(
     interval_s=None,
     kind=("dense", "many nodes", "measured accelerator"),
     capabilities=("dense", "many nodes"),
+    features={"tensor-parallel degree": 8.0, "share of host": 0.1},
     fits=True,
     peak_bytes=1e9,
     capacity_bytes=2e9,
