@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,38 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clustersim.studies.drawing.pages import report_page
+from tests.unit.studies.browsing import IN_CHROMIUM, Opened
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pages are not tried in a browser")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: pages are not tried in a browser"),
-    pytest.mark.xdist_group("chromium"),
-]
-
-
-@dataclass
-class Opened:
-    """A page in a browser, and what it complained of and asked for."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+pytestmark = IN_CHROMIUM
 
 
 @cache
 def text_of(*sources: str, zooms: bool = True) -> str:
     return report_page(sources, zooms=zooms)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
@@ -53,12 +30,8 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[object]:
     def open_page(text: str) -> Opened:
         file = tmp_path / "page.html"
         file.write_text(text, encoding="utf-8")
-        context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+        context, opened = Opened.by(browser, offline=True)
         contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.on("console", lambda message: opened.complaints.append(message.text) if message.type in {"error", "warning"} else None)
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
         opened.page.goto(file.as_uri(), wait_until="load")
         return opened
 
@@ -75,7 +48,7 @@ def test_charts_are_drawn_without_complaint_and_without_a_network(show, source: 
     opened.page.wait_for_selector("#chart-links .plot-container")
 
     assert opened.complaints == []
-    assert [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert opened.asked_for("file:") == []
     # Each kind of span is one path that is as wide as the picture.
     assert opened.page.locator("#chart-timeline .scatterlayer path.js-line").count() >= 3
     assert opened.page.locator("#chart-timeline").bounding_box()["width"] > 1000

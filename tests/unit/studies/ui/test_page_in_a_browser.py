@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.interrupts import hear_interrupts
+from tests.unit.studies.browsing import IN_CHROMIUM, Opened
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext
 
 pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tried in a browser")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tried in a browser"),
-    pytest.mark.xdist_group("chromium"),
-]
+pytestmark = IN_CHROMIUM
 TP = "#control-strategy-tp"
 STEP = "#figures strong >> nth=0"
 
 
-@dataclass
-class Opened:
-    """The page in a browser, and what it complained of and asked for."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+class Shown(Opened):
+    """The page, and what is read off it."""
 
     def step(self) -> str:
         return self.page.inner_text(STEP)
@@ -51,7 +40,7 @@ class Opened:
         self.page.wait_for_function("([selector, value]) => document.querySelector(selector).value === value", arg=[selector, value])
 
 
-Open = Callable[..., Opened]
+Open = Callable[..., Shown]
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +65,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert (serving.returncode, rest) == (0, "")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def show(browser: Browser, address: str) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
-    every: list[Opened] = []
+    every: list[Shown] = []
 
-    def open_page(url: str | None = None) -> Opened:
-        context = browser.new_context(viewport={"width": 1200, "height": 900})
+    def open_page(url: str | None = None) -> Shown:
+        context, opened = Shown.by(browser)
         contexts.append(context)
-        opened = Opened(context.new_page())
         every.append(opened)
-        opened.page.on("console", lambda message: opened.complaints.append(message.text) if message.type in {"error", "warning"} else None)
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
         opened.page.goto(url or address)
         opened.page.wait_for_selector("#figures strong")
         return opened
@@ -106,8 +83,7 @@ def show(browser: Browser, address: str) -> Iterator[Open]:
         context.close()
     # Whatever a test has done.
     assert [complaint for opened in every for complaint in opened.complaints] == []
-    elsewhere = [url for opened in every for url in opened.requests if not url.startswith((address, "data:", "blob:"))]
-    assert elsewhere == []
+    assert [url for opened in every for url in opened.asked_for(address)] == []
 
 
 def test_the_page_opens_with_the_result_of_what_it_starts_from(show: Open) -> None:
