@@ -62,7 +62,8 @@ def cluster_pool(n_workers: int) -> Generator[Pool]:
 
     with (
         _quiet(),
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster,
+        # Without an address Dask insists on its usual port, which another cluster on this machine may have.
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL) as cluster,
         Client(cluster) as client,
     ):
         yield DaskPool(client)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ from tests.unit.studies.sweeps.factories import make_question
 pytest.importorskip("distributed")
 
 ROOT = Path(__file__).parents[4]
+DASHBOARD_PORT = 8787
+"""On which Dask looks for its page."""
 OVER = ("strategy.tp=1,2,3,4,8", "training.micro_batch_size=1,2,4,8")
 
 
@@ -76,11 +78,15 @@ def test_a_worker_that_is_killed_midway_costs_no_point() -> None:
     assert sorted(found, key=lambda each: each[0]) == alone
 
 
-def test_a_cluster_of_its_own_gives_the_same() -> None:
+def test_a_cluster_of_its_own_gives_the_same_beside_another_on_the_usual_port() -> None:
     question = make_question(*OVER)
 
-    with cluster_pool(2) as pool:
-        found = {point.number: outcome for point, outcome in run_points(question.base, question.points, pool)}
+    with socket.socket() as other:
+        with suppress(OSError):  # then there is another already
+            other.bind(("", DASHBOARD_PORT))
+            other.listen()
+        with cluster_pool(2) as pool:
+            found = {point.number: outcome for point, outcome in run_points(question.base, question.points, pool)}
 
     assert found == {point.number: outcome for point, outcome in run_points(question.base, question.points, InlinePool())}
 
