@@ -17,7 +17,8 @@ FEWEST_ROWS: Final = 12
 """Of a source; with less, anything goes with anything."""
 LEAST_CORRELATION: Final = 0.3
 LEAST_T: Final = 3.5
-"""Of a correlation, in Student's t: by chance one of some two thousand is so far from nothing, and two dozen are looked at."""
+"""Of a correlation, in Student's t: by chance one of 175 is so far from nothing with twelve rows, and one of two thousand with many;
+two dozen are looked at, so that about one small source in seven would have something named by chance."""
 MOST_SHOWN: Final = 3
 
 
