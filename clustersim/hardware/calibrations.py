@@ -56,6 +56,13 @@ class SustainedSpec(Checked):
     fp8: Share | None = None
 
 
+class UnalignedSpec(Checked):
+    """What is left of the rate of products whose rows begin anywhere, at an even number of 16 bits or at an odd one."""
+
+    even: Share = 1.0
+    odd: Share = 1.0
+
+
 class EfficiencySpec(Checked):
     """Usable share of the bandwidth of each tier."""
 
@@ -75,6 +82,7 @@ class GemmSpec(Checked):
     sustained_fraction: SustainedSpec
     under_load: SustainedSpec
     depth_overhead: NonNegative
+    unaligned_fraction: UnalignedSpec = UnalignedSpec()
     tiles: list[TileSpec] = Field(min_length=1)
 
 
@@ -183,6 +191,7 @@ def read_calibration(path: Path) -> Calibration:
             sustained_fraction=gemm.sustained_fraction.model_dump(exclude_none=True),
             under_load=gemm.under_load.model_dump(exclude_none=True),
             depth_overhead=gemm.depth_overhead,
+            unaligned_fraction={"whole": 1.0, "even": gemm.unaligned_fraction.even, "odd": gemm.unaligned_fraction.odd},
             tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
         ),
         attention=_attention(spec.attention),

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.hardware.calibration import AttentionCalibration, Calibration
+from clustersim.hardware.calibration import AttentionCalibration, Calibration, alignment
 from clustersim.hardware.models import Accelerator
 from clustersim.kernels.convolution import convolution_s
 from clustersim.kernels.gemm import gemm_compute_s
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
+from clustersim.workload.operators import VECTOR_BYTES, Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream, vector_bytes
 
-VECTOR_BYTES: Final = 16
 FP8_BYTES: Final = 1.0
 
 
@@ -30,10 +29,8 @@ def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration
     return direction.fraction * length * kernel.mean_head_dim / (kernel.mean_head_dim + calibration.half_head_dim)
 
 
-def is_aligned(gemm: Gemm) -> bool:
+def has_vectors(gemm: Gemm) -> bool:
     """Return whether rows of the operands and of the result begin at whole vectors, which matrix units need in batches of products.
-
-    A product by itself is aligned by the library (2145 columns in 16 bits reach 133 TFLOP/s on an A100, in measurements/gemm.csv).
 
     References
     ----------
@@ -41,10 +38,10 @@ def is_aligned(gemm: Gemm) -> bool:
 
     Examples
     --------
-    >>> is_aligned(Gemm(2048, 2048, 108, batch=64)), is_aligned(Gemm(2048, 2048, 112, batch=64))
+    >>> has_vectors(Gemm(2048, 2048, 108, batch=64)), has_vectors(Gemm(2048, 2048, 112, batch=64))
     (False, True)
     """
-    return gemm.batch == 1 or all(size * gemm.element_bytes % VECTOR_BYTES == 0 for size in (gemm.n, gemm.k))
+    return gemm.batch == 1 or vector_bytes(gemm.element_bytes, gemm.n, gemm.k) == VECTOR_BYTES
 
 
 def _launches(kernel: Kernel) -> int:
@@ -143,12 +140,18 @@ class KernelModel:
         return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
     def _product_s(self, kernel: Gemm | GroupedGemm) -> float:
-        """Return the compute time of a product of a transformer, whose shapes nobody pads and which may stay in 16 bits under fp8."""
-        if self.precision == "fp8" and kernel.element_bytes > FP8_BYTES:
-            return self._gemm_s(kernel, self.attention_precision)
-        aligned = isinstance(kernel, GroupedGemm) or is_aligned(kernel)
-        has_vector_units = "fp32" in self.accelerator.peak_flops_per_s
-        return self._gemm_s(kernel) if aligned or not has_vector_units else self._gemm_s(kernel, "fp32")
+        """Return the compute time of a product of a transformer, whose shapes nobody pads and which may stay in 16 bits under fp8.
+
+        Matrix units refuse batches whose rows are no whole vectors, and take other products with kernels that read less at once; vector
+        units do not care.
+        """
+        precision = self.attention_precision if self.precision == "fp8" and kernel.element_bytes > FP8_BYTES else self.precision
+        if isinstance(kernel, GroupedGemm):
+            return self._gemm_s(kernel, precision)
+        if not has_vectors(kernel) and "fp32" in self.accelerator.peak_flops_per_s:
+            return self._gemm_s(kernel, "fp32")
+        share = 1.0 if precision == "fp32" else self.calibration.gemm.unaligned_fraction[alignment(kernel.vector_bytes)]
+        return self._gemm_s(kernel, precision) / share
 
     def _steps_in_one(self) -> float:
         """Return how many steps of k in fp8 take as long as one in 16 bits: fill and drain take the same time in both."""

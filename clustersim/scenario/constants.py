@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibration import Calibration, alignment
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node, Source
 from clustersim.hardware.provenance import SCENARIO
 from clustersim.scenario.build import Built
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import head_vector_bytes
 from clustersim.units.quantity import format_quantity
 
 
@@ -88,6 +89,10 @@ def _of_calibration(calibration: Calibration, plan: Plan) -> Iterator[_Figure]:
         key = precision if precision in shares else "default"
         yield _Figure(f"gemm.{name}.{key}", meaning, f"{shares[key]:.4g}")
     yield _Figure("gemm.depth_overhead", "steps of depth that fill and drain of a tile cost", f"{gemm.depth_overhead:.4g}")
+    rows = alignment(head_vector_bytes(plan))
+    if rows != "whole":
+        meaning = "what is left of the rate where rows are no multiples of 16 bytes"
+        yield _Figure(f"gemm.unaligned_fraction.{rows}", meaning, f"{gemm.unaligned_fraction[rows]:.4g}")
     generation = calibration.attention.get(plan.training.attention)
     if generation is not None:
         best = next(name for name, each in calibration.attention.items() if each == generation and name != "flash")

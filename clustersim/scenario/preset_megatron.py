@@ -61,6 +61,7 @@ _MEGATRON_LM: Final = Preset(
             reason="the weight-gradient product adds into the fp32 buffer unless --no-gradient-accumulation-fusion",
         ),
         Setting(key="training.kernels", value="fused", source=MEGATRON, reason="bias, GELU, dropout and softmax are fused"),
+        Setting(key="training.vocabulary_multiple", value=128, source=MEGATRON, reason="--make-vocab-size-divisible-by is 128"),
         Setting(key="strategy.sequence_parallel", value=False, source=MEGATRON, reason="off without --sequence-parallel"),
         Setting(
             key="strategy.overlap_tp",
@@ -151,6 +152,7 @@ _DEEPSPEED_3D: Final = Preset(
             reason="with --deepspeed the asynchronous all-reduce of the backward pass is switched off",
         ),
         Setting(key="training.kernels", value="fused", source=MEGATRON_DEEPSPEED, reason="bias, GELU, dropout and softmax are fused"),
+        Setting(key="training.vocabulary_multiple", value=128, source=MEGATRON_DEEPSPEED, reason="--make-vocab-size-divisible-by is 128"),
         Setting(
             key="training.fused_gradient_accumulation",
             value=False,

@@ -132,6 +132,7 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
         "blocking_launches": training.blocking_launches,
         "cuda_graphs": training.cuda_graphs,
         **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
+        **({"vocabulary_multiple": training.vocabulary_multiple} if training.vocabulary_multiple is not None else {}),
         "loss_metrics": training.loss_metrics,
         "channels_last": training.channels_last,
     }

@@ -142,6 +142,10 @@ class TrainingSpec(Part):
     scored_tokens: PositiveInt | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
+    vocabulary_multiple: PositiveInt | None = Field(
+        default=None,
+        description="The vocabulary is padded until each tensor-parallel rank has a multiple of this; default: 128 with tp > 1, else 1.",
+    )
     loss_metrics: NonNegativeInt = Field(
         default=0, description="Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
     )

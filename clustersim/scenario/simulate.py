@@ -24,10 +24,12 @@ from clustersim.scenario.unevenness import division_of, slow_among, slow_ranks
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory import Curves, MemoryCurve
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
+from clustersim.workload.operators import VECTOR_BYTES
 from clustersim.workload.transformer import Transformer
 
 SCHEMA_VERSION = 1
@@ -238,6 +240,9 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
+    if head_vector_bytes(plan) < VECTOR_BYTES:
+        message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"
+        flags.append(Flag(code="unaligned_vocabulary", message=f"{message} training.vocabulary_multiple: {WHOLE_VOCABULARY} pads them"))
     if isinstance(plan.model, Transformer) and plan.model.experts is not None:
         message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
         flags.append(Flag(code="uncalibrated_experts", message=message))

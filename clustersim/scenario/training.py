@@ -55,6 +55,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         fp8_parameters=asked.fp8_parameters,
         grouped_experts=asked.kernels == "fused" if asked.grouped_experts is None else asked.grouped_experts,
         scored_tokens=asked.scored_tokens,
+        vocabulary_multiple=asked.vocabulary_multiple,
         loss_metrics=asked.loss_metrics,
         channels_last=precision in _SHORT if asked.channels_last is None else asked.channels_last,
         loader_samples_per_s=None if asked.data_loader is None else asked.data_loader.rate / node.n_accelerators,

@@ -65,6 +65,8 @@ class Training:
     """True where the kernels of passes were captured, and are issued together."""
     scored_tokens: int | None = None
     """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
+    vocabulary_multiple: int | None = None
+    """Words that a tensor-parallel rank has a multiple of, the vocabulary padded for it; None: 128 with tensor parallelism, else 1."""
     loss_metrics: int = 0
     """Further cross entropies of the same logits that are computed for metrics, without gradient."""
     fused_loss: bool = False

@@ -13,6 +13,7 @@ from typing import Final
 from clustersim.strategy.plan import Plan, Training
 from clustersim.strategy.routing import expert_share
 from clustersim.strategy.stages import places_of
+from clustersim.workload.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
@@ -22,6 +23,9 @@ ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32
 CLIPPING_PASSES: Final = 3
 UNSCALING_PASSES: Final = 3
 """Reads and writes of all gradients to clip them by their norm; and to undo the scaling of the loss and see that they are finite."""
+
+WHOLE_VOCABULARY: Final = 64
+"""Words to a multiple of which a vocabulary is usually padded: rows of logits are then whole lines of 128 bytes."""
 
 GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
 
@@ -68,9 +72,24 @@ def transformer(plan: Plan) -> Transformer:
     return plan.model
 
 
-def padded_vocabulary(vocab_size: int, tp: int) -> int:
-    """Return the vocabulary that Megatron pads to: a multiple of ``128 tp``; unpadded without tensor parallelism."""
-    return vocab_size if tp == 1 else ceil(vocab_size / (128 * tp)) * 128 * tp
+def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> int:
+    """Return the vocabulary with what is added so that each rank has the same, and a multiple of some number.
+
+    Parameters
+    ----------
+    multiple
+        Megatron-LM's ``--make-vocab-size-divisible-by``; if None its 128 with tensor parallelism, and 1 without.
+    """
+    divisor = tp * (multiple or (1 if tp == 1 else 128))
+    return ceil(vocab_size / divisor) * divisor
+
+
+def head_vector_bytes(plan: Plan) -> int:
+    """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
+    model = plan.model
+    if not isinstance(model, Transformer) or not model.lm_head or plan.training.precision == "fp32":
+        return VECTOR_BYTES
+    return vector_bytes(numerics(plan).element_bytes, local_shape(plan).vocab_size)
 
 
 def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalShape:
@@ -97,7 +116,7 @@ def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalSh
         n_heads=model.n_heads // tp,
         n_kv_heads=max(model.n_kv_heads // tp, 1),
         intermediate_size=model.intermediate_size // tp,
-        vocab_size=padded_vocabulary(model.vocab_size, tp) // tp,
+        vocab_size=padded_vocabulary(model.vocab_size, tp, training.vocabulary_multiple) // tp,
         scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
         context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
         experts=expert_share(plan, layer, place),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from clustersim.workload.operators import Gemm, Kernel, Operator, Stream
+from clustersim.workload.operators import Gemm, Kernel, Operator, Stream, vector_bytes
 from clustersim.workload.shapes import Numerics
 
 
@@ -31,17 +31,21 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     Operands in 8 bits are cast before they are used, the input forward and the gradient of the output backward: a kernel reads them as
     they are and writes the cast and its transpose, which the weight gradient takes (NVIDIA Transformer Engine, ``fp8_cast_transpose``).
     Weights are cast once a step, by the optimizer. Kept until then is the cast.
+
+    All three products have matrices whose rows are as long as the inputs or the outputs are many.
     """
     rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
-    forward = Gemm(rows, outputs, inputs, element_bytes=operand, output_bytes=plain)
-    input_gradient = Gemm(rows, inputs, outputs, element_bytes=operand, output_bytes=plain)
+    at_once = vector_bytes(operand, inputs, outputs)
+    forward = Gemm(rows, outputs, inputs, element_bytes=operand, output_bytes=plain, vector_bytes=at_once)
+    input_gradient = replace(forward, n=inputs, k=outputs)
+    summed = Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=plain, vector_bytes=at_once)
     weight_gradient: tuple[Kernel, ...]
     if numerics.fused_gradient_accumulation:
-        weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=numerics.gradient_bytes, accumulates=True),)
+        weight_gradient = (replace(summed, output_bytes=numerics.gradient_bytes, accumulates=True),)
     else:
         accumulate = inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
-        weight_gradient = (Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=plain), Stream(accumulate))
+        weight_gradient = (summed, Stream(accumulate))
     if shape.bias:
         weight_gradient += (Stream(rows * outputs * plain),)
     return Operator(

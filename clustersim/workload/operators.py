@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from clustersim.workload.convolution import Convolution
+
+VECTOR_BYTES = 16
+"""What one instruction of a kernel reads at once."""
+
+
+def vector_bytes(element_bytes: float, *widths: int) -> int:
+    """Return what can be read at once of rows of so many numbers, each of which begins where the one before ends.
+
+    Examples
+    --------
+    >>> vector_bytes(2.0, 50304), vector_bytes(2.0, 768, 30522), vector_bytes(2.0, 50257)
+    (16, 4, 2)
+    """
+    return gcd(VECTOR_BYTES, *(int(width * element_bytes) for width in widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +35,8 @@ class Gemm:
     """Bytes of one element of the result; 4 for a weight gradient that is added into an fp32 buffer."""
     accumulates: bool = False
     """True where the result is added to memory, which is then read too."""
+    vector_bytes: int = VECTOR_BYTES
+    """What can be read at once of the rows of operands and result: less than a whole vector where they do not begin at one."""
 
     @property
     def flops(self) -> float:

@@ -16,7 +16,7 @@ from clustersim.errors import ScenarioError
 from clustersim.studies.calibration.parts import Target
 from clustersim.studies.calibration.products import ELEMENT_BYTES, Product
 from clustersim.studies.calibration.trace_file import LaunchedKernel, Tensor, TraceFile, read_trace
-from clustersim.workload.operators import Gemm
+from clustersim.workload.operators import Gemm, vector_bytes
 
 FEWEST: Final = 10
 """Samples from which a constant is read."""
@@ -120,7 +120,10 @@ def _products(trace: TraceFile, target: Target, name: str) -> tuple[list[Product
             in_fp32 += 1
         elif precision in target.accelerator.peak_flops_per_s and precision is not None and shape is not None:
             batch, m, n, k = shape
-            gemm = Gemm(m, n, k, batch=batch, element_bytes=ELEMENT_BYTES[precision], output_bytes=ELEMENT_BYTES[precision])
+            e = ELEMENT_BYTES[precision]
+            # Which operand is transposed is not recorded, so that any of the three may be the length of a row.
+            at_once = vector_bytes(e, m, n, k)
+            gemm = Gemm(m, n, k, batch=batch, element_bytes=e, output_bytes=e, vector_bytes=at_once)
             time_s = fsum(kernel.duration_s for kernel in kernels)
             if time_s > 0.0:
                 found.append(Product(gemm=gemm, precision=precision, time_s=time_s, file=name, kernel_alone=True))

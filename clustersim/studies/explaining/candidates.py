@@ -8,7 +8,9 @@ from typing import Final
 
 from clustersim.scenario.build import Built
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, padded_vocabulary, transformer
 from clustersim.workload.layered import Layered
+from clustersim.workload.operators import VECTOR_BYTES
 
 RECOMPUTATION: Final = ("none", "selective", "full")
 """From the least work to the least memory."""
@@ -160,6 +162,13 @@ def _kernels(built: Built) -> Iterator[Candidate]:
         yield Candidate(family="attention", what="fused attention", overrides=("training.attention=flash",))
     if training.kernels == "eager":
         yield Candidate(family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",))
+    if head_vector_bytes(built.plan) < VECTOR_BYTES:
+        padded = padded_vocabulary(transformer(built.plan).vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
+        yield Candidate(
+            family="vocabulary",
+            what=f"a vocabulary of {padded} words, of which {padded - transformer(built.plan).vocab_size} are padding",
+            overrides=(f"training.vocabulary_multiple={WHOLE_VOCABULARY}",),
+        )
     if _has_fp8(built.plan, built):
         yield Candidate(
             family="precision",

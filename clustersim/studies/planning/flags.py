@@ -59,6 +59,8 @@ def megatron(plan: Plan) -> str:
         *MEGATRON_ZERO[strategy.zero_stage],
         *MEGATRON_RECOMPUTE[strategy.recompute],
     ]
+    if training.vocabulary_multiple is not None:
+        flags.append(f"--make-vocab-size-divisible-by {training.vocabulary_multiple}")
     if strategy.ep > 1:
         flags += [f"--expert-model-parallel-size {strategy.ep}", f"--expert-tensor-parallel-size {strategy.expert_tp}"]
     flags += ["--sequence-parallel"] if strategy.sequence_parallel else []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
-from clustersim.kernels.model import KernelModel, attention_fraction, is_aligned
+from clustersim.kernels.model import KernelModel, attention_fraction, has_vectors
 from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
@@ -271,13 +271,30 @@ def test_a_batch_of_products_whose_rows_are_no_whole_vectors_runs_without_matrix
 
 
 def test_the_rows_of_the_left_operand_may_be_any_number() -> None:
-    assert is_aligned(Gemm(1, 512, 512, batch=8))
-    assert is_aligned(Gemm(13, 12, 20, batch=8, element_bytes=4.0))
-    assert not is_aligned(Gemm(16, 16, 24, batch=8, element_bytes=1.0))
+    assert has_vectors(Gemm(1, 512, 512, batch=8))
+    assert has_vectors(Gemm(13, 12, 20, batch=8, element_bytes=4.0))
+    assert not has_vectors(Gemm(16, 16, 24, batch=8, element_bytes=1.0))
 
 
-def test_a_product_by_itself_is_aligned_by_the_library() -> None:
-    assert is_aligned(Gemm(1024, 2145, 1024))
+@pytest.mark.parametrize(
+    ("precision", "at_once", "slower"),
+    [("bf16", 16, 1.0), ("bf16", 8, 2.0), ("bf16", 4, 2.0), ("bf16", 2, 4.0), ("tf32", 4, 2.0), ("fp8", 1, 4.0), ("fp32", 4, 1.0)],
+)
+def test_a_product_by_itself_whose_rows_are_no_whole_vectors_is_slower_on_matrix_units(precision: str, at_once: int, slower: float) -> None:
+    card = model()
+    gemm = replace(card.calibration.gemm, unaligned_fraction={"whole": 1.0, "even": 0.5, "odd": 0.25})
+    peaks = dict.fromkeys(("bf16", "tf32", "fp32", "fp8"), PEAK)
+    accelerator = replace(card.accelerator, peak_flops_per_s=peaks)
+    slow = replace(card, calibration=replace(card.calibration, gemm=gemm), precision=precision, accelerator=accelerator)
+    whole = Gemm(12800, 12800, 8192, element_bytes=1.0)
+
+    assert slow.kernel_s(replace(whole, vector_bytes=at_once)) / slow.kernel_s(whole) == pytest.approx(slower, rel=1e-9)
+
+
+def test_without_measurements_of_such_products_they_are_as_fast_as_others() -> None:
+    whole = Gemm(12800, 12800, 8192)
+
+    assert model().kernel_s(replace(whole, vector_bytes=2)) == model().kernel_s(whole)
 
 
 def test_the_host_issues_kernels_and_collectives_one_by_one() -> None:

@@ -269,6 +269,15 @@ def test_communication_that_slows_nobody_is_named(changes: dict[str, object], fl
     assert ("no_interference" in codes(metrics_of(make_plan(**changes)))) is flagged
 
 
+@pytest.mark.parametrize(("changes", "flagged"), [({}, True), ({"tp": 8}, False), ({"vocabulary_multiple": 64}, False)])
+def test_a_vocabulary_that_slows_the_head_is_named_with_what_mends_it(changes: dict[str, object], flagged: bool) -> None:
+    metrics = metrics_of(make_plan(replace(GPT, vocab_size=50257), **changes))
+
+    assert [
+        flag.message.endswith("training.vocabulary_multiple: 64 pads them") for flag in metrics.flags if flag.code == "unaligned_vocabulary"
+    ] == ([True] if flagged else [])
+
+
 def test_algorithms_that_nobody_measured_are_named() -> None:
     (flag,) = algorithm_flags(["ring", "pat", "nvls", "hierarchical", "pat"])
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from clustersim.strategy.plan import Precision
-from clustersim.strategy.shard import local_shape, model_chunks, numerics, padded_vocabulary
+from clustersim.strategy.shard import head_vector_bytes, local_shape, model_chunks, numerics, padded_vocabulary
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
 
@@ -79,6 +82,25 @@ def test_ranks_beyond_the_key_heads_keep_copies_of_them() -> None:
 def test_the_vocabulary_is_padded_to_128_rows_a_rank_as_megatron_does(vocab_size: int, tp: int, padded: int) -> None:
     # 50257 on 8 ranks is the 51200 of the tables in Megatron's papers.
     assert padded_vocabulary(vocab_size, tp) == padded
+
+
+@pytest.mark.parametrize(
+    ("tp", "multiple", "padded"), [(1, 64, 50304), (1, 128, 50304), (1, 1, 50257), (2, 1, 50258), (2, 8, 50272), (8, 128, 51200)]
+)
+def test_a_rank_has_a_multiple_of_as_many_words_as_the_plan_says(tp: int, multiple: int, padded: int) -> None:
+    assert padded_vocabulary(50257, tp, multiple) == padded
+
+
+@pytest.mark.parametrize(
+    ("changes", "at_once"),
+    [({}, 2), ({"tp": 2}, 16), ({"vocabulary_multiple": 8}, 16), ({"vocabulary_multiple": 4}, 8), ({"precision": "fp32"}, 16)],
+)
+def test_the_head_reads_at_once_what_a_rank_s_part_of_the_vocabulary_allows(changes: dict[str, Any], at_once: int) -> None:
+    assert head_vector_bytes(make_plan(replace(GPT, vocab_size=50257), **changes)) == at_once
+
+
+def test_without_a_head_nothing_is_read_by_halves() -> None:
+    assert head_vector_bytes(make_plan(replace(GPT, vocab_size=50257, lm_head=False))) == 16
 
 
 def test_the_padded_vocabulary_is_what_a_rank_shares_in() -> None:

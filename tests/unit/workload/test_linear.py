@@ -62,13 +62,13 @@ def test_the_input_is_kept_as_far_as_this_rank_holds_it() -> None:
 def test_fused_accumulation_adds_into_the_buffer_within_the_product() -> None:
     (product,) = layer().backward_weight
 
-    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=4.0, accumulates=True)
+    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=4.0, accumulates=True, vector_bytes=2)
 
 
 def test_without_it_a_kernel_of_its_own_reads_the_gradient_and_reads_and_writes_the_buffer() -> None:
     product, adding = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False)).backward_weight
 
-    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=2.0)
+    assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=2.0, vector_bytes=2)
     assert adding == Stream(5 * 7 * (2 + 4 + 4))
 
 
@@ -110,3 +110,28 @@ def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_a
     _, adding = layer(numerics=replace(plain, gradient_passes=3)).backward_weight
 
     assert adding == Stream(5 * 7 * (2 + 4 + 4 + 3 * 4))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "operand_bytes", "at_once"),
+    [
+        (768, 50304, 2.0, 16),
+        (768, 50257, 2.0, 2),
+        (50257, 768, 2.0, 2),
+        (768, 30522, 2.0, 4),
+        (1000, 8, 2.0, 16),
+        (1000, 8, 1.0, 8),
+        (3, 4, 4.0, 4),
+    ],
+)
+def test_its_products_read_at_once_what_inputs_and_outputs_allow(inputs: int, outputs: int, operand_bytes: float, at_once: int) -> None:
+    operator = layer(replace(SHAPE, inputs=inputs, outputs=outputs), replace(NUMERICS, gemm_element_bytes=operand_bytes))
+    products = gemms(operator.forward + operator.backward_input + operator.backward_weight)
+
+    assert [product.vector_bytes for product in products] == [at_once] * 3
+
+
+def test_the_number_of_rows_does_not_matter_to_that() -> None:
+    (product,) = gemms(layer(replace(SHAPE, rows=97, inputs=768, outputs=768)).forward)
+
+    assert product.vector_bytes == 16

@@ -72,7 +72,7 @@ def test_a_result_says_what_was_not_measured(measured: CalibrationRequest, tmp_p
     notes = dict(read_calibration(tmp_path / "mine.yaml").notes)
 
     assert notes["partly_calibrated"] == (
-        "not measured, and kept from ampere: gemm.under_load, attention.flash_1, memory_fraction, launch, network"
+        "not measured, and kept from ampere: gemm.under_load, gemm.unaligned_fraction, attention.flash_1, memory_fraction, launch, network"
     )
 
 

@@ -20,6 +20,9 @@ BIG = (8192, 8192)
 BANDWIDTH = TARGET.accelerator.memory_bandwidth_bytes_per_s
 
 
+Shape = tuple[int, int]
+
+
 def add_us(share: float) -> float:
     """Return how long the addition of two big matrices in 16 bits takes at some share of the bandwidth."""
     return 3 * 8192 * 8192 * 2 / (share * BANDWIDTH) * 1e6
@@ -97,6 +100,19 @@ def test_products_have_the_time_of_their_kernels_and_the_shapes_of_their_operato
     assert [each.time_s for each in found.products] == pytest.approx([30e-6, 9e-6])
     assert all(each.kernel_alone for each in found.products)
     assert "trace.json: 1 products in fp32 are left out, which may have run in tf32" in found.notices
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "at_once"),
+    [((2048, 768), (768, 50304), 16), ((2048, 768), (768, 50257), 2), ((50257, 2048), (2048, 768), 2)],
+)
+def test_rows_of_an_odd_size_are_read_number_by_number(tmp_path: Path, left: Shape, right: Shape, at_once: int) -> None:
+    trace = busy(12)
+    trace.kernel("aten::mm", [left, right], 1e4)
+
+    (product,) = result(tmp_path, trace).products
+
+    assert product.gemm.vector_bytes == at_once
 
 
 def test_the_constants_of_made_up_products_are_found_again(tmp_path: Path) -> None:

@@ -84,3 +84,14 @@ def test_slow_ranks_and_an_oversubscribed_fabric_are_machines_to_be_mended() -> 
 
     assert texts(slow, "stragglers") == ["no slow ranks"]
     assert texts(slow, "oversubscription") == ["as much bandwidth up as down at every leaf instead of 1:2"]
+
+
+def test_a_vocabulary_whose_rows_are_no_whole_vectors_is_padded() -> None:
+    (padded,) = of("gpt2-dp-8xv100")["vocabulary"]
+
+    assert padded.what == "a vocabulary of 50304 words, of which 47 are padding"
+    assert padded.overrides == ("training.vocabulary_multiple=64",)
+
+
+def test_one_that_is_padded_already_is_left_alone() -> None:
+    assert "vocabulary" not in of("gpt2-dp-8xv100", "training.vocabulary_multiple=8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,14 @@ def test_precisions_have_their_flags_in_megatron(precision: str, flags: list[str
     written = megatron(plan_of("llama3-8b", DENSE, precision=precision)).splitlines()
 
     assert [flag for flag in written if "fp" in flag or "bf16" in flag] == flags
+
+
+def test_a_padded_vocabulary_has_its_flag_in_megatron() -> None:
+    plan = dense()
+    padded = replace(plan, training=replace(plan.training, vocabulary_multiple=64))
+
+    assert "--make-vocab-size-divisible-by 64" in megatron(padded).splitlines()
+    assert "--make-vocab-size-divisible-by" not in megatron(plan)
 
 
 def test_stages_of_unequal_numbers_of_layers_are_a_layout_of_megatron() -> None:
