@@ -205,7 +205,8 @@ def test_a_run_that_ran_out_of_memory_is_predicted_to() -> None:
 def test_the_constant_that_the_host_takes_says_which_rows_it_was_fitted_to() -> None:
     fitted = {source.source_id: source.fitted for source in everything().sources}
 
-    assert fitted["vtrain-single"] == ("ampere.launch.dispatch",)
+    assert fitted["vtrain-single"] == ("ampere.launch.dispatch", "ampere.launch.step")
+    assert fitted["nvidia-dle-resnet50"] == ("ampere.launch.step", "volta.launch.step")
     assert fitted["simumax-b200"] == ("blackwell.gemm.under_load",)
     assert fitted["vtrain-multi"] == fitted["bloom-jean-zay"] == ("ampere.gemm.under_load",)
 

@@ -20,10 +20,12 @@ from clustersim.studies.calibration.slopes import Slopes, slopes_of
 from clustersim.studies.calibration.steps import Predictions, Step, fit_steps, predicted_s, steps_of
 from clustersim.studies.sources import read_source, source_names
 
-NEUTRAL: Final[Mapping[str, float]] = MappingProxyType({"gemm.under_load.default": 0.9, "memory_fraction": 0.8, "launch.dispatch": 20e-6})
+NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
+    {"gemm.under_load.default": 0.9, "memory_fraction": 0.8, "launch.dispatch": 20e-6, "launch.step": 10e-3}
+)
 """Constants that shipped calibrations fit to steps, and what they would be taken to be if no step had been measured: a tenth lost under
-load, four fifths of the memory's bandwidth, and what a launch from Python takes."""
-SHARED: Final = ("launch.dispatch",)
+load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
+SHARED: Final = ("launch.dispatch", "launch.step")
 """Of the host, and the same for all accelerators."""
 MOST_ROWS: Final = 120
 """Of one source; of more, every so manieth is taken."""
