@@ -98,7 +98,7 @@ def test_assumed_constants_are_named_after_the_file(tmp_path: Path) -> None:
     found = result(f"cluster.calibration={constants_file(tmp_path)}")
 
     (message,) = [flag.message for flag in found.flags if flag.code == "assumed_constants"]
-    assert "mine.launch.step" in message
+    assert "mine.launch.kernel" in message
 
 
 def test_a_calibration_of_another_generation_is_used_and_flagged(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from clustersim.studies.calibration.slopes import Slopes, slopes_of
 from clustersim.studies.calibration.steps import Predictions, Step, fit_steps
 
 NAMES = ("gemm.under_load.default", "launch.step")
-BASE = {each: calibration_of_generation(each) for each in ("hopper", "ampere")}
+BASE = {each: changed(calibration_of_generation(each), {"launch.step": 0.01}) for each in ("hopper", "ampere")}
 NODES = {"hopper": "dgx-h100", "ampere": "dgx-a100-80g"}
 
 
