@@ -22,7 +22,8 @@ def check_layered(spec: ScenarioSpec, model: Layered) -> None:
         At the first such value.
     """
     _check_strategy(spec.strategy, model)
-    _check_training(spec.training, model)
+    # A preset says of the vocabulary what its framework does with any model.
+    _check_training(spec.training, model, has_preset=spec.strategy.preset is not None)
 
 
 def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
@@ -40,7 +41,7 @@ def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
         raise ScenarioError(message, field="strategy.recompute", hint="use none or full")
 
 
-def _check_training(training: TrainingSpec, model: Layered) -> None:
+def _check_training(training: TrainingSpec, model: Layered, *, has_preset: bool) -> None:
     if training.seq_length is not None:
         message = f"the layers of {model.name} say how large a sample is"
         hint = f"leave it out: a sample counts as tokens_per_sample = {model.tokens_per_sample} of the model"
@@ -51,6 +52,8 @@ def _check_training(training: TrainingSpec, model: Layered) -> None:
     for name, asked in (
         ("elementwise_precision", training.elementwise_precision != "same"),
         ("clip_micro_batches", training.clip_micro_batches),
+        ("vocabulary_multiple", training.vocabulary_multiple is not None and not has_preset),
+        ("loss_metrics", training.loss_metrics > 0),
     ):
         if asked:
             message = f"known for transformers only, and {model.name} is a list of layers"

@@ -112,7 +112,11 @@ def _training(plan: Plan, node: Node) -> dict[str, Data]:
     rate = training.loader_samples_per_s
     loader: dict[str, Data] = {} if rate is None else {"data_loader": {"rate": exact_quantity(rate * node.n_accelerators, "samples/s")}}
     # A list of layers says itself how large a sample is, and what attention there is; a transformer has no images.
-    foreign = ("seq_length", "attention", "elementwise_precision") if isinstance(plan.model, Layered) else ("channels_last",)
+    foreign = (
+        ("seq_length", "attention", "elementwise_precision", "vocabulary_multiple")
+        if isinstance(plan.model, Layered)
+        else ("channels_last",)
+    )
     resolved: dict[str, Data] = loader | {
         "global_batch_size": training.global_batch_size,
         "micro_batch_size": training.micro_batch_size,

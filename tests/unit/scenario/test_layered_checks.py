@@ -48,6 +48,8 @@ def built(tmp_path: Path, **parts: dict[str, Data]) -> Built:
         ("training", "attention", "flash", "leave it out"),
         ("training", "elementwise_precision", "fp32", "leave it out"),
         ("training", "clip_micro_batches", True, "leave it out"),
+        ("training", "vocabulary_multiple", 8, "leave it out"),
+        ("training", "loss_metrics", 2, "leave it out"),
     ],
 )
 def test_what_only_a_transformer_has_is_refused(tmp_path: Path, part: str, key: str, value: Data, hint: str) -> None:
@@ -82,6 +84,15 @@ def test_the_resolved_scenario_builds_the_same_plan(tmp_path: Path) -> None:
 
     assert again.plan == first.plan
     assert resolved_scenario(again) == resolved_scenario(first)
+
+
+def test_what_a_preset_says_of_the_vocabulary_is_left_out_where_there_is_none(tmp_path: Path) -> None:
+    found = built(tmp_path, strategy={"preset": "megatron_lm"})
+    training = resolved_scenario(found)["training"]
+
+    assert found.scenario.spec.training.vocabulary_multiple == 128
+    assert isinstance(training, dict)
+    assert "vocabulary_multiple" not in training
 
 
 @pytest.mark.parametrize("strategy", [{"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3}, {"recompute": "full"}])
