@@ -10,24 +10,9 @@ from typing import Final, Literal
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Protocol
 from clustersim.hardware.source import Source
 
-WHOLE_BYTES: Final = 16
-EVEN_BYTES: Final = 4
 Alignment = Literal["whole", "even", "odd"]
 """What kernels read of a row at once: whole vectors of 16 bytes; 4 or 8 bytes; or less, a number of 16 bits."""
 UNSLOWED: Final[Mapping[Alignment, float]] = MappingProxyType({"whole": 1.0, "even": 1.0, "odd": 1.0})
-
-
-def alignment(vector_bytes: int) -> Alignment:
-    """Return what reading so many bytes at once is called.
-
-    Examples
-    --------
-    >>> alignment(16), alignment(8), alignment(4), alignment(2)
-    ('whole', 'even', 'even', 'odd')
-    """
-    if vector_bytes >= WHOLE_BYTES:
-        return "whole"
-    return "even" if vector_bytes >= EVEN_BYTES else "odd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

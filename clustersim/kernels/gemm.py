@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Final
 
-from clustersim.hardware.calibration import GemmCalibration
-from clustersim.workload.operators import Gemm, GroupedGemm
+from clustersim.hardware.calibration import Alignment, GemmCalibration
+from clustersim.workload.operators import VECTOR_BYTES, Gemm, GroupedGemm
+
+EVEN_BYTES: Final = 4
+
+
+def alignment(at_once_bytes: int) -> Alignment:
+    """Return what reading so many bytes at once is called.
+
+    Examples
+    --------
+    >>> alignment(16), alignment(8), alignment(4), alignment(2)
+    ('whole', 'even', 'even', 'odd')
+    """
+    if at_once_bytes >= VECTOR_BYTES:
+        return "whole"
+    return "even" if at_once_bytes >= EVEN_BYTES else "odd"
 
 
 def gemm_compute_s(

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.hardware.calibration import AttentionCalibration, Calibration, alignment
+from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
 from clustersim.kernels.convolution import convolution_s
-from clustersim.kernels.gemm import gemm_compute_s
+from clustersim.kernels.gemm import alignment, gemm_compute_s
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.operators import VECTOR_BYTES, Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream, vector_bytes
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clustersim.hardware.calibration import Calibration, alignment
+from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node, Source
 from clustersim.hardware.provenance import SCENARIO
+from clustersim.kernels.gemm import alignment
 from clustersim.scenario.build import Built
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import head_vector_bytes
