@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, get_args, get_origin
 
@@ -46,6 +47,14 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
     "less_than_equal": ("at most", "le"),
 }
 _LONGEST_VALUE: Final = 60
+_UNKNOWN: Final = "extra_forbidden"
+_NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._-]"
+_MOST_PLACES: Final = 3
+"""Places of a field that a hint names."""
+_CLOSE: Final = 0.8
+"""Least likeness of a name elsewhere to one that was written."""
+_DEEPEST: Final = 4
+"""Levels of a document in which a field is looked for."""
 _UNIONS: Final[tuple[object, ...]] = (Union, UnionType, Annotated)
 _LISTS: Final[tuple[object, ...]] = (list, tuple, Sequence)
 _MAPPINGS: Final[tuple[object, ...]] = (dict, Mapping)
@@ -127,7 +136,7 @@ def located(error: ScenarioError, document: Document, at: Sequence[str | int] = 
 
 def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
     part = _part(document.data, at)
-    mistakes = _without_other_branches([_mistake(model, detail, part) for detail in details])
+    mistakes = _without_other_branches([_mistake(detail, part) for detail in details])
 
     def order(mistake: _Mistake) -> tuple[bool, int, int]:
         place = document.place((*at, *mistake.path), key=mistake.at_key)
@@ -137,7 +146,9 @@ def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Do
     first = min(mistakes, key=order)
     field = ".".join(str(part) for part in (*at, *first.path))
     place = document.place((*at, *first.path), key=first.at_key)
-    return ScenarioError(first.message, field=field or None, hint=first.hint, place=place)
+    # Only for the one that is shown: looking for the nearest of many names takes its time.
+    hint = _field_hint(model, first.path, at) if first.kind == _UNKNOWN else first.hint
+    return ScenarioError(first.message, field=field or None, hint=hint, place=place)
 
 
 def _without_other_branches(mistakes: Sequence[_Mistake]) -> list[_Mistake]:
@@ -146,9 +157,12 @@ def _without_other_branches(mistakes: Sequence[_Mistake]) -> list[_Mistake]:
     A branch that got further into the value is the one that was meant; branches that failed at the same place are joined.
     """
     kept: list[_Mistake] = []
-    for path in dict.fromkeys(mistake.path for mistake in mistakes):
-        here = [mistake for mistake in mistakes if mistake.path == path]
-        deeper = any(len(other.path) > len(path) and other.path[: len(path)] == path for other in mistakes)
+    at: dict[Loc, list[_Mistake]] = {}
+    for mistake in mistakes:
+        at.setdefault(mistake.path, []).append(mistake)
+    above = {path[:depth] for path in at for depth in range(len(path))}
+    for path, here in at.items():
+        deeper = path in above
         wrong_kind = [mistake for mistake in here if mistake.expected is not None]
         telling = [mistake for mistake in here if mistake.expected is None]
         if telling:
@@ -168,16 +182,14 @@ def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
     return _Mistake(path=first.path, at_key=False, kind=first.kind, message=f"{shown} is not {' or '.join(expected)}", hint=hint)
 
 
-def _mistake(model: type[BaseModel], detail: ErrorDetails, data: Data) -> _Mistake:
+def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     kind = detail["type"]
     path, at_key = _clean(detail["loc"], data, missing=kind == "missing")
     context: Mapping[str, object] = detail.get("ctx", {})
     value: object = detail["input"]
     message, hint, expected = detail["msg"], None, None
-    if kind == "extra_forbidden":
-        key = str(path[-1])
-        message, hint = f"unknown field '{key}'", choices_hint(key, _field_names(model, path[:-1]))
-        at_key = True
+    if kind == _UNKNOWN:
+        message, at_key = f"unknown field '{path[-1]}'", True
     elif kind == "missing":
         message, hint = f"'{path[-1]}' is missing", f"add '{path[-1]}: ...'"
     elif kind in {"literal_error", "enum"}:
@@ -187,11 +199,17 @@ def _mistake(model: type[BaseModel], detail: ErrorDetails, data: Data) -> _Mista
     elif kind in _WRONG_SHAPE:
         expected = _WRONG_SHAPE[kind]
         message = f"{_show(value)} is not {expected}"
+        if kind == "list_type" and isinstance(value, str | int | float):
+            hint = f"write it in brackets: [{value}]"
     elif kind in _LIMITS:
         words, limit = _LIMITS[kind]
         message, hint = f"{_show(value)} is out of range", f"write a number that is {words} {context.get(limit)}"
     elif "message" in context:
         message, hint = str(context["message"]), str(context.get("hint") or "") or None
+    elif kind == "string_pattern_mismatch":
+        message = f"{_show(value)} does not have the form {context.get('pattern')}"
+        if str(context.get("pattern")).startswith(_NAME):
+            hint = "use letters, digits, dots, hyphens and underscores, a letter or digit first"
     elif kind == "value_error":
         message = str(context.get("error", message))
     else:
@@ -257,6 +275,38 @@ def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
         annotations = [found for annotation in annotations for found in _below(annotation, part)]
     models = [found for annotation in annotations for found in _models_in(annotation)]
     return list(dict.fromkeys(name for owner in models for field, info in owner.model_fields.items() for name in _spellings(field, info)))
+
+
+def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
+    """Return what was meant by an unknown field: one of that name elsewhere, else the nearest beside it, else the nearest of all."""
+    key, known = str(path[-1]), _paths_by_name(model)
+    elsewhere = known.get(key, ())
+    if not 0 < len(elsewhere) <= _MOST_PLACES:
+        beside = _field_names(model, path[:-1])
+        close = [] if did_you_mean(key, beside) else difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)
+        elsewhere = known[close[0]] if close and len(known[close[0]]) == 1 else ()
+        if not elsewhere:
+            return choices_hint(key, beside)
+    places = (".".join((*map(str, at), each)) for each in elsewhere)
+    return f"did you mean {' or '.join(map(repr, places))}?"
+
+
+@cache
+def _paths_by_name(model: type[BaseModel]) -> Mapping[str, Sequence[str]]:
+    """Return the dotted paths of fields by their last part: those nearest to the top, and none inside lists."""
+    found: dict[str, list[str]] = {}
+    waiting: list[tuple[type[BaseModel], tuple[str, ...]]] = [(model, ())]
+    while waiting:
+        owner, path = waiting.pop(0)
+        for field, info in owner.model_fields.items():
+            for name in _spellings(field, info):
+                found.setdefault(name, []).append(".".join((*path, name)))
+            if len(path) < _DEEPEST:
+                waiting += [(below, (*path, _spellings(field, info)[0])) for below in _models_in(info.annotation)]
+    return {
+        name: [path for path in dict.fromkeys(paths) if path.count(".") == min(each.count(".") for each in paths)]
+        for name, paths in found.items()
+    }
 
 
 def _spellings(name: str, info: FieldInfo) -> list[str]:

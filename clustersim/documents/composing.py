@@ -16,13 +16,16 @@ from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from clustersim.documents.spots import Data, Scalar, Spot, source_place
+from clustersim.documents.surrogates import HALF, WHOLE, whole_text
 from clustersim.errors import Place, ScenarioError
 
 _MAX_NODES: Final = 100_000
 """Keys and values in one document. About 40 000 are read in a second, and garbage must not take a minute to be refused."""
 _MAX_DEPTH: Final = 50
 _TAG: Final = "tag:yaml.org,2002:"
-_SCALAR_TAGS: Final = ("int", "float", "bool", "null", "str", "timestamp", "value", "merge")
+_SCALAR_TAGS: Final = ("int", "float", "bool", "null")
+_TEXT_TAGS: Final = ("str", "timestamp", "value", "merge")
+"""YAML 1.2 knows no dates: ``accessed: 2026-11-20`` is text."""
 
 
 class _CountingComposer(Composer):
@@ -126,10 +129,18 @@ class _Reader:
         if tag != "str":
             written = f"key {node.value}" if isinstance(node.value, str) else "a list or mapping as key"
             raise self.error(node, f"{written} is not text", hint="put the key in quotes")
-        return str(node.value)
+        return self.text(node)
+
+    def text(self, node: Node) -> str:
+        whole = whole_text(str(node.value))
+        if whole is None:
+            raise self.error(node, HALF, hint=WHOLE)
+        return whole
 
     def scalar(self, node: Node) -> Scalar:
         tag, text = str(node.tag).removeprefix(_TAG), str(node.value)
+        if tag in _TEXT_TAGS:
+            return self.text(node)
         if tag not in _SCALAR_TAGS:
             raise self.error(node, f"tag {node.tag} is not understood", hint="leave the tag out")
         try:
@@ -163,8 +174,5 @@ def _scalar(tag: str, text: str) -> Scalar:
             return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
         case "bool":
             return text.lower() == "true"
-        case "null":
-            return None
         case _:
-            # YAML 1.2 knows no dates: `accessed: 2026-11-20` is text.
-            return text
+            return None

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.files import STDIN, check_size, read_bytes, read_stdin, text_of
 from clustersim.documents.spots import Data, source_place
+from clustersim.documents.surrogates import HALF, WHOLE, is_whole
 from clustersim.errors import Place, ScenarioError
 
-STDIN: Final = "-"
 _MAX_BYTES: Final = 256 * 2**20
 """Unpacked; a million flows fit in."""
+_HINT: Final = "name a JSON file"
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_BITS: Final = 31
 """What zlib calls its largest window with a gzip header around it."""
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Any escape of a surrogate; whether it stands alone only the data tell."""
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -37,11 +39,8 @@ def read_json(source: str) -> tuple[str, str, Data]:
         When there is no such file, or it is too large, not text, or not JSON.
     """
     name = "<stdin>" if source == STDIN else source
-    raw = _unpacked(name, _bytes(source, name))
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint="write it as a JSON file") from error
+    raw = _unpacked(name, read_stdin(_MAX_BYTES, name) if source == STDIN else read_bytes(Path(source), _MAX_BYTES, _HINT))
+    text = text_of(raw, name, _HINT)
     try:
         data: Data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -51,7 +50,23 @@ def read_json(source: str) -> tuple[str, str, Data]:
         raise ScenarioError("is nested too deep", place=Place(file=name)) from error
     except ValueError as error:
         raise ScenarioError(f"is not JSON: {error}", place=Place(file=name)) from error
+    check_characters(text, name, data)
     return name, text, data
+
+
+def check_characters(text: str, name: str, data: Data) -> None:
+    """Refuse data of a JSON text in which an escape stands for half a character.
+
+    Raises
+    ------
+    ScenarioError
+        At the first escape of a half.
+    """
+    # Only an escape can bring one, and a long file without any is not looked through.
+    found = _HALF.search(text)
+    if found is not None and not is_whole(data):
+        line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+        raise ScenarioError(HALF, place=source_place(name, text.splitlines(), line, column), hint=WHOLE)
 
 
 def place_in(text: str, name: str, path: Sequence[str | int], *, key: bool = False) -> Place:
@@ -98,23 +113,6 @@ def _skip(text: str, at: int) -> int:
     return blank.end() if blank else at
 
 
-def _bytes(source: str, name: str) -> bytes:
-    if source == STDIN:
-        return sys.stdin.buffer.read(_MAX_BYTES + 1)
-    path = Path(source)
-    if path.is_dir():
-        raise ScenarioError("is a directory, not a file", place=Place(file=name), hint="name a JSON file")
-    try:
-        with path.open("rb") as stream:
-            return stream.read(_MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        near = did_you_mean(path.name, sorted(item.name for item in path.parent.iterdir())) if path.parent.is_dir() else None
-        raise ScenarioError("no such file", place=Place(file=name), hint=near) from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ScenarioError(f"cannot be read: {reason or error}", place=Place(file=name)) from error
-
-
 def _unpacked(name: str, raw: bytes) -> bytes:
     if raw[:2] == _GZIP:
         unpacker = zlib.decompressobj(wbits=_GZIP_BITS)
@@ -124,6 +122,5 @@ def _unpacked(name: str, raw: bytes) -> bytes:
             raise ScenarioError("is not a gzip file, though it begins like one", place=Place(file=name)) from error
         if not unpacker.eof and len(raw) <= _MAX_BYTES:
             raise ScenarioError("is cut off: the end of the gzip file is missing", place=Place(file=name))
-    if len(raw) > _MAX_BYTES:
-        raise ScenarioError("is larger than 256 MiB", place=Place(file=name), hint="split it")
+    check_size(raw, _MAX_BYTES, Place(file=name), "split it")
     return raw

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from clustersim.documents.files import MB, read_bytes, text_of
 from clustersim.documents.spots import Data, Spot, source_place
 from clustersim.errors import Place, ScenarioError
 
-_MAX_BYTES: Final = 2_000_000
+MOST_BYTES: Final = 2 * MB
 """Larger files are refused: no scenario comes near, and reading them would take minutes."""
+_SHORT_FILE: Final = "name a YAML file, which is short text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,24 +73,20 @@ def read_document(path: Path) -> Document:
     ScenarioError
         When the file is missing, a directory, too large, binary, empty, not YAML or not a mapping.
     """
+    return read_written(path)[0]
+
+
+def read_written(path: Path) -> tuple[Document, str]:
+    """Return a YAML file as a document, and as the text that it is.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`read_document`.
+    """
     name = str(path)
-    if path.is_dir():
-        raise ScenarioError("is a directory, not a file", place=Place(file=name), hint="name a YAML file")
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise ScenarioError("no such file", place=Place(file=name), hint=_nearby(path)) from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ScenarioError(f"cannot be read: {reason or error}", place=Place(file=name)) from error
-    if len(raw) > _MAX_BYTES:
-        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint="a scenario is a short YAML file")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint="write it as a YAML file") from error
-    return parse_document(text, name)
+    text = text_of(read_bytes(path, MOST_BYTES, _SHORT_FILE), name, _SHORT_FILE)
+    return parse_document(text, name), text
 
 
 def parse_document(text: str, name: str) -> Document:
@@ -102,8 +99,8 @@ def parse_document(text: str, name: str) -> Document:
     """
     if "\0" in text:
         raise ScenarioError("is binary, not text", place=Place(file=name), hint="write it as a YAML file")
-    if len(text) > _MAX_BYTES:
-        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint="a scenario is a short YAML file")
+    if len(text) > MOST_BYTES:
+        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint=_SHORT_FILE)
     # Imported here because this module is reachable from `import clustersim`, which has to stay light.
     from clustersim.documents.composing import read_yaml
 
@@ -120,12 +117,3 @@ def parse_document(text: str, name: str) -> Document:
 def plain_document(data: Mapping[str, Data], name: str) -> Document:
     """Return a document for a mapping that never was a text; its places name only ``name``."""
     return Document(name=name, data=dict(data))
-
-
-def _nearby(path: Path) -> str | None:
-    try:
-        names = sorted(item.name for item in path.parent.iterdir())
-    except OSError:
-        return f"the directory {path.parent} does not exist"
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean '{path.with_name(close[0])}'?" if close else None

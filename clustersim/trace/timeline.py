@@ -170,6 +170,9 @@ class EngineStats:
     """How the replay went."""
 
     events: int
+    """That SimPy fired; 0 where nothing shared a link, so that every duration was known beforehand."""
+    n_tasks: int
+    """Tasks whose start and end were worked out, by events or without; what is repeated is counted once."""
     ranks: int
     rank_classes: int
     folded: bool
@@ -198,7 +201,7 @@ class Timeline:
     collectives: tuple[CollectiveChoice, ...] = ()
     """In the order in which the program first calls them."""
     jobs: tuple[JobProgress, ...] = ()
-    engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
+    engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, n_tasks=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
     steps: StepLog | None = None
     """What happened step by step; None where one step was asked for."""
     memory: Sequence[MemoryCurve] = ()

@@ -55,7 +55,15 @@ Count = Annotated[
     WithJsonSchema({"type": ["integer", "string"], "examples": [unit_example("count")]}),
 ]
 
+MOST_COUNT: Final = 10**15
+"""Largest whole number in general: products of a few such numbers are far from the largest float, and each is exact as one."""
+MOST_GPUS: Final = 1_000_000
+"""Ten times the largest cluster known. No cluster has more, and so no degree of parallelism and no number of nodes can be larger."""
+MOST_RATIO: Final = 1e6
+"""Largest factor in general, and the inverse of the smallest: what differs by more is a slip in a unit."""
+
 # Strict: pydantic would otherwise read `true` as 1 and "8" as 8.
-PositiveInt = Annotated[int, Field(strict=True, gt=0)]
-NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
-PositiveRatio = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+PositiveInt = Annotated[int, Field(strict=True, gt=0, le=MOST_COUNT)]
+NonNegativeInt = Annotated[int, Field(strict=True, ge=0, le=MOST_COUNT)]
+Degree = Annotated[int, Field(strict=True, gt=0, le=MOST_GPUS)]
+PositiveRatio = Annotated[float, Field(strict=True, gt=0, ge=1 / MOST_RATIO, le=MOST_RATIO, allow_inf_nan=False)]

@@ -40,6 +40,11 @@ class _Unit:
     prefixes: str
     factors: Mapping[str, float]
     label: str
+    least: float
+    """Smallest value but zero, and"""
+    most: float
+    """largest, in the unit of the value: a millionth of what there is, and a million times as much, or more. What lies beyond is a slip,
+    and products of such numbers overflow."""
     label_factor: float = 1.0
     """What one of the label is, in the unit of the value."""
 
@@ -63,18 +68,22 @@ _FLOP_FACTORS: Final[Mapping[str, float]] = dict.fromkeys(("FLOP/s", "FLOPS", "F
 
 _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
     {
-        "B": _Unit(what="a size", example="80 GB", prefixes=_LARGE, factors=_BYTE_FACTORS, label="B"),
-        "B/s": _Unit(what="a bandwidth", example="3.35 TB/s", prefixes=_LARGE, factors=_RATE_FACTORS, label="B/s"),
-        "FLOP/s": _Unit(what="a compute rate", example="989 TFLOP/s", prefixes=_LARGE, factors=_FLOP_FACTORS, label="FLOP/s"),
-        "s": _Unit(what="a time", example="1.5 us", prefixes=_SMALL, factors=_TIME_FACTORS, label="s"),
-        "W": _Unit(what="a power", example="700 W", prefixes="GMkm", factors={"W": 1.0}, label="W"),
-        "Hz": _Unit(what="a frequency", example="1.41 GHz", prefixes="GMk", factors={"Hz": 1.0}, label="Hz"),
+        "B": _Unit(what="a size", example="80 GB", prefixes=_LARGE, factors=_BYTE_FACTORS, label="B", least=_BIT, most=1e24),
+        "B/s": _Unit(what="a bandwidth", example="3.35 TB/s", prefixes=_LARGE, factors=_RATE_FACTORS, label="B/s", least=1e-3, most=1e21),
+        "FLOP/s": _Unit(
+            what="a compute rate", example="989 TFLOP/s", prefixes=_LARGE, factors=_FLOP_FACTORS, label="FLOP/s", least=1.0, most=1e27
+        ),
+        "s": _Unit(what="a time", example="1.5 us", prefixes=_SMALL, factors=_TIME_FACTORS, label="s", least=1e-18, most=1e15),
+        "W": _Unit(what="a power", example="700 W", prefixes="GMkm", factors={"W": 1.0}, label="W", least=1e-6, most=1e15),
+        "Hz": _Unit(what="a frequency", example="1.41 GHz", prefixes="GMk", factors={"Hz": 1.0}, label="Hz", least=1e-6, most=1e18),
         "USD/h": _Unit(
             what="a price per hour",
             example="2.50 USD/h",
             prefixes="",
             factors=dict.fromkeys(("USD/h", "USD/hour", "$/h", "$/hour", "USD"), 1.0),
             label="USD/h",
+            least=1e-9,
+            most=1e12,
         ),
         "USD/kWh": _Unit(
             what="a price of energy",
@@ -82,14 +91,20 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             prefixes="",
             factors={"USD/kWh": 1.0, "$/kWh": 1.0, "USD/MWh": 1e-3},
             label="USD/kWh",
+            least=1e-9,
+            most=1e9,
         ),
-        "USD": _Unit(what="an amount of money", example="12 MUSD", prefixes="GMk", factors={"USD": 1.0, "$": 1.0}, label="USD"),
+        "USD": _Unit(
+            what="an amount of money", example="12 MUSD", prefixes="GMk", factors={"USD": 1.0, "$": 1.0}, label="USD", least=1e-6, most=1e18
+        ),
         "kWh": _Unit(
             what="an energy",
             example="5 GWh",
             prefixes="TGMk",
             factors={"Wh": 1e-3, "J": 1 / 3.6e6},
             label="Wh",
+            least=1e-12,
+            most=1e18,
             label_factor=1e-3,
         ),
         "kg": _Unit(
@@ -98,6 +113,8 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             prefixes="",
             factors={"kg": 1.0, "g": 1e-3, "t": 1e3, "kt": 1e6, "Mt": 1e9},
             label="kg",
+            least=1e-9,
+            most=1e18,
         ),
         "kg/kWh": _Unit(
             what="a carbon intensity",
@@ -105,6 +122,8 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             prefixes="",
             factors={"kg/kWh": 1.0, "g/kWh": 1e-3, "t/MWh": 1.0},
             label="kg/kWh",
+            least=1e-9,
+            most=1e6,
         ),
         "samples/s": _Unit(
             what="a rate of samples",
@@ -112,11 +131,19 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             prefixes="Mk",
             factors=dict.fromkeys(("samples/s", "sample/s", "images/s", "sequences/s"), 1.0),
             label="samples/s",
+            least=1e-9,
+            most=1e15,
         ),
         "tokens/s": _Unit(
-            what="a rate of tokens", example="4550 tokens/s", prefixes="Mk", factors={"tokens/s": 1.0, "token/s": 1.0}, label="tokens/s"
+            what="a rate of tokens",
+            example="4550 tokens/s",
+            prefixes="Mk",
+            factors={"tokens/s": 1.0, "token/s": 1.0},
+            label="tokens/s",
+            least=1e-9,
+            most=1e18,
         ),
-        "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label=""),
+        "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label="", least=1.0, most=1e24),
     }
 )
 
@@ -142,7 +169,7 @@ def parse_quantity(text: object, unit: str) -> float:
     Raises
     ------
     ScenarioError
-        For a bare number, another unit, a negative or not finite number, or no text at all.
+        For a bare number, another unit, a negative or not finite number, one that is out of range, or no text at all.
 
     Examples
     --------
@@ -151,6 +178,15 @@ def parse_quantity(text: object, unit: str) -> float:
     >>> parse_quantity("15T", "count")
     15000000000000.0
     """
+    form, value = _UNITS[unit], _parsed(text, unit)
+    if value and not form.least <= value <= form.most:
+        least, most = (f"{edge / form.label_factor:g} {form.label}".strip() for edge in (form.least, form.most))
+        shown = str(text).strip()
+        raise ScenarioError(f"{shown} is out of range", hint=f"write {form.what} of {least} to {most}, such as '{form.example}'")
+    return value
+
+
+def _parsed(text: object, unit: str) -> float:
     form = _UNITS[unit]
     written = _as_text(text, form)
     if not _SHAPE.fullmatch(written) or (unit == "count" and _TWO_SCALES.search(written)):
@@ -183,7 +219,7 @@ def exact_quantity(value: float, unit: str) -> str:
     """Return the shortest text that :func:`parse_quantity` reads back as the same float."""
     for digits in range(3, _ROUND_TRIP_DIGITS):
         text = format_quantity(value, unit, digits)
-        if parse_quantity(text, unit) == value:
+        if _parsed(text, unit) == value:
             return text
     form = _UNITS[unit]
     return f"{value / form.label_factor!r} {form.label}".strip()

@@ -54,7 +54,7 @@ def test_a_missing_file_is_named_with_one_like_it(tmp_path: Path) -> None:
 
     error = refused(tmp_path / "y.json")
 
-    assert str(error) == f"{tmp_path / 'y.json'}: no such file; did you mean 'x.json'?"
+    assert str(error) == f"{tmp_path / 'y.json'}: no such file; did you mean '{tmp_path / 'x.json'}'?"
 
 
 def test_a_missing_folder_is_no_such_file(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_slip_is_shown_where_it_is(tmp_path: Path) -> None:
     assert (error.place.line, error.place.column, error.place.text) == (2, 9, ' "b": 2,,')
 
 
-@pytest.mark.parametrize("raw", [b"[1]" + b" " * 100, gzip.compress(b"[1]" + b" " * 100)], ids=["plain", "packed"])
+@pytest.mark.parametrize("raw", [b"[1]" + b" " * 2**20, gzip.compress(b"[1]" + b" " * 2**20)], ids=["plain", "packed"])
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
-    monkeypatch.setattr(json_text, "_MAX_BYTES", 50)
+    monkeypatch.setattr(json_text, "_MAX_BYTES", 2**20)
 
-    assert refused(written(tmp_path, raw)).message == "is larger than 256 MiB"
+    assert refused(written(tmp_path, raw)).message == "is larger than 1 MiB"
 
 
 @pytest.mark.parametrize(

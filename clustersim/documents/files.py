@@ -1,0 +1,221 @@
+"""Read and write the files of users: reading with a limit, writing whole or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from clustersim.errors import Place, ScenarioError
+
+STDIN: Final = "-"
+STDIN_NAME: Final = "stdin"
+MB: Final = 1_000_000
+_MIB: Final = 2**20
+_OTHER_FILE: Final = "choose another file with --out"
+_LONGEST: Final = 40
+"""Characters of a name that its temporary file begins with; a name may have 255 bytes."""
+_STRAIGHT: Final = ("/dev/", "/proc/")
+"""Folders of files that are no files on a disk, and cannot be replaced."""
+
+
+def read_bytes(path: Path, most_bytes: int, hint: str | None = None) -> bytes:
+    """Return the content of a file that a user names.
+
+    Parameters
+    ----------
+    most_bytes
+        Larger files are refused, and no more of them is read.
+    hint
+        What would be right, for most of the errors.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, it is no regular one (a folder, a pipe, a device, also behind a link), it is too large, or it may not
+        be read.
+    """
+    place = Place(file=str(path))
+    try:
+        # Without O_NONBLOCK a pipe that nobody writes into would be waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as stream:
+            kind = os.fstat(stream.fileno()).st_mode
+            if not stat.S_ISREG(kind):
+                raise ScenarioError(f"is {_kind(kind)}, not a file", place=place, hint=hint or "name a file")
+            raw = stream.read(most_bytes + 1)
+    except FileNotFoundError as error:
+        raise ScenarioError("no such file", place=place, hint=_nearby(path)) from error
+    except IsADirectoryError as error:
+        raise ScenarioError("is a directory, not a file", place=place, hint=hint or "name a file") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ScenarioError(f"cannot be read: {reason or error}", place=place, hint=hint) from error
+    check_size(raw, most_bytes, place, hint)
+    return raw
+
+
+def read_text(path: Path, most_bytes: int, hint: str | None = None) -> str:
+    """Return the text of a file that a user names, without the byte order mark; see :func:`read_bytes`.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be read, or is not UTF-8.
+    """
+    return text_of(read_bytes(path, most_bytes, hint), str(path), hint)
+
+
+def read_stdin(most_bytes: int, name: str = STDIN_NAME, hint: str | None = None) -> bytes:
+    """Return what comes in on stdin.
+
+    Raises
+    ------
+    ScenarioError
+        When it is closed, cannot be read, or brings too much.
+    """
+    place = Place(file=name)
+    if sys.stdin is None:
+        raise ScenarioError("is closed, and was to be read", place=place, hint="name a file, or write into the command with |")
+    try:
+        raw = sys.stdin.buffer.read(most_bytes + 1)
+    except OSError as error:
+        raise ScenarioError(f"cannot be read: {error.strerror or error}", place=place, hint=hint) from error
+    check_size(raw, most_bytes, place, hint)
+    return raw
+
+
+def text_of(raw: bytes, name: str, hint: str | None = None) -> str:
+    """Return bytes as text, without the byte order mark.
+
+    Raises
+    ------
+    ScenarioError
+        When they are not UTF-8.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint=hint) from error
+
+
+def write_text(path: Path, text: str, *, hint: str = _OTHER_FILE, field: str | None = None) -> None:
+    """Write text into a file that a user names, whole or not at all.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be written; an earlier file is kept then.
+    """
+    try:
+        with replacing(path) as fresh:
+            fresh.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", field=field, hint=hint) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """Give a new file beside another, of the same suffix, and put it in the place of that at the end, or remove it on any error.
+
+    What is no file on a disk, such as ``/dev/stdout``, is written straight. A link keeps its place, and the file behind it is replaced.
+
+    Raises
+    ------
+    OSError
+        When there is a folder in its place, or it may not be written.
+    """
+    if str(path).startswith(_STRAIGHT) or (path.exists() and not path.is_file() and not path.is_dir()):
+        yield path
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(21, "Is a directory", str(path))
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(13, "Permission denied", str(path))
+    fresh = beside(target, "new")
+    sweep_stale(target.parent, re.escape(_short(target)), target.suffix)
+    try:
+        yield fresh
+        if target.exists():
+            fresh.chmod(stat.S_IMODE(target.stat().st_mode))
+        fresh.replace(target)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def beside(target: Path, end: str) -> Path:
+    """Return the name of what this process puts beside a file or folder while it writes that anew."""
+    return target.with_name(f".{_short(target)}.{os.getpid()}.{end}{target.suffix}")
+
+
+def sweep_stale(folder: Path, name: str, suffix: str = "") -> None:
+    """Remove from a folder what processes that are gone have left of their writing.
+
+    Parameters
+    ----------
+    name
+        A regular expression of the file or folder that they wrote.
+    suffix
+        Of its name.
+    """
+    left = re.compile(rf"\.{name}\.(\d+)\.(?:new|old){re.escape(suffix)}")
+    with suppress(OSError):
+        for each in sorted(folder.iterdir()):
+            match = left.fullmatch(each.name)
+            if match is None or _runs(int(match[1])):
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    if sys.platform == "win32":
+        return True  # where os.kill ends a process that it is to look for
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _short(target: Path) -> str:
+    return target.stem[:_LONGEST] if target.suffix else target.name[:_LONGEST]
+
+
+def check_size(raw: bytes, most_bytes: int, place: Place, hint: str | None = None) -> None:
+    """Refuse content of more than so many bytes.
+
+    Raises
+    ------
+    ScenarioError
+        With the most that is read.
+    """
+    if len(raw) > most_bytes:
+        size = f"{most_bytes // _MIB} MiB" if most_bytes % _MIB == 0 else f"{most_bytes // MB} MB"
+        raise ScenarioError(f"is larger than {size}", place=place, hint=hint)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a directory"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _nearby(path: Path) -> str | None:
+    try:
+        names = sorted(item.name for item in path.parent.iterdir())
+    except OSError:
+        return f"the directory {path.parent} does not exist"
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean '{path.with_name(close[0])}'?" if close else None
