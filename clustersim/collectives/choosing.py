@@ -16,17 +16,9 @@ from math import fsum, inf, log2
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.collectives.protocols import (
-    DATA_SHARE,
-    FEWEST_NVLS_RANKS,
-    LL_BYTES_PER_S,
-    NVLS_SHARE,
-    NVLS_TREE_CHANNEL_BYTES_PER_S,
-    TREE_CHANNEL_BYTES_PER_S,
-    family_of,
-    of_generation,
-)
+from clustersim.collectives.protocols import DATA_SHARE, family_of
 from clustersim.collectives.timing import Candidate, Way, own_hops_s
+from clustersim.hardware.calibration import LibraryLimits
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
 
 ROUNDS: Final = MappingProxyType({"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1})
@@ -51,7 +43,7 @@ class Facts:
     op: CollectiveOp
     n_ranks: int
     n_domains: int
-    generation: str
+    limits: LibraryLimits
     n_channels: int
     medium: Medium
     """Between neighbours inside a domain."""
@@ -64,9 +56,10 @@ class Facts:
 def channel_ceiling_bytes_per_s(algorithm: str, facts: Facts) -> float:
     """Return how many bytes of the tensor the channels of an algorithm move in a second at most; infinite where nothing is known."""
     if algorithm == "tree":
-        return facts.n_channels * of_generation(TREE_CHANNEL_BYTES_PER_S, facts.generation, facts.n_domains) / 2
-    if algorithm == "nvls_tree":
-        bus_bytes_per_s = facts.n_channels * of_generation(NVLS_TREE_CHANNEL_BYTES_PER_S, facts.generation, facts.n_domains)
+        return facts.n_channels * facts.limits.tree_channel_bytes_per_s.at(facts.n_domains) / 2
+    nvls_tree = facts.limits.nvls_tree_channel_bytes_per_s
+    if algorithm == "nvls_tree" and nvls_tree is not None:
+        bus_bytes_per_s = facts.n_channels * nvls_tree.at(facts.n_domains)
         return bus_bytes_per_s * facts.n_ranks / (2 * max(1, facts.n_ranks - 1))
     return inf
 
@@ -101,10 +94,9 @@ def enabled(algorithm: str, facts: Facts) -> bool:
             # Where rails are apart, the library moves data to the rail of its destination over NVLink first.
             return facts.op != "all_to_all" or (algorithm == "hierarchical") == (facts.relays and facts.n_domains > 1)
         case "nvls":
-            return facts.op == "all_reduce" and facts.n_ranks >= FEWEST_NVLS_RANKS.get(facts.generation, 2)
+            return facts.op == "all_reduce" and facts.n_ranks >= facts.limits.fewest_nvls_ranks
         case "nvls_tree":
-            several = facts.n_ranks > facts.n_domains > 1
-            return several and facts.generation in NVLS_TREE_CHANNEL_BYTES_PER_S
+            return facts.n_ranks > facts.n_domains > 1 and facts.limits.nvls_tree_channel_bytes_per_s is not None
         case "pat":
             return facts.n_domains == facts.n_ranks
         case _:
@@ -121,7 +113,7 @@ def _protocols(algorithm: str, facts: Facts) -> tuple[Protocol, ...]:
 def _rate_bytes_per_s(candidate: Candidate, protocol: Protocol, facts: Facts, rates: Mapping[str, float], size_bytes: float) -> float:
     idle, ceiling = candidate.known_rate_bytes_per_s, channel_ceiling_bytes_per_s(candidate.algorithm, facts)
     bus_share = facts.n_ranks / (ROUNDS.get(facts.op, 1) * max(1, facts.n_ranks - 1))
-    low_latency = of_generation(LL_BYTES_PER_S, facts.generation, facts.n_domains) * bus_share
+    low_latency = facts.limits.ll_bytes_per_s.at(facts.n_domains) * bus_share
     match candidate.algorithm:
         case "ring":
             return {"ll": min(0.5 * idle, low_latency), "ll128": 0.92 * idle, "simple": idle}[protocol]
@@ -134,7 +126,7 @@ def _rate_bytes_per_s(candidate: Candidate, protocol: Protocol, facts: Facts, ra
             return rate * tree_correction(protocol, size_bytes)
         case "nvls":
             # A ring's way up and down is used twice as well, and one channel of sixteen waits.
-            return 2 * 15 / 16 * NVLS_SHARE.get(facts.generation, 0.85) * rates.get("ring", idle)
+            return 2 * 15 / 16 * facts.limits.nvls_share * rates.get("ring", idle)
         case "pat":
             return 0.75 * rates.get("ring", idle)
         case _:

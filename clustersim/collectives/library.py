@@ -21,7 +21,7 @@ from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_b
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
-from clustersim.hardware.mixed import oldest_generation, slowest
+from clustersim.hardware.mixed import slowest
 from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray
 
 IDLE: Final = Operation(algorithm="none", protocol="none", phases=())
@@ -184,7 +184,7 @@ class Library:
             op="send_recv",
             n_ranks=2,
             n_domains=2 if leaves else 1,
-            generation=self._generation_of(ends),
+            limits=calibration.library,
             n_channels=LEAST_CHANNELS,
             medium=medium,
             protocols=calibration.protocols,
@@ -269,16 +269,17 @@ class Library:
     def _facts_of(self, call: Call, groups: Grouping) -> Facts:
         key = (call.group, call.op)
         if key not in self._facts:
+            calibration = self._calibration_of(groups.members)
             nodes = [self.cluster.kinds[kind][0] for kind in self._kinds_of(groups.members)]
             per_domain = min(groups.per_domain or groups.size, *(node.n_nics * node.scale_up.nodes_per_domain for node in nodes))
             self._facts[key] = Facts(
                 op=call.op,
                 n_ranks=groups.size,
                 n_domains=groups.n_domains,
-                generation=self._generation_of(groups.members),
+                limits=calibration.library,
                 n_channels=max(LEAST_CHANNELS, per_domain),
                 medium=self._medium(groups),
-                protocols=self._calibration_of(groups.members).protocols,
+                protocols=calibration.protocols,
                 relays=all(node.scale_up.kind == "nvswitch" for node in nodes) and self.cluster.fabric.topology == "rail_optimized",
             )
         return self._facts[key]
@@ -288,9 +289,6 @@ class Library:
         if len(self.cluster.kinds) == 1:
             return (0,)
         return tuple(np.unique(self.cluster.kind_of(self.cluster.node_of(ranks.reshape(-1)))).tolist())
-
-    def _generation_of(self, ranks: IntArray) -> str:
-        return oldest_generation([self.cluster.kinds[kind][0].accelerator.generation for kind in self._kinds_of(ranks)])
 
     def _calibration_of(self, ranks: IntArray) -> NetworkCalibration:
         """Return the constants that some ranks go by: the slowest of the kinds of nodes that they are on."""

@@ -15,6 +15,10 @@ Alignment = Literal["whole", "even", "odd"]
 UNSLOWED: Final[Mapping[Alignment, float]] = MappingProxyType({"whole": 1.0, "even": 1.0, "odd": 1.0})
 
 
+POWER_EXPONENT: Final = 0.8
+"""Default power exponent: that of the H100, whose file names the source."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmCalibration:
     """Matrix products: what a full wave of tiles reaches, and what a short one loses."""
@@ -29,6 +33,9 @@ class GemmCalibration:
     """(rows, columns, share of the sustained rate) of the tiles that the library chooses from."""
     unaligned_fraction: Mapping[Alignment, float] = field(default_factory=lambda: UNSLOWED)
     """What is left of the rate where rows do not begin at whole vectors, such as those of 50257 logits."""
+    power_exponent: float = POWER_EXPONENT
+    """The clock goes as this power of the watts for each operation: between a third, where voltage falls with the clock (dynamic power goes
+    as ``f V^2``), and 1, where voltage is at its floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,37 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BySpan:
+    """A bandwidth in groups of one, two and more domains, in bytes per second."""
+
+    one: float
+    two: float
+    more: float
+
+    def at(self, n_domains: int) -> float:
+        """Return the bandwidth in a group of so many domains."""
+        return (self.one, self.two, self.more)[min(n_domains, 3) - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryLimits:
+    """Limits by which the communication library chooses an algorithm: those of the oldest accelerator of a group."""
+
+    compute_capability: float
+    """Age of the generation; 0 for one that is not NVIDIA's."""
+    tree_channel_bytes_per_s: BySpan
+    """Most that one channel of a tree moves, in and out together."""
+    nvls_tree_channel_bytes_per_s: BySpan | None
+    """The same where the switches of the domains add; None where they never do."""
+    ll_bytes_per_s: BySpan
+    """Most bus bandwidth of the LL protocol."""
+    nvls_share: float
+    """Share of its bandwidth that a switch that adds is expected to reach; it does not enter predicted times."""
+    fewest_nvls_ranks: int
+    """Ranks from which NVLS is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkCalibration:
     """Collectives: start and ramp-up times, ceilings, and the usable share of each tier."""
 
@@ -100,6 +138,7 @@ class NetworkCalibration:
     ceilings: Ceilings
     multiprocessors: int
     """That the library's kernels hold while a collective inside a domain runs: one for each channel."""
+    library: LibraryLimits
     latencies: Mapping[Family, Latencies] = field(default_factory=lambda: LATENCIES)
     """What the communication library itself counts."""
     protocols: tuple[Protocol, ...] = PROTOCOLS

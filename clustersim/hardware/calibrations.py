@@ -9,26 +9,28 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from clustersim.documents.check import validate_document
 from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
+    POWER_EXPONENT,
     AttentionCalibration,
     AttentionPass,
+    BySpan,
     Calibration,
     Ceilings,
     FamilyCalibration,
     GemmCalibration,
     LaunchCalibration,
+    LibraryLimits,
     NetworkCalibration,
 )
 from clustersim.hardware.catalog import load_accelerator, read_spec
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.provenance import built_sources
-from clustersim.hardware.schema import Checked, Spec
+from clustersim.hardware.schema import Checked, PositiveBandwidth, Spec
 from clustersim.units.fields import PositiveInt, PositiveRatio, Seconds
-
-FALLBACK: Final = "ampere"
-"""Generation whose constants are borrowed where an accelerator's own has none: the one with the most measurements."""
 
 BEST_ATTENTION: Final = "flash"
 """Stands for the best generation of fused attention that an accelerator has."""
@@ -83,6 +85,7 @@ class GemmSpec(Checked):
     under_load: SustainedSpec
     depth_overhead: NonNegative
     unaligned_fraction: UnalignedSpec = UnalignedSpec()
+    power_exponent: Share = POWER_EXPONENT
     tiles: list[TileSpec] = Field(min_length=1)
 
 
@@ -156,6 +159,26 @@ class FamiliesSpec(Checked):
     exchange: FamilySpec
 
 
+class BySpanSpec(Checked):
+    """A bandwidth in groups of one, two and more domains."""
+
+    one: PositiveBandwidth | None = None
+    """Absent where a group always spans several."""
+    two: PositiveBandwidth
+    more: PositiveBandwidth
+
+
+class LibrarySpec(Checked):
+    """Limits by which the communication library chooses."""
+
+    compute_capability: NonNegative
+    tree_channel: BySpanSpec
+    nvls_tree_channel: BySpanSpec | None = None
+    ll: BySpanSpec
+    nvls_share: Share
+    fewest_nvls_ranks: PositiveInt
+
+
 class NetworkSpec(Checked):
     """Collectives."""
 
@@ -163,12 +186,16 @@ class NetworkSpec(Checked):
     families: FamiliesSpec
     ceilings: CeilingsSpec
     multiprocessors: PositiveInt
+    library: LibrarySpec | None = None
+    """Absent in a calibration of one's own: those of the shipped one of its generation."""
 
 
 class CalibrationSpec(Spec):
     """``hardware_profiles/calibration/<generation>.yaml``."""
 
     generation: str
+    lends: bool = False
+    """True for the one calibration whose constants generations without their own borrow: the one with the most measurements."""
     accelerators: list[str] = Field(min_length=1)
     """Those that were measured; the rest of the generation shares their constants, and results say so."""
     notes: dict[str, str] = Field(default_factory=dict)
@@ -182,7 +209,12 @@ class CalibrationSpec(Spec):
 
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that a file describes; every number in it stands under a source."""
-    spec, _ = read_spec(CalibrationSpec, path)
+    spec, document = read_spec(CalibrationSpec, path)
+    if spec.network.library is None and path == calibration_path(spec.generation):
+        field = "network.library"
+        raise ScenarioError(
+            f"'{field}' is missing", field=field, hint="a shipped calibration has its own", place=document.place(("network",))
+        )
     gemm, launch = spec.gemm, spec.launch
     return Calibration(
         name=spec.name,
@@ -191,13 +223,14 @@ def read_calibration(path: Path) -> Calibration:
             sustained_fraction=gemm.sustained_fraction.model_dump(exclude_none=True),
             under_load=gemm.under_load.model_dump(exclude_none=True),
             depth_overhead=gemm.depth_overhead,
+            power_exponent=gemm.power_exponent,
             unaligned_fraction={"whole": 1.0, "even": gemm.unaligned_fraction.even, "odd": gemm.unaligned_fraction.odd},
             tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
         ),
         attention=_attention(spec.attention),
         memory_fraction=spec.memory_fraction,
         launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
-        network=_network(spec.network),
+        network=_network(spec.network, spec.generation),
         accelerators=tuple(spec.accelerators),
         sources=built_sources(spec),
         notes=tuple(spec.notes.items()),
@@ -216,7 +249,7 @@ def _attention(spec: AttentionsSpec) -> dict[str, AttentionCalibration]:
     return {BEST_ATTENTION: generations[spec.best], **generations}
 
 
-def _network(spec: NetworkSpec) -> NetworkCalibration:
+def _network(spec: NetworkSpec, generation: str) -> NetworkCalibration:
     families = spec.families
     return NetworkCalibration(
         efficiency=spec.efficiency.model_dump(),
@@ -228,16 +261,28 @@ def _network(spec: NetworkSpec) -> NetworkCalibration:
         },
         ceilings=Ceilings(**spec.ceilings.model_dump()),
         multiprocessors=spec.multiprocessors,
+        library=_library(spec.library) if spec.library is not None else calibration_of_generation(generation).network.library,
     )
+
+
+def _library(spec: LibrarySpec) -> LibraryLimits:
+    nvls_tree = spec.nvls_tree_channel
+    return LibraryLimits(
+        compute_capability=spec.compute_capability,
+        tree_channel_bytes_per_s=_by_span(spec.tree_channel),
+        nvls_tree_channel_bytes_per_s=None if nvls_tree is None else _by_span(nvls_tree),
+        ll_bytes_per_s=_by_span(spec.ll),
+        nvls_share=spec.nvls_share,
+        fewest_nvls_ranks=spec.fewest_nvls_ranks,
+    )
+
+
+def _by_span(spec: BySpanSpec) -> BySpan:
+    return BySpan(one=spec.two if spec.one is None else spec.one, two=spec.two, more=spec.more)
 
 
 def _family(spec: FamilySpec) -> FamilyCalibration:
     return FamilyCalibration(start_s=spec.start, chunk_s=spec.chunk)
-
-
-POWER_EXPONENT: Final = 0.8
-"""Of the clock: between the cube root of the power, where voltage falls with the clock (dynamic power goes as ``f V^2``), and the power
-itself, where voltage is at its floor. Fitted, to a tenth, to the rows of torchtitan-h100, on an H100 limited to 500 W."""
 
 
 def calibration_for(accelerator: Accelerator) -> Calibration:
@@ -271,7 +316,7 @@ def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration
     )
     if measured is None or limited is None or limited >= measured or kept["default"] == 1.0:
         return calibration
-    clock = (limited / measured) ** POWER_EXPONENT
+    clock = (limited / measured) ** calibration.gemm.power_exponent
     gemm = replace(calibration.gemm, under_load={name: share * clock for name, share in kept.items()})
     attention = {name: _slower(generation, clock) for name, generation in calibration.attention.items()}
     return replace(calibration, gemm=gemm, attention=attention)
@@ -290,16 +335,26 @@ def _slower(attention: AttentionCalibration, clock: float) -> AttentionCalibrati
 
 def calibration_names() -> tuple[str, ...]:
     """Return the generations that have a shipped calibration."""
-    return tuple(sorted(path.stem for path in calibration_path(FALLBACK).parent.glob("*.yaml")))
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
 def calibration_path(generation: str) -> Path:
-    """Return the file of a shipped calibration."""
-    return data_path("hardware_profiles") / "calibration" / f"{generation}.yaml"
+    """Return the file of a generation's shipped calibration, or of the one that it borrows."""
+    own = _folder() / f"{generation}.yaml"
+    return own if own.is_file() else _lender()
+
+
+def _folder() -> Path:
+    return data_path("hardware_profiles") / "calibration"
+
+
+@lru_cache
+def _lender() -> Path:
+    # A test holds that there is one.
+    return next(path for path in sorted(_folder().glob("*.yaml")) if validate_document(CalibrationSpec, read_document(path)).lends)
 
 
 @lru_cache
 def calibration_of_generation(generation: str) -> Calibration:
     """Return the shipped calibration of a generation, or that of the generation from which others borrow."""
-    own = calibration_path(generation)
-    return read_calibration(own if own.is_file() else calibration_path(FALLBACK))
+    return read_calibration(calibration_path(generation))

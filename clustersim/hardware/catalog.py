@@ -170,13 +170,24 @@ def _path(kind: str, name: str) -> Path:
     known = _names(kind)
     if name not in known:
         singular = "switch" if kind == "switches" else kind.removesuffix("s")
-        raise ScenarioError(f"unknown {singular} '{name}'", hint=_name_hint(name, known))
+        raise ScenarioError(f"unknown {singular} '{name}'", hint=_other_kind(kind, name) or _name_hint(name, known))
     return data_path("hardware_profiles") / kind / f"{name}.yaml"
+
+
+def _other_kind(kind: str, name: str) -> str | None:
+    """Return what to write for the name of a node where a cluster is asked for, and the other way round."""
+    if kind == "clusters" and name in _names("nodes"):
+        return f"it is a node: write {{node: {name}, nodes: 2}}, with as many nodes as there are"
+    if kind == "nodes" and name in _names("clusters"):
+        return f"it is a cluster: write name: {name} in place of node"
+    return None
 
 
 def _name_hint(name: str, known: Sequence[str]) -> str:
     # A part of a name, such as "h100", is closer to what was meant than any letter-wise distance says.
     containing = [choice for choice in known if name and name.lower() in choice]
-    if containing:
+    if len(containing) > 1:
         return f"did you mean one of {', '.join(containing)}?"
-    return did_you_mean(name, known) or f"one of {', '.join(known)}"
+    if containing:
+        return f"did you mean '{containing[0]}'?"
+    return did_you_mean(name, known) or f"use one of {', '.join(known)}"

@@ -12,14 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from clustersim.hardware.calibration import Calibration, Ceilings, FamilyCalibration, NetworkCalibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
-
-_OLDEST_FIRST: Final = ("kepler", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
-"""By compute capability: 3.7, 6.0, 7.0, 7.5, 8.0, 8.9, 9.0 and 10.0."""
 
 
 def calibration_of(nodes: Sequence[Node]) -> Calibration:
@@ -54,8 +50,14 @@ def calibration_of(nodes: Sequence[Node]) -> Calibration:
 def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
     """Return constants that are nowhere better than any of some.
 
-    The longest times, the least shares, the most multiprocessors held, and the protocols that all have. What the library itself
-    counts does not go by the kind of node.
+    The longest times, the least shares, the most multiprocessors held, the limits of the oldest generation, and the protocols that all
+    have. What the library itself counts does not go by the kind of node.
+
+    Examples
+    --------
+    >>> from clustersim.hardware.calibrations import calibration_of_generation
+    >>> slowest([calibration_of_generation(each).network for each in ("hopper", "ampere")]).library.compute_capability
+    8.0
     """
     first = networks[0]
     return replace(
@@ -75,20 +77,10 @@ def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
             peer=min(network.ceilings.peer for network in networks),
         ),
         multiprocessors=max(network.multiprocessors for network in networks),
+        library=min((network.library for network in networks), key=lambda limits: limits.compute_capability),
         protocols=tuple(protocol for protocol in first.protocols if all(protocol in network.protocols for network in networks)),
         of_kinds=(),
     )
-
-
-def oldest_generation(generations: Sequence[str]) -> str:
-    """Return the generation by which a communication library chooses for a group; one that it has no limits for counts as the oldest.
-
-    Examples
-    --------
-    >>> oldest_generation(["hopper", "ampere", "hopper"])
-    'ampere'
-    """
-    return min(generations, key=lambda name: _OLDEST_FIRST.index(name) if name in _OLDEST_FIRST else -1)
 
 
 def _listed(names: Sequence[str]) -> str:

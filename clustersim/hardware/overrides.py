@@ -78,7 +78,7 @@ def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> 
     if change.scale_up is not None:
         accelerator = _rewired(accelerator, change.scale_up)
     n_accelerators = change.accelerators_per_node or node.n_accelerators
-    return replace(
+    changed = replace(
         node,
         accelerator=accelerator,
         n_accelerators=n_accelerators,
@@ -89,8 +89,56 @@ def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> 
         accelerators_per_pcie_switch=min(change.accelerators_per_pcie_switch or node.accelerators_per_pcie_switch, n_accelerators),
         power_w=change.power or node.power_w,
         fabric=node.fabric if change.fabric is None else _changed_fabric(node.fabric, change.fabric, document, (*path, "fabric")),
-        sources=(*node.sources, *_given(change)),
     )
+    before, after = _values(node), _values(changed)
+    return replace(changed, sources=(*node.sources, *_scenario_source([name for name in after if before[name] != after[name]])))
+
+
+def changed_fields(before: Fabric, after: Fabric) -> tuple[str, ...]:
+    """Return the keys of a fabric whose values differ."""
+    old, new = _fabric_values(before), _fabric_values(after)
+    return tuple(name for name in new if old[name] != new[name])
+
+
+def _values(node: Node) -> dict[str, object]:
+    """Return what a scenario may change about a node, by key; a value that is as it was is still the profile's."""
+    return {
+        "accelerator": node.accelerator.name,
+        "accelerators_per_node": node.n_accelerators,
+        "nics.model": node.nic.name,
+        "nics.count": node.n_nics,
+        "nics.bandwidth": node.nic.bandwidth_bytes_per_s,
+        "nics.latency": node.nic.latency_s,
+        "scale_up.kind": node.scale_up.kind,
+        "scale_up.nodes_per_domain": node.scale_up.nodes_per_domain,
+        "scale_up.bandwidth": node.accelerator.scale_up_bandwidth_bytes_per_s,
+        "scale_up.latency": node.scale_up.latency_s,
+        "scale_up.in_network_reduction": node.scale_up.in_network_reduction,
+        "host": node.host.name,
+        "accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
+        "power": node.power_w,
+        **{f"fabric.{name}": value for name, value in _fabric_values(node.fabric).items()},
+    }
+
+
+def _fabric_values(fabric: Fabric) -> dict[str, object]:
+    return {
+        "topology": fabric.topology,
+        "leaf": fabric.leaf.name,
+        "spine": fabric.spine.name,
+        "nodes_per_leaf": fabric.nodes_per_leaf,
+        "leaves_per_pod": fabric.leaves_per_pod,
+        "oversubscription": fabric.oversubscription,
+        "core_oversubscription": fabric.core_oversubscription,
+        "routing": fabric.routing,
+        "cable_latency": fabric.cable_latency_s,
+        "in_network_reduction": fabric.in_network_reduction,
+        "seed": fabric.seed,
+        "dimensions": fabric.dimensions,
+        "leaves_per_group": fabric.leaves_per_group,
+        "global_links": fabric.global_links,
+        "link_bandwidth": fabric.link_bandwidth_bytes_per_s,
+    }
 
 
 def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:
@@ -125,11 +173,15 @@ def _new_nic(change: NicsChange, document: Document, path: Path) -> Nic:
 
 def _changed_nic(nic: Nic, change: NicsChange, document: Document, path: Path) -> Nic:
     found = nic if change.model is None else named(load_nic, change.model, document, (*path, "model"))
+    changed = {
+        "bandwidth": change.bandwidth not in (None, found.bandwidth_bytes_per_s),
+        "latency": change.latency not in (None, found.latency_s),
+    }
     return replace(
         found,
         bandwidth_bytes_per_s=found.bandwidth_bytes_per_s if change.bandwidth is None else change.bandwidth,
         latency_s=found.latency_s if change.latency is None else change.latency,
-        sources=(*found.sources, *_scenario_source([name for name in ("bandwidth", "latency") if getattr(change, name) is not None])),
+        sources=(*found.sources, *_scenario_source([name for name, is_other in changed.items() if is_other])),
     )
 
 
@@ -143,7 +195,7 @@ def _changed_scale_up(scale_up: ScaleUp, change: ScaleUpChange) -> ScaleUp:
 
 
 def _rewired(accelerator: Accelerator, change: ScaleUpChange) -> Accelerator:
-    if change.bandwidth is None:
+    if change.bandwidth in (None, accelerator.scale_up_bandwidth_bytes_per_s):
         return accelerator
     return replace(
         accelerator,

@@ -8,10 +8,26 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from clustersim.hardware.models import FabricTopology, Routing, ScaleUpKind
-from clustersim.units.fields import Bytes, BytesPerSecond, FlopsPerSecond, NonNegativeInt, PositiveInt, PositiveRatio, Seconds, Watts
+from clustersim.units.fields import (
+    MOST_GPUS,
+    Bytes,
+    BytesPerSecond,
+    Degree,
+    FlopsPerSecond,
+    NonNegativeInt,
+    PositiveInt,
+    PositiveRatio,
+    Seconds,
+    Watts,
+)
 
 PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Vendor = Literal["nvidia", "amd"]
+Few = Annotated[int, Field(strict=True, gt=0, le=1024)]
+"""Parts of one node, or links of one switch: each is wired, and no node has a tenth of it."""
+Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
+Oversubscription = Annotated[PositiveRatio, Field(ge=0.1, le=1000)]
+"""Bandwidth down over bandwidth up. Below a tenth a leaf would have ten times the ports up that it has down, and each is wired."""
 PositiveBytes = Annotated[Bytes, Field(gt=0)]
 PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
@@ -168,17 +184,17 @@ class FabricSpec(Checked):
     topology: FabricTopology
     leaf: str
     spine: str
-    nodes_per_leaf: PositiveInt
-    leaves_per_pod: NonNegativeInt = 0
-    oversubscription: PositiveRatio = 1.0
-    core_oversubscription: PositiveRatio = 1.0
+    nodes_per_leaf: Degree
+    leaves_per_pod: Leaves = 0
+    oversubscription: Oversubscription = 1.0
+    core_oversubscription: Oversubscription = 1.0
     routing: Routing = "adaptive"
     cable_latency: Seconds = 0.0
     in_network_reduction: bool = False
     seed: NonNegativeInt = 0
-    dimensions: list[PositiveInt] = Field(default=[])
-    leaves_per_group: NonNegativeInt = 0
-    global_links: NonNegativeInt = 0
+    dimensions: list[Degree] = Field(default=[])
+    leaves_per_group: Leaves = 0
+    global_links: Leaves = 0
     link_bandwidth: PositiveBandwidth | None = None
 
 
@@ -186,7 +202,7 @@ class ScaleUpSpec(Checked):
     """How the accelerators of a node, or of a rack, are wired."""
 
     kind: ScaleUpKind
-    nodes_per_domain: PositiveInt = 1
+    nodes_per_domain: Degree = 1
     latency: Seconds = 0.0
     in_network_reduction: bool = False
 
@@ -195,18 +211,18 @@ class NicsSpec(Checked):
     """Adapters of one node for the scale-out network."""
 
     model: str
-    count: PositiveInt
+    count: Few
 
 
 class NodeSpec(Spec):
     """``hardware_profiles/nodes/<name>.yaml``."""
 
     accelerator: str
-    accelerators_per_node: PositiveInt
+    accelerators_per_node: Few
     scale_up: ScaleUpSpec
     host: str
     nics: NicsSpec
-    accelerators_per_pcie_switch: PositiveInt
+    accelerators_per_pcie_switch: Few
     power: PositivePower | None = None
     fabric: FabricSpec
 
@@ -215,7 +231,7 @@ class ClusterSpec(Spec):
     """``hardware_profiles/clusters/<name>.yaml``."""
 
     node: str
-    nodes: PositiveInt
+    nodes: Degree
     fabric: FabricSpec
 
 
@@ -223,7 +239,7 @@ class NicsChange(Checked):
     """What a scenario may change about the adapters."""
 
     model: str | None = None
-    count: PositiveInt | None = None
+    count: Few | None = None
     bandwidth: PositiveBandwidth | None = None
     latency: Seconds | None = None
 
@@ -232,7 +248,7 @@ class ScaleUpChange(Checked):
     """What a scenario may change about the wires inside a node."""
 
     kind: ScaleUpKind | None = None
-    nodes_per_domain: PositiveInt | None = None
+    nodes_per_domain: Degree | None = None
     bandwidth: PositiveBandwidth | None = None
     latency: Seconds | None = None
     in_network_reduction: bool | None = None
@@ -244,17 +260,17 @@ class FabricChange(Checked):
     topology: FabricTopology | None = None
     leaf: str | None = None
     spine: str | None = None
-    nodes_per_leaf: PositiveInt | None = None
-    leaves_per_pod: NonNegativeInt | None = None
-    oversubscription: PositiveRatio | None = None
-    core_oversubscription: PositiveRatio | None = None
+    nodes_per_leaf: Degree | None = None
+    leaves_per_pod: Leaves | None = None
+    oversubscription: Oversubscription | None = None
+    core_oversubscription: Oversubscription | None = None
     routing: Routing | None = None
     cable_latency: Seconds | None = None
     in_network_reduction: bool | None = None
     seed: NonNegativeInt | None = None
-    dimensions: list[PositiveInt] | None = None
-    leaves_per_group: PositiveInt | None = None
-    global_links: PositiveInt | None = None
+    dimensions: Annotated[list[Degree], Field(max_length=8)] | None = None
+    leaves_per_group: Degree | None = None
+    global_links: Few | None = None
     link_bandwidth: PositiveBandwidth | None = None
 
 
@@ -262,10 +278,10 @@ class NodeChange(Checked):
     """What a scenario may change about a node, or must say when it describes one from nothing."""
 
     accelerator: str | None = None
-    accelerators_per_node: PositiveInt | None = None
+    accelerators_per_node: Few | None = None
     nics: NicsChange | None = None
     scale_up: ScaleUpChange | None = None
     host: str | None = None
-    accelerators_per_pcie_switch: PositiveInt | None = None
+    accelerators_per_pcie_switch: Few | None = None
     power: PositivePower | None = None
     fabric: FabricChange | None = None

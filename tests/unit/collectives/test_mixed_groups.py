@@ -16,6 +16,7 @@ from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import NetworkCalibration
+from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
@@ -28,10 +29,6 @@ from tests.unit.topology.factories import make_fabric, make_node, make_servers
 SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
 FAST, SLOW = replace(IDEAL_NETWORK, protocols=("simple",)), LATENT_NETWORK
 ON_FIRST, ON_SECOND, ON_BOTH = [list(range(8))], [list(range(8, 16))], [list(range(16))]
-
-
-def generation(node: Node, name: str) -> Node:
-    return replace(node, name=name, accelerator=replace(node.accelerator, generation=name))
 
 
 def both(first: Node | None = None, second: Node | None = None) -> WiredCluster:
@@ -90,14 +87,15 @@ def test_a_send_between_kinds_starts_by_the_slower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "expected"), [(ON_FIRST, "hopper"), (ON_SECOND, "ampere"), (ON_BOTH, "ampere")], ids=["hopper", "ampere", "both"]
+    ("members", "oldest"), [(ON_FIRST, "hopper"), (ON_SECOND, "ampere"), (ON_BOTH, "ampere")], ids=["hopper", "ampere", "both"]
 )
-def test_the_oldest_generation_of_a_group_decides(members: list[list[int]], expected: str) -> None:
-    machine = library(both(generation(make_node(), "hopper"), generation(make_node(), "ampere")))
+def test_the_oldest_generation_of_a_group_decides(members: list[list[int]], oldest: str) -> None:
+    kinds = load_node("dgx-h100"), load_node("dgx-a100-80g")
+    machine = Library(cluster=build_mixed_cluster(tuple((node, 1) for node in kinds)), calibration=calibration_of(kinds).network)
 
     found = machine._facts_of(Call(op="all_reduce", group="some", size_bytes=1.0), grouping(machine.cluster, np.array(members)))
 
-    assert found.generation == expected
+    assert found.limits == calibration_of_generation(oldest).network.library
 
 
 def test_switches_add_for_groups_that_stay_where_they_can() -> None:
@@ -117,7 +115,7 @@ def test_switches_add_for_groups_that_stay_where_they_can() -> None:
 
 
 def test_what_only_the_first_group_can_run_is_not_chosen_for_all() -> None:
-    adding, plain = generation(make_node(), "hopper"), replace(generation(make_node(), "hopper"), name="plain")
+    adding, plain = make_node(), replace(make_node(), name="plain")
     adding = replace(adding, scale_up=replace(adding.scale_up, in_network_reduction=True))
     machine = Library(cluster=both(adding, plain), calibration=LATENT_NETWORK)
 

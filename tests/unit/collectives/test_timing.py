@@ -21,6 +21,7 @@ from clustersim.collectives.timing import (
     timed,
 )
 from clustersim.hardware.calibration import Ceilings, FamilyCalibration, NetworkCalibration
+from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Medium, Protocol
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS
@@ -45,11 +46,13 @@ LATENCY_OF: dict[Family, Latencies] = {
     )
     for row, family in enumerate(FAMILIES)
 }
+LIMITS = calibration_of_generation("ampere").network.library
 CALIBRATION = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 0.5),
     families={family: FamilyCalibration(start_s=5e-6 * (1 + row), chunk_s=7e-9 * (1 + row)) for row, family in enumerate(FAMILIES)},
     ceilings=Ceilings(nvls=0.7, exchange=0.6, pair=0.4, peer=0.3),
     multiprocessors=24,
+    library=LIMITS,
     latencies=LATENCY_OF,
 )
 """No two constants alike, so that a mistake shows."""
@@ -157,7 +160,11 @@ def test_pieces_pay_all_latency_each_and_move_the_bytes_once() -> None:
 
 def test_the_latencies_of_the_library_serve_where_a_calibration_brings_none() -> None:
     shipped = NetworkCalibration(
-        efficiency=CALIBRATION.efficiency, families=CALIBRATION.families, ceilings=CALIBRATION.ceilings, multiprocessors=24
+        efficiency=CALIBRATION.efficiency,
+        families=CALIBRATION.families,
+        ceilings=CALIBRATION.ceilings,
+        multiprocessors=24,
+        library=LIMITS,
     )
 
     assert shipped.latencies is LATENCIES

@@ -12,7 +12,7 @@ from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import AttentionPass, Calibration, Ceilings
-from clustersim.hardware.calibrations import FALLBACK, calibration_for, read_calibration
+from clustersim.hardware.calibrations import calibration_for, read_calibration
 from clustersim.hardware.catalog import accelerator_names, load_accelerator
 from clustersim.hardware.communication import LATENCIES, PROTOCOLS
 from clustersim.topology.cluster import TIERS
@@ -217,7 +217,7 @@ def test_every_accelerator_gets_constants_and_says_where_they_are_from(name: str
         assert found.generation == accelerator.generation
     else:
         assert codes(found)[-1] == "borrowed_calibration"
-        assert found.generation == FALLBACK
+        assert found.generation == "ampere"
 
 
 def test_some_accelerators_are_measured_some_related_and_some_borrow() -> None:

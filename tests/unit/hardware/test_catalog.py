@@ -224,7 +224,7 @@ def test_a_profile_is_loaded_once() -> None:
     [
         (load_accelerator, "h100", "unknown accelerator 'h100'", "did you mean one of h100-500w, h100-pcie-80g, h100-sxm5-80g?"),
         (load_accelerator, "h200-smx", "unknown accelerator 'h200-smx'", "did you mean 'h200-sxm'?"),
-        (load_node, "dgx-h10", "unknown node 'dgx-h10'", "did you mean one of dgx-h100?"),
+        (load_node, "dgx-h10", "unknown node 'dgx-h10'", "did you mean 'dgx-h100'?"),
         (load_node, "DGX_H100", "unknown node 'DGX_H100'", "did you mean 'dgx-h100'?"),
         (load_switch, "qm9701-ndr", "unknown switch 'qm9701-ndr'", "did you mean 'qm9700-ndr'?"),
         (load_nic, "cx7-ndrr", "unknown nic 'cx7-ndrr'", "did you mean 'cx7-ndr'?"),
@@ -244,7 +244,7 @@ def test_a_name_that_resembles_none_lists_all(name: str) -> None:
         load_host(name)
 
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("one of aws-p2, ")
+    assert caught.value.hint.startswith("use one of aws-p2, ")
 
 
 def test_a_toy_profile_loads(write: Callable[[str], Path]) -> None:
@@ -274,7 +274,7 @@ def test_a_toy_profile_loads(write: Callable[[str], Path]) -> None:
         ("vendor: nvidia", "vendor: nvidea", "'nvidea' is not one of nvidia, amd", 3, 9),
         ("name: toy", "name: tox", "'tox' is not the name of the file", 1, 7),
         ("title: A toy\n", "", "'title' is missing", 1, 1),
-        ("accessed: 2026-11-20", "accessed: yesterday", "'yesterday': string should match pattern", 13, 15),
+        ("accessed: 2026-11-20", "accessed: yesterday", "'yesterday' does not have the form", 13, 15),
         ("https://example.org", "example.org", "'example.org' is not an address", 12, 10),
         ("https://example.org", "memory", "a source with url 'memory' needs a note", 11, 5),
         ("https://example.org", "derived", "a source with url 'derived' needs a note", 11, 5),

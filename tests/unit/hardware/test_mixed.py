@@ -5,19 +5,20 @@ from dataclasses import replace
 import pytest
 
 from clustersim.hardware.calibration import Ceilings, FamilyCalibration, NetworkCalibration
-from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.calibrations import calibration_for, calibration_of_generation
 from clustersim.hardware.catalog import load_node
-from clustersim.hardware.mixed import calibration_of, oldest_generation, slowest
+from clustersim.hardware.mixed import calibration_of, slowest
 
 H100, A100, A100_40G, L40S = (load_node(name) for name in ("dgx-h100", "dgx-a100-80g", "dgx-a100-40g", "pcie-l40s"))
 
 
-def network(efficiency: float, start_s: float, ceiling: float) -> NetworkCalibration:
+def network(efficiency: float, start_s: float, ceiling: float, generation: str = "ampere") -> NetworkCalibration:
     return NetworkCalibration(
         efficiency={"nvlink": efficiency, "nic": 1.0 - efficiency},
         families={"ring": FamilyCalibration(start_s=start_s, chunk_s=1e-6 - start_s)},
         ceilings=Ceilings(nvls=ceiling, exchange=1.0 - ceiling, pair=ceiling, peer=1.0 - ceiling),
         multiprocessors=round(100 * efficiency),
+        library=calibration_of_generation(generation).network.library,
     )
 
 
@@ -83,11 +84,9 @@ def test_a_mix_of_generations_is_noted_with_the_kinds_and_their_constants() -> N
 
 @pytest.mark.parametrize(
     ("generations", "oldest"),
-    [(["hopper", "ampere"], "ampere"), (["blackwell", "hopper"], "hopper"), (["ada", "ampere"], "ampere"), (["volta"], "volta")],
+    [(["hopper", "ampere"], "ampere"), (["blackwell", "hopper"], "hopper"), (["volta", "cdna3", "hopper"], "cdna3")],
 )
-def test_a_group_goes_by_the_oldest_generation_in_it(generations: list[str], oldest: str) -> None:
-    assert oldest_generation(generations) == oldest
+def test_a_group_takes_the_limits_of_its_oldest_generation(generations: list[str], oldest: str) -> None:
+    networks = [calibration_of_generation(each).network for each in generations]
 
-
-def test_a_generation_without_limits_of_its_own_counts_as_the_oldest() -> None:
-    assert oldest_generation(["volta", "cdna3", "hopper"]) == "cdna3"
+    assert slowest(networks).library == calibration_of_generation(oldest).network.library

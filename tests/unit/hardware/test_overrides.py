@@ -195,7 +195,7 @@ def test_a_node_from_nothing_that_lacks_a_field_says_which(line: str, field: str
         ("nics: {model: cx7}", "cluster.nics.model", "unknown nic 'cx7'", "did you mean one of cx7-ndr, cx7-roce-200g, cx7-roce-400g?"),
         ("host: dgx-h200", "cluster.host", "unknown host 'dgx-h200'", "did you mean 'dgx-h100'?"),
         ("fabric: {topolgy: fat_tree}", "cluster.fabric.topolgy", "unknown field 'topolgy'", "did you mean 'topology'?"),
-        ("fabric: {oversubscription: 0}", "cluster.fabric.oversubscription", "0 is out of range", "write a number that is more than 0.0"),
+        ("fabric: {oversubscription: 0}", "cluster.fabric.oversubscription", "0 is out of range", "write a number that is at least 0.1"),
         ("fabric: {leaf: qm9701-ndr}", "cluster.fabric.leaf", "unknown switch 'qm9701-ndr'", "did you mean 'qm9700-ndr'?"),
         ("power: -1 W", "cluster.power", "-1 W is negative", "write zero or more"),
     ],
