@@ -72,7 +72,7 @@ def _kernels(
             other = replace(own, key_length=keys, causal=False)
             return (own, *(other,) * (context.degree - 1), _merge(model, local, numerics, context.degree, backward=backward))
         case "all_gather":
-            return (_seen(replace(own, key_length=whole), window),)
+            return (_seen(replace(own, key_length=whole, spread=True), window),)
         case "ulysses":
             heads = local.n_heads // context.degree
             kv_heads = max(1, local.n_kv_heads // context.degree)

@@ -109,6 +109,8 @@ class FlashAttention:
     """Width of a head of values where it is not that of queries and keys."""
     window: int | None = None
     """Keys that each query sees at most, itself and those before it."""
+    spread: bool = False
+    """True where queries lie evenly over all keys; else they are the last of the keys' tokens, as in prefill behind a cache."""
 
     @property
     def mean_head_dim(self) -> float:
@@ -126,12 +128,20 @@ class FlashAttention:
 
     @property
     def done_fraction(self) -> float:
-        """Share of the counted work that is really done: a causal mask spares half, and in a window what the first queries do not see."""
+        """Share of the counted work that a causal mask leaves, in a window also for want of keys before the first queries.
+
+        Of n queries that are the last of m >= n tokens, the mean one sees ``m - n / 2`` keys: one half of all for n = m, all for n = 1.
+        """
         if not self.causal:
             return 1.0
-        if self.window is None or self.window >= self.key_length:
-            return 0.5
-        return 1.0 - (self.seen_length - 1) / (2.0 * self.key_length)
+        keys, queries = self.key_length, self.key_length if self.spread else self.query_length
+        seeing, before = min(queries, keys), max(0, keys - queries)
+        if self.window is None or self.window >= keys:
+            return seeing * (keys - seeing / 2.0) / (queries * keys)
+        most = max(0, self.window - 1 - before)
+        short = min(seeing, most)
+        missing = short * (2 * most - short + 1) / 2.0 + (queries - seeing) * self.window
+        return 1.0 - missing / (queries * self.window)
 
     @property
     def flops(self) -> float:

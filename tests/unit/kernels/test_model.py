@@ -131,6 +131,24 @@ def test_a_window_leaves_the_band_below_the_diagonal() -> None:
     assert model().kernel_s(window) / model().kernel_s(whole) == pytest.approx(pairs / (8192 * 8192 / 2), rel=1e-12)
 
 
+@pytest.mark.parametrize("window", [None, 1, 40, 250, 400])
+@pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 300), (100, 300), (280, 300), (300, 100)])
+def test_queries_are_the_last_tokens_and_see_those_before_them(queries: int, keys: int, window: int | None) -> None:
+    kernel = replace(attention(keys, causal=True), query_length=queries, window=window)
+    seen = [max(0, keys - queries + query + 1) for query in range(queries)]
+    pairs = sum(count if window is None else min(count, window) for count in seen)
+
+    # Without a window the diagonal counts half.
+    diagonal = min(queries, keys) / 2 if window is None or window >= keys else 0
+    assert kernel.flops * kernel.done_fraction == pytest.approx(4 * 2 * 16 * 96 * (pairs - diagonal), rel=1e-12)
+
+
+def test_queries_that_lie_evenly_over_the_keys_see_half_of_them() -> None:
+    kernel = replace(attention(8192, causal=True), query_length=1024, spread=True)
+
+    assert kernel.done_fraction == 0.5
+
+
 def test_a_window_as_long_as_the_sequence_is_none() -> None:
     whole = attention(8192, causal=True)
 
