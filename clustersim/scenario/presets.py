@@ -11,8 +11,7 @@ from clustersim.documents.spots import Data, Spot
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.scenario.overriding import Override
-from clustersim.scenario.preset_sources import Preset, Refusal, Setting
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
 
 KEY: Final = ("strategy", "preset")
 
@@ -44,15 +43,15 @@ def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merg
     name = _at(document.data, KEY)
     if not isinstance(name, str):
         return Merged(document=document)
-    if name not in PRESETS:
+    if name not in preset_names():
         raise ScenarioError(
-            f"there is no preset '{name}'", field=".".join(KEY), hint=choices_hint(name, PRESETS), place=document.place(KEY)
+            f"there is no preset '{name}'", field=".".join(KEY), hint=choices_hint(name, preset_names()), place=document.place(KEY)
         )
     _check_fixed(document, name)
     merged, paths = document, list[tuple[str, ...]]()
-    for setting in _applying(document, PRESETS[name]):
+    for setting in _applying(document, load_preset(name)):
         path = tuple(setting.key.split("."))
-        merged = merged.with_value(path, setting.value)
+        merged = merged.with_value(path, setting.data)
         paths.append(path)
     namer = next((override for override in reversed(overrides) if KEY[: len(override.path)] == override.path), None)
     if namer is not None:
@@ -61,22 +60,19 @@ def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merg
     return Merged(document=_with_places(merged, paths))
 
 
-def _applying(document: Document, preset: Preset) -> Iterator[Setting]:
+def _applying(document: Document, preset: Preset) -> Iterator[PresetSetting]:
     """Yield the settings that the scenario leaves open, of several for one key the first whose condition holds."""
     known = document
     for setting in preset.settings:
         path = setting.key.split(".")
         if _at(known.data, path) is not None or not _can_hold(known.data, path) or not _holds(known, setting):
             continue
-        known = known.with_value(path, setting.value)
+        known = known.with_value(path, setting.data)
         yield setting
 
 
-def _holds(document: Document, setting: Setting) -> bool:
-    if setting.where is None:
-        return True
-    key, values = setting.where
-    return _at(document.data, key.split(".")) in values
+def _holds(document: Document, setting: PresetSetting) -> bool:
+    return all(_at(document.data, key.split(".")) in values for key, values in (setting.where or {}).items())
 
 
 def _can_hold(data: Data, path: Sequence[str]) -> bool:
@@ -89,49 +85,46 @@ def _can_hold(data: Data, path: Sequence[str]) -> bool:
 
 
 def _check_fixed(document: Document, name: str) -> None:
-    for setting in PRESETS[name].settings:
+    preset = load_preset(name)
+    for setting in preset.settings:
         path = setting.key.split(".")
         given = _at(document.data, path)
-        if setting.fixed and given is not None and given != setting.value:
+        if setting.fixed and given is not None and given != setting.data:
             raise ScenarioError(
-                f"{_show(given)} contradicts preset {name}, for which it is {_show(setting.value)}: {setting.reason}",
+                f"{_show(given)} contradicts preset {name}, for which it is {_show(setting.data)}: {setting.reason}",
                 field=setting.key,
                 hint=_advice(name, setting, given),
                 place=document.place(path),
             )
-    for refusal in PRESETS[name].refuses:
+    for refusal in preset.refuses:
         path = refusal.key.split(".")
-        if _at(document.data, path) == refusal.value:
+        given = _at(document.data, path)
+        if refusal.refuses(given):
+            served = [f"use preset {other}" for other in _fixing(refusal.key, given)[:1]]
             raise ScenarioError(
-                f"{_show(refusal.value)} contradicts preset {name}: {refusal.reason}",
+                f"{_show(given)} contradicts preset {name}: {refusal.reason}",
                 field=refusal.key,
-                hint=", or ".join(["leave the key out", *_served_preset(refusal)]),
+                hint=", or ".join(["leave the key out", *served]),
                 place=document.place(path),
             )
 
 
-def _served_preset(refusal: Refusal) -> list[str]:
-    """Return a preset that fixes what another one refuses, if there is one."""
-    fixing = [
-        f"use preset {other}"
-        for other, preset in PRESETS.items()
-        for each in preset.settings
-        if each.fixed and (each.key, each.value) == (refusal.key, refusal.value)
+def _fixing(key: str, value: Data) -> list[str]:
+    """Return the presets that fix a key to a value."""
+    return [
+        name
+        for name in preset_names()
+        if any(setting.fixed and (setting.key, setting.data) == (key, value) for setting in load_preset(name).settings)
     ]
-    return fixing[:1]
 
 
-def _advice(name: str, setting: Setting, given: Data) -> str:
-    """Return what would be right: the fixed value, or a preset, of the same framework if there is one, that fixes the given one."""
-    fixing = [
-        other
-        for other, preset in PRESETS.items()
-        if any(theirs.fixed and theirs.key == setting.key and theirs.value == given for theirs in preset.settings)
-    ]
+def _advice(name: str, setting: PresetSetting, given: Data) -> str:
+    """Return the correction: the fixed value, or a preset, of the same framework if there is one, that fixes the given one."""
+    fixing = _fixing(setting.key, given)
     framework = name.partition("_")[0]
     same = [other for other in fixing if other.partition("_")[0] == framework]
     instead = f"preset {(same or fixing)[0]}, or " if fixing else ""
-    return f"use {_show(setting.value)}, or {instead}leave the key out"
+    return f"use {_show(setting.data)}, or {instead}leave the key out"
 
 
 def _with_places(document: Document, paths: Sequence[tuple[str, ...]]) -> Document:

@@ -12,8 +12,7 @@ from clustersim.documents.text import plain_document
 from clustersim.errors import ScenarioError
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
-from clustersim.scenario.preset_sources import Setting
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import PresetSetting, load_preset, preset_names
 from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.resolve import resolved_scenario
 from clustersim.scenario.run import run
@@ -48,8 +47,8 @@ def part(data: Data, path: str) -> Data:
     return data
 
 
-def holds(setting: Setting, data: Data) -> bool:
-    return setting.where is None or part(data, setting.where[0]) in setting.where[1]
+def holds(setting: PresetSetting, data: Data) -> bool:
+    return all(part(data, key) in values for key, values in (setting.where or {}).items())
 
 
 def on_one_node(preset: str, **strategy: Data) -> dict[str, Data]:
@@ -64,36 +63,35 @@ def text_refused(tmp_path: Path, text: str, *overrides: str) -> str:
     return str(caught.value).replace(str(file), "x.yaml")
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", preset_names())
 def test_every_preset_can_be_laid_out_and_sets_what_it_says(name: str) -> None:
     scenario = load_scenario(on_one_node(name))
 
     build(scenario)
 
-    for key in {setting.key for setting in PRESETS[name].settings}:
+    for key in {setting.key for setting in load_preset(name).settings}:
         # Of several settings of one key the first whose condition holds.
-        values = [setting.value for setting in PRESETS[name].settings if setting.key == key and holds(setting, scenario.document.data)]
+        values = [setting.data for setting in load_preset(name).settings if setting.key == key and holds(setting, scenario.document.data)]
         said = "bf16" if key == "training.precision" else None
         assert part(scenario.document.data, key) == (said or (values[0] if values else None))
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", preset_names())
 def test_every_setting_says_why_and_where_it_is_written_down(name: str) -> None:
-    for setting in PRESETS[name].settings:
-        assert setting.reason
-        assert setting.reason[-1] != "."
-        assert setting.source.url.startswith("https://")
-        assert setting.source.version
+    preset = load_preset(name)
+
+    assert all(setting.reason and setting.reason[-1] != "." for setting in preset.settings)
+    assert all(source.url.startswith("https://") and source.version for source in preset.sources.values())
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", preset_names())
 def test_a_preset_sets_a_key_once_for_each_condition(name: str) -> None:
-    keys = [(setting.key, setting.where) for setting in PRESETS[name].settings]
+    keys = [(setting.key, setting.where) for setting in load_preset(name).settings]
 
     assert len(set(map(str, keys))) == len(keys)
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", preset_names())
 def test_a_resolved_scenario_names_no_preset_and_is_the_same_plan(name: str) -> None:
     first = build(load_scenario(on_one_node(name)))
     resolved = resolved_scenario(first)
@@ -105,7 +103,7 @@ def test_a_resolved_scenario_names_no_preset_and_is_the_same_plan(name: str) -> 
     assert replace(again.plan, training=replace(again.plan.training, channels_last=first.plan.training.channels_last)) == first.plan
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", preset_names())
 def test_a_step_with_a_preset_is_simulated(name: str) -> None:
     result = run(on_one_node(name))
 
@@ -310,13 +308,13 @@ def test_a_contradiction_in_a_job_names_the_job() -> None:
 
 
 def test_sizes_are_written_with_units() -> None:
-    sizes = [setting for preset in PRESETS.values() for setting in preset.settings if setting.key.endswith("bucket")]
+    sizes = [setting for name in preset_names() for setting in load_preset(name).settings if setting.key.endswith("bucket")]
 
     assert len(sizes) > 8
     assert all(parse_quantity(size_text(setting), "B") >= 2**20 for setting in sizes)
 
 
-def size_text(setting: Setting) -> str:
+def size_text(setting: PresetSetting) -> str:
     assert isinstance(setting.value, str)
     return setting.value
 
@@ -332,6 +330,6 @@ def test_a_preset_without_servers_refuses_them(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", ["pytorch_dp", "tf_parameter_server"])
 def test_parameters_under_autocast_travel_in_32_bits(preset: str) -> None:
-    settings = {setting.key: setting.value for setting in PRESETS[preset].settings}
+    settings = {setting.key: setting.value for setting in load_preset(preset).settings}
 
     assert settings["strategy.data_parallel.gather_precision"] == "fp32"
