@@ -37,6 +37,7 @@ class Clock:
     network: SharedNetwork
     environment: simpy.Environment = field(default_factory=lambda: simpy.Environment(0.0))
     n_events: int = 0
+    """Fired so far."""
     log: list[tuple[float, int, int]] | None = None
     """When a flow of which kind started (1) or ended (-1), where that is kept."""
     _landed: dict[int, tuple[int, Callable[[], None]]] = field(default_factory=dict[int, tuple[int, Callable[[], None]]])

@@ -155,6 +155,11 @@ class LeanReplay:
         self.clock.environment.run()
         return self
 
+    @property
+    def n_tasks(self) -> int:
+        """Return how many tasks have ended."""
+        return self._n_ended
+
     def end_s(self) -> float:
         """Return when the last task ended."""
         return max(self.ended_s, default=0.0)
@@ -206,7 +211,6 @@ class LeanReplay:
     def _close(self) -> None:
         if self._n_ended < len(self.ended_s):
             raise DeadlockError(deadlock_message(self.program, [ended_s >= 0.0 for ended_s in self.ended_s]))
-        self.clock.n_events += sum(taken_s >= 0.0 for taken_s in self._takes_s)
         if self._over is not None:
             # What goes on beside the program goes on until its last task has ended.
             self.clock.after(max(0.0, self.end_s() - self.clock.now_s), self._over)

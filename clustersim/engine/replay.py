@@ -76,6 +76,8 @@ class Replay:
     """Passes to be replayed item by item."""
     records: bool = True
     """Whether spans are kept."""
+    n_tasks: int = field(default=0, init=False)
+    """Tasks that have ended, in all steps."""
     jitter: Jitter | None = None
     watch: Watch | None = None
     _over: Callable[[], None] = lambda: None
@@ -277,6 +279,7 @@ class Replay:
             self.record.note(index, self._uses.of_task[index], price, start_s=running.start_s, end_s=now_s, step=step.number)
         step.ended_s[index] = now_s
         step.n_left -= 1
+        self.n_tasks += 1
         if step.n_left == 0:
             del self._steps[step.number]
         if self.watch is not None:

@@ -121,6 +121,7 @@ class Laid:
         links = link_use(self.cluster, self.cells, clock.network, states, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
+            n_tasks=sum(run.n_tasks for run in runs),
             ranks=n_ranks,
             rank_classes=len(program.rank_classes),
             folded=n_ranks > len(program.rank_classes),

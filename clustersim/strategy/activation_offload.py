@@ -16,7 +16,7 @@ from clustersim.program.program import Key
 from clustersim.strategy.activation_memory import kept_by_layer
 from clustersim.strategy.memory import LAYERS_IN_USE
 from clustersim.strategy.offload import HostSide
-from clustersim.strategy.pipeline import Piece
+from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder, peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks
@@ -74,13 +74,13 @@ class StageCopies:
             waiting.setdefault(0, []).append(self._key(position - 1, "second"))
         return tuple(replace(piece, after=(*piece.after, *waiting.get(place, ()))) for place, piece in enumerate(pieces))
 
-    def add(self, position: int, parts: Sequence[tuple[Sequence[Key], Sequence[Key]]], pieces: Sequence[Piece]) -> None:
+    def add(self, position: int, parts: Sequence[StagePieces], pieces: Sequence[Piece]) -> None:
         """Add the copies of a pass.
 
         Parameters
         ----------
         parts
-            For each part of the replicas the pieces that stand before the pass, and its own.
+            Pieces of the stage, for each part of the replicas.
         pieces
             Its pieces, alike in all parts.
         """
@@ -92,12 +92,12 @@ class StageCopies:
             if not step.goes_back:
                 # Copies of many layers begin behind the first of them.
                 behind = _holding(pieces, layers[0])
-                after = [own[behind] for _, own in parts]
+                after = [part.own(position)[behind] for part in parts]
             elif name == "many":
-                after = [own[0] for _, own in parts]
+                after = [part.own(position)[0] for part in parts]
             else:
                 away = 2 if name == "last" else 1
-                after = [before[-away] for before, _ in parts if len(before) >= away]
+                after = [key for part in parts for key in part.before(position, away=away)]
             self._copy(position, name, layers, [*after, *([stored] if stored and step.goes_back else [])])
 
     def _copy(self, position: int, name: str, layers: Sequence[int], after: Sequence[Key]) -> None:

@@ -247,29 +247,35 @@ class GradientReduction:
         label
             Micro-batch and chunk for the timeline.
         """
-        dense, expert = self._ways
-        done: list[Key] = []
-        if bucket.n_calls:
-            done += self._add(key, dense, (bucket.parameters, bucket.n_calls), after=after, label=label)
-        if bucket.expert_calls and expert.whole.size > 1:
-            done += self._add(key, expert, (bucket.expert_parameters, bucket.expert_calls), after=after, label=label)
-        return tuple(done) or tuple(after)
+        for way, size in self._parts(bucket):
+            self._add(key, way, size, after=after, label=label)
+        return self.done(key, bucket) or tuple(after)
 
-    def _add(self, key: Key, way: _Way, size: tuple[float, int], *, after: Sequence[Key], label: tuple[int, int]) -> tuple[Key, ...]:
+    def done(self, key: Key, bucket: Bucket) -> tuple[Key, ...]:
+        """Return the names of what has ended when every rank has the sum of a bucket; nothing where nobody adds up."""
+        return tuple(way.done(key) for way, _ in self._parts(bucket))
+
+    def _parts(self, bucket: Bucket) -> list[tuple[_Way, tuple[float, int]]]:
+        """Return the parts of a bucket that are added up, each with its parameters and calls."""
+        dense, expert = self._ways
+        parts = [(dense, (bucket.parameters, bucket.n_calls))] if bucket.n_calls else []
+        if bucket.expert_calls and expert.whole.size > 1:
+            parts.append((expert, (bucket.expert_parameters, bucket.expert_calls)))
+        return parts
+
+    def _add(self, key: Key, way: _Way, size: tuple[float, int], *, after: Sequence[Key], label: tuple[int, int]) -> None:
         parameters, n_calls = size
         if way.ops != SHARDS_OF_COPIES:
-            lanes, done = self.division.lanes(self.stage, GRADIENT_STREAM), (f"{way.kind}gradients", *key)
-            self.builder.add(done, self._action(way.ops[0], size, way.whole), lanes, after=after, label=label)
-            return (done,)
+            lanes = self.division.lanes(self.stage, GRADIENT_STREAM)
+            self.builder.add(way.done(key), self._action(way.ops[0], size, way.whole), lanes, after=after, label=label)
+            return
         scattered: list[Key] = []
         for scope in way.scopes:
             scattered.append((f"{way.kind}gradients", *key, *scope.parts))
             action, needed = self._action("reduce_scatter", size, scope.group), [after[part] for part in scope.parts]
             self.builder.add(scattered[-1], action, scope.lanes(GRADIENT_STREAM), after=needed, label=label)
-        lanes, done = self.division.lanes(self.stage, COPY_STREAM), (f"{way.kind}copies", *key)
         action = self._action("all_reduce", (parameters / way.degree, n_calls), way.copies, name="gradients of copies")
-        self.builder.add(done, action, lanes, after=scattered, label=label)
-        return (done,)
+        self.builder.add(way.done(key), action, self.division.lanes(self.stage, COPY_STREAM), after=scattered, label=label)
 
     def _action(self, op: CollectiveOp, size: tuple[float, int], group: Group, *, name: str = "gradients") -> Communicate:
         """Return the same object for equal buckets, so that it is priced once."""
@@ -293,6 +299,10 @@ class _Way:
     whole: Group
     copies: Group
     scopes: tuple[ShardScope, ...]
+
+    def done(self, key: Key) -> Key:
+        """Return the name of the collective that ends a reduction."""
+        return (f"{self.kind}{'copies' if self.ops == SHARDS_OF_COPIES else 'gradients'}", *key)
 
     @classmethod
     def of(cls, division: Division, holders: Holders, zero_stage: int) -> _Way:

@@ -10,9 +10,9 @@ import numpy as np
 
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group, Work
-from clustersim.strategy.activation_offload import StageCopies, offloads_activations
+from clustersim.strategy.activation_offload import StageCopies
 from clustersim.strategy.division import Division, Part, divided
-from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM, GradientReduction, gathered_bytes
+from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM, Bucket, GradientReduction, gathered_bytes
 from clustersim.strategy.halves import parallel_groups
 from clustersim.strategy.layers import boundary_bytes, tied_parameters
 from clustersim.strategy.memory import stage_weights
@@ -21,17 +21,17 @@ from clustersim.strategy.offload import HostSide, offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.parameter_server import lower_served_step
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.pipeline import Labelled, Piece, Pipeline
+from clustersim.strategy.pipeline import Labelled, Piece, Pipeline, StagePieces
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
-from clustersim.strategy.sharded import lower_sharded_passes
 from clustersim.strategy.sharding_groups import expert_replicas, replicas, shard_scopes
 from clustersim.strategy.single_process import lower_single_process_step
-from clustersim.strategy.stage_gathers import StageGathers, gatherings
-from clustersim.strategy.stage_work import Cut, StageWork, one_bucket
+from clustersim.strategy.stage_work import Cut, StageWork, completed
 from clustersim.strategy.stages import orders_of, places_of
-from clustersim.strategy.units import reduction_units
+from clustersim.strategy.state_sharding import StageGathers, gatherings
+from clustersim.strategy.units import reduces_in_units, reductions
+from clustersim.strategy.weights import NOTHING, Weights
 from clustersim.workload.operators import Recorded
 
 LOADER_STREAM: Final = "loader"
@@ -77,43 +77,32 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     return lowering.builder.build(division.rank_classes())
 
 
-@dataclass(slots=True, kw_only=True)
-class _Added:
-    """The passes of one part of a stage in the program."""
-
-    pieces: list[tuple[Piece, ...]] = field(default_factory=list[tuple[Piece, ...]])
-    """Of each pass."""
-    keys: list[Key] = field(default_factory=list[Key])
-    """Of all pieces."""
-    starts: list[int] = field(default_factory=list[int])
-    """Where those of each pass begin."""
-
-    def before(self, position: int) -> list[Key]:
-        """Return the two pieces that stand before a pass, or as many as there are."""
-        start = self.starts[position]
-        return self.keys[max(0, start - 2) : start]
-
-    def own(self, position: int) -> list[Key]:
-        """Return the pieces of a pass."""
-        start = self.starts[position]
-        return self.keys[start : start + len(self.pieces[position])]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beside:
     """What runs beside the passes of a stage."""
 
     gathers: StageGathers
     copies: StageCopies
+    reduction: GradientReduction
 
-    def cut(self, position: int) -> Cut:
-        """Return how a pass is cut."""
+    def cut(self, position: int, reducing: Weights) -> Cut:
+        """Return the cut of a pass, beside whose first piece gradients of some parameters are reduced."""
         cut, borders = self.gathers.cut(position), self.copies.borders(position)
-        return replace(cut, borders=cut.borders | borders) if borders else cut
+        return replace(cut, borders=cut.borders | borders, reducing=reducing) if borders or reducing.total else cut
+
+    def done(self, step: Pass, number: int, piece: Piece) -> tuple[Key, ...]:
+        """Return the reductions of the gradients that a piece of a pass completes."""
+        reductions = _reductions(self.gathers.stage, step, number, piece)
+        return tuple(key for name, bucket in reductions for key in self.reduction.done(name, bucket))
 
     def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """Return the pieces of a pass, which wait for what they need."""
         return self.copies.awaited(position, self.gathers.awaited(position, part, pieces))
+
+
+def _reductions(stage: int, step: Pass, number: int, piece: Piece) -> list[tuple[Key, Bucket]]:
+    """Return the buckets that a piece of a pass completes, each with the name of its reduction."""
+    return [(("after", stage, step.kind, step.chunk, step.micro_batch, number, count), each) for count, each in enumerate(piece.completes)]
 
 
 def _last_gradients(order: StageOrder) -> dict[int, int]:
@@ -156,10 +145,7 @@ class _Lowering:
             self.builder.add(("load", lane.rank_class), action, [lane])
 
     def add_step(self) -> None:
-        if self.plan.strategy.zero_stage >= SHARDS_GRADIENTS and self.plan.strategy.pp == 1 and not offloads_activations(self.plan):
-            lower_sharded_passes(self.builder, self.passes, self.division, self._host(0))
-        else:
-            self.add_pipeline()
+        self.add_pipeline()
         self.add_copies_sync()
         self.add_embedding_sync()
         # Checked later, the norm goes from stage to stage with the first activations of the next step: a few bytes, and nobody waits.
@@ -277,35 +263,41 @@ class _Lowering:
                 gathered=gatherings(plan, self.chunks[stage], order),
             ),
             copies=StageCopies(plan=plan, host=host, chunks=self.chunks[stage], order=order),
+            reduction=GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage),
         )
-        reduction = GradientReduction(builder=self.builder, plan=plan, division=self.division, stage=stage)
         parts = [self._add_passes(pipeline, order, beside) for pipeline in pipelines]
         last, reduced = _last_gradients(order), dict.fromkeys(range(len(self.chunks[stage])), 0)
         for position, step in enumerate(order):
-            before, own = [added.before(position) for added in parts], [added.own(position) for added in parts]
-            pieces = parts[0].pieces[position]
-            beside.gathers.add(position, step, before)
-            beside.copies.add(position, list(zip(before, own, strict=True)), pieces)
+            own, pieces = [added.own(position) for added in parts], parts[0].pieces[position]
+            beside.gathers.add(position, step, parts)
+            beside.copies.add(position, parts, pieces)
             # Micro-batches are counted for whoever adds up: the last one of the step is the one behind which nothing is added any more.
             number = plan.n_micro_batches - 1 if last.get(step.chunk) == position else reduced[step.chunk]
-            for piece, keys in zip(pieces, zip(*own, strict=True), strict=True):
-                if piece.completes is not None:
-                    label = (-1, -1) if last.get(step.chunk) == position else (step.micro_batch, step.chunk)
-                    done = reduction.add(("after", *keys[0]), piece.completes, after=keys, label=label)
-                    host.add_gradient_copy(piece.completes.weights, after=done, micro_batch=number)
-            reduced[step.chunk] += any(piece.completes is not None for piece in pieces)
+            label = (-1, -1) if last.get(step.chunk) == position else (step.micro_batch, step.chunk)
+            for piece_number, (piece, keys) in enumerate(zip(pieces, zip(*own, strict=True), strict=True)):
+                for key, bucket in _reductions(stage, step, piece_number, piece):
+                    done = beside.reduction.add(key, bucket, after=keys, label=label)
+                    host.add_gradient_copy(bucket.weights, after=done, micro_batch=number)
+            reduced[step.chunk] += any(piece.completes for piece in pieces)
 
-    def _add_passes(self, pipeline: Pipeline, order: StageOrder, beside: _Beside) -> _Added:
+    def _add_passes(self, pipeline: Pipeline, order: StageOrder, beside: _Beside) -> StagePieces:
         """Add the passes of one part of a stage."""
-        stage = beside.gathers.stage
+        stage, overlap = beside.gathers.stage, self.plan.strategy.data_parallel.overlap
         groups = parallel_groups(self.plan, self.division, stage, pipeline.part)
         passes, receive = ChunkPasses(plan=self.plan, groups=groups), self._gather_received(groups.tp)
         work = StageWork(plan=self.plan, passes=passes, chunks=self.chunks[stage], receive=receive)
-        last, added = _last_gradients(order), _Added()
+        last, added = _last_gradients(order), StagePieces()
+        reducing = NOTHING
         together: list[Labelled] = []
         for position, step in enumerate(order):
-            pieces = self._pieces(work, step, position, last=last, cut=beside.cut(position))
-            together.append((step, beside.awaited(position, pipeline.part, pieces)))
+            pieces = self._pieces(work, step, position, last=last, cut=beside.cut(position, reducing))
+            reducing = completed(pieces[-1].completes)
+            pieces = beside.awaited(position, pipeline.part, pieces)
+            if not overlap:
+                for number, piece in enumerate(pieces):
+                    added.reductions.append(beside.done(step, number, piece))
+                pieces = added.one_by_one(pieces)
+            together.append((step, pieces))
             if step.beside_next:
                 continue
             for keys, (_, done) in zip(pipeline.add_together(stage, work.woven(together)), together, strict=True):
@@ -319,14 +311,14 @@ class _Lowering:
         """Return the pieces of a pass, with the buckets of gradients that they complete; none for most passes."""
         plan, gradients = self.plan, self.plan.strategy.data_parallel
         complete = step.makes_weight_gradients and self.reduces and (last[step.chunk] == position or not gradients.no_sync)
-        if complete and gradients.overlap:
+        if complete and reduces_in_units(plan):
             return work.pieces(step, replace(cut, reduces=True))
         pieces = work.pieces(step, cut)
         # Without overlap a replica reduces everything behind its last pass, or each micro-batch behind its own.
         if not complete or (position < max(last.values()) and gradients.no_sync):
             return pieces
         chunks = work.chunks if gradients.no_sync else [work.chunks[step.chunk]]
-        return work.with_bucket(pieces, one_bucket([bucket for chunk in chunks for bucket in reduction_units(plan, chunk)]))
+        return work.with_buckets(pieces, reductions(plan, chunks))
 
     def _gather_received(self, group: Group) -> tuple[Block, ...]:
         """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.

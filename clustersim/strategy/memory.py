@@ -145,16 +145,19 @@ def holdings(plan: Plan, stage: int) -> Holdings:
     updated, reduced, used = (shard if strategy.zero_stage >= zero_stage else weights.total for zero_stage in (1, 2, 3))
     stays, fullest = resident(plan, stage), fullest_place(plan, chunks)
     updated *= 0.0 if strategy.data_parallel.service else stays.optimizer
+    reduced_here_bytes = reduced * number.gradient_bytes * stays.gradients
     return Holdings(
         parameters_bytes=used * number.element_bytes * stays.parameters + _fp8_bytes(plan, stage),
-        gradients_bytes=reduced * number.gradient_bytes * stays.gradients,
+        gradients_bytes=reduced_here_bytes,
         optimizer_bytes=updated * optimizer_bytes_per_parameter(plan),
         buffers_bytes=FRAMEWORK_BYTES + _reduction_buffers_bytes(plan, stage) + stays.buffers_bytes,
         kept_bytes=tuple(_kept_bytes(plan, chunk, fullest) + of_others_bytes(plan, chunk) for chunk in chunks),
         weight_bytes=tuple(chunk_weight_bytes(plan, chunk, fullest) for chunk in chunks),
         backward_bytes=max(backward_bytes(plan, chunk, fullest) for chunk in chunks),
         # What lives elsewhere passes whole through the memory of a lone rank too.
-        full_gradients_bytes=_full_gradients_bytes(plan, chunks) if reduced < weights.total or not stays.gradients else 0.0,
+        full_gradients_bytes=_full_gradients_bytes(plan, chunks, reduced_here_bytes)
+        if reduced < weights.total or not stays.gradients
+        else 0.0,
         gathered_bytes=(_gathered_bytes(plan, chunks, orders_of(plan)[stage]) if strategy.gathers_weights else 0.0)
         + (_window_bytes(plan, chunks, fullest) if strategy.offload.activations != "accelerator" else 0.0),
         update_bytes=updated * update_copies_bytes(plan.training),
@@ -241,16 +244,19 @@ def _gathered_bytes(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder)
     return (most + around) * number.element_bytes + most * copies_bytes
 
 
-def _full_gradients_bytes(plan: Plan, chunks: Sequence[ModelChunk]) -> float:
+def _full_gradients_bytes(plan: Plan, chunks: Sequence[ModelChunk], shard_bytes: float) -> float:
     """Return the whole gradients beside the shard that is kept.
 
     With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
     end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients, of every chunk
-    of a stage, are whole where micro-batches add up before they are reduced (``no_sync``).
+    of a stage, are whole where micro-batches add up before they are reduced (``no_sync``). The reduction makes the shard out of them and
+    frees them unit by unit, so that the two are one and not a sum (PyTorch FSDP: ``zero_grad`` leaves no shard behind, and under
+    ``no_sync`` there is none before the last backward pass).
     """
     number, gradients = numerics(plan), plan.strategy.data_parallel
     if gradients.no_sync and plan.n_micro_batches > 1:
-        return fsum(fsum(_layer_parameters(plan, chunk)) + end_weights(plan, chunk).total for chunk in chunks) * number.gradient_bytes
+        whole = fsum(fsum(_layer_parameters(plan, chunk)) + end_weights(plan, chunk).total for chunk in chunks)
+        return max(0.0, whole * number.gradient_bytes - shard_bytes)
     return max(_unreduced_bytes(plan, chunk) for chunk in chunks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,10 +26,45 @@ class Piece:
     action: Compute
     after: tuple[Key, ...] = ()
     """What it waits for besides the piece before it, such as its parameters."""
-    completes: Bucket | None = None
+    completes: tuple[Bucket, ...] = ()
     """Gradients that are ready behind it."""
     layers: range = range(0)
     """Of its chunk."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StagePieces:
+    """Pieces of the passes of one part of a stage, in order."""
+
+    pieces: list[tuple[Piece, ...]] = field(default_factory=list[tuple[Piece, ...]])
+    """Pieces of each pass."""
+    keys: list[Key] = field(default_factory=list[Key])
+    """Names of all pieces."""
+    starts: list[int] = field(default_factory=list[int])
+    """Number of the first piece of each pass."""
+    reductions: list[tuple[Key, ...]] = field(default_factory=list[tuple[Key, ...]])
+    """Reductions of the gradients that each piece completes, where the next piece waits for them."""
+
+    def before(self, position: int, number: int = 0, away: int = 1) -> tuple[Key, ...]:
+        """Return the piece so many places before a piece of a pass; nothing where there is none."""
+        place = self.starts[position] + number - away
+        return (self.keys[place],) if place >= 0 else ()
+
+    def awaited(self, position: int, number: int) -> tuple[Key, ...]:
+        """Return all that has ended when a piece begins beside which nothing runs: the piece before, and its reductions."""
+        place = self.starts[position] + number - 1
+        return (self.keys[place], *self.reductions[place]) if place >= 0 else ()
+
+    def one_by_one(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return the last pieces whose reductions were noted, each waiting for the reductions behind the piece before."""
+        first = len(self.reductions) - len(pieces)
+        waits = [self.reductions[first + number - 1] if first + number else () for number in range(len(pieces))]
+        return tuple(replace(piece, after=(*piece.after, *wait)) for piece, wait in zip(pieces, waits, strict=True))
+
+    def own(self, position: int) -> list[Key]:
+        """Return the pieces of a pass."""
+        start = self.starts[position]
+        return self.keys[start : start + len(self.pieces[position])]
 
 
 Labelled = tuple[Pass, Sequence[Piece]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import fsum
 from types import MappingProxyType
 from typing import Final
 
@@ -18,9 +17,9 @@ from clustersim.strategy.pipeline import Labelled, Piece
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, PassKind
 from clustersim.strategy.shard import ModelChunk
-from clustersim.strategy.units import casts_gathered, reduction_units
+from clustersim.strategy.units import casts_gathered, chunk_layer_weights, reduction_units
 from clustersim.strategy.weaving import woven
-from clustersim.strategy.weights import NOTHING, Weights
+from clustersim.strategy.weights import NOTHING, Weights, total_weights
 from clustersim.strategy.works import PHASES, Gradients
 
 GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
@@ -35,12 +34,14 @@ class Cut:
     """Layers of the chunk, counted from its first, before which it is cut."""
     reduces: bool = False
     """Whether the gradients of units are reduced as soon as they are complete, so that it is cut there too."""
-    gathered: Weights = NOTHING
-    """Parameters that are gathered for it."""
+    layers: bool = False
+    """Whether the parameters of its layers are gathered for it."""
     ends: bool = False
-    """Whether embedding and head are among them."""
+    """Whether those of embedding and head are."""
     ahead: bool = False
-    """Whether they are gathered while something computes."""
+    """Whether gathers for its first piece run beside computation; those for later pieces do wherever they can."""
+    reducing: Weights = NOTHING
+    """Parameters whose gradients are reduced beside its first piece."""
 
 
 WHOLE: Final = Cut()
@@ -57,7 +58,9 @@ class StageWork:
     receive: tuple[Block, ...]
     """Puts together what was sent in parts."""
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
-    _filled: dict[tuple[int, Bucket], Compute] = field(default_factory=dict[tuple[int, Bucket], Compute])
+    _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
+    """Equal work, which is then priced once."""
+    _filled: dict[tuple[int, tuple[Bucket, ...]], Compute] = field(default_factory=dict[tuple[int, tuple[Bucket, ...]], Compute])
     _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
 
     def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
@@ -68,14 +71,14 @@ class StageWork:
             pieces = self._known[known] = self._cut(step, cut)
         return pieces
 
-    def with_bucket(self, pieces: Sequence[Piece], bucket: Bucket) -> tuple[Piece, ...]:
-        """Return pieces of which the last one puts gradients into their bucket."""
-        known = (id(pieces[-1].action), bucket)
+    def with_buckets(self, pieces: Sequence[Piece], buckets: tuple[Bucket, ...]) -> tuple[Piece, ...]:
+        """Return pieces of which the last one puts gradients into their buckets."""
+        known = (id(pieces[-1].action), buckets)
         action = self._filled.get(known)
         if action is None:
             last = pieces[-1].action
-            action = self._filled[known] = replace(last, blocks=last.blocks + cast_blocks(self.plan, bucket.weights.total))
-        return (*pieces[:-1], replace(pieces[-1], action=action, completes=bucket))
+            action = self._filled[known] = replace(last, blocks=last.blocks + cast_blocks(self.plan, completed(buckets).total))
+        return (*pieces[:-1], replace(pieces[-1], action=action, completes=buckets))
 
     def woven(self, passes: list[Labelled]) -> list[Labelled]:
         """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""
@@ -95,50 +98,48 @@ class StageWork:
         inner = sorted({layer for layer in (*cut.borders, *buckets) if 0 < layer < chunk.n_layers})
         spans = list(pairwise((0, *inner, chunk.n_layers)))
         pieces: list[Piece] = []
-        beside = NOTHING
+        beside = cut.reducing
         for start, stop in spans if step.kind == "F" else reversed(spans):
-            opening = self._opening(step, cut) if not pieces else ()
-            bucket = None if step.kind == "F" else buckets.get(start)
-            gathered = cut.gathered if cut.ahead and not pieces else NOTHING
-            # The bucket before is reduced beside this piece.
-            lost = beside_blocks(self.plan, "forward" if step.kind == "F" else "backward", gathered=gathered, reduced=beside)
-            beside = bucket.weights if bucket else NOTHING
-            filled = cast_blocks(self.plan, bucket.weights.total) if bucket else ()
-            blocks = opening + self._slice(step, chunk, (start, stop)) + filled + lost
-            pieces.append(Piece(action=_compute(step.kind, blocks), completes=bucket, layers=range(start, stop)))
+            first = not pieces
+            complete = () if step.kind == "F" else buckets.get(start, ())
+            layers, gathered = self._gathered(chunk, (start, stop), cut, first=first)
+            hidden = gathered if self.plan.strategy.sharding.prefetch > 0 and (cut.ahead or not first) else NOTHING
+            # The buckets of the piece before are reduced beside this one.
+            lost = beside_blocks(self.plan, "forward" if step.kind == "F" else "backward", gathered=hidden, reduced=beside)
+            beside = completed(complete)
+            opening = self._received(step) if first else ()
+            filled = cast_blocks(self.plan, beside.total) if complete else ()
+            blocks = opening + casts_gathered(self.plan, gathered, layers) + self._slice(step, chunk, (start, stop)) + filled + lost
+            action = _compute(step.kind, blocks)
+            action = self._same.setdefault(action, action)
+            pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))
         return tuple(pieces)
+
+    def _gathered(self, chunk: ModelChunk, span: tuple[int, int], cut: Cut, *, first: bool) -> tuple[Weights, Weights]:
+        """Return the parameters of layers that are gathered for a piece, and with them those of embedding and head."""
+        layers = total_weights((each, 1) for each in chunk_layer_weights(self.plan, chunk)[slice(*span)]) if cut.layers else NOTHING
+        return layers, layers + end_weights(self.plan, chunk) if cut.ends and first else layers
 
     def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
         passes = self.passes.of(GRADIENTS[step.kind])
         return passes.forward_slice(chunk, *span) if step.kind == "F" else passes.backward_slice(chunk, *span)
-
-    def _opening(self, step: Pass, cut: Cut) -> tuple[Block, ...]:
-        chunk = self.chunks[step.chunk]
-        layers = cut.gathered.without(end_weights(self.plan, chunk).dense) if cut.ends else cut.gathered
-        return self._received(step) + casts_gathered(self.plan, cut.gathered, layers)
 
     def _received(self, step: Pass) -> tuple[Block, ...]:
         chunk = self.chunks[step.chunk]
         return () if step.kind == "W" or (chunk.first if step.kind == "F" else chunk.last) else self.receive
 
 
-def _by_layer(buckets: Sequence[Bucket]) -> dict[int, Bucket]:
-    """Return what is reduced behind each layer, together where there are several."""
-    found: dict[int, Bucket] = {}
+def _by_layer(buckets: Sequence[Bucket]) -> dict[int, tuple[Bucket, ...]]:
+    """Return the buckets that are reduced behind each layer."""
+    found: dict[int, tuple[Bucket, ...]] = {}
     for bucket in buckets:
-        found[bucket.layer] = one_bucket([found[bucket.layer], bucket], bucket.layer) if bucket.layer in found else bucket
+        found[bucket.layer] = (*found.get(bucket.layer, ()), bucket)
     return found
 
 
-def one_bucket(buckets: Sequence[Bucket], layer: int = 0) -> Bucket:
-    """Return some buckets as one of as many calls, which is ready when a layer is through."""
-    return Bucket(
-        parameters=fsum(each.parameters for each in buckets),
-        layer=layer,
-        n_calls=sum(each.n_calls for each in buckets),
-        expert_parameters=fsum(each.expert_parameters for each in buckets),
-        expert_calls=sum(each.expert_calls for each in buckets),
-    )
+def completed(buckets: Sequence[Bucket]) -> Weights:
+    """Return the parameters whose gradients are in some buckets."""
+    return total_weights((bucket.weights, 1) for bucket in buckets)
 
 
 def _compute(kind: PassKind, blocks: tuple[Block, ...]) -> Compute:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, Strategy
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts, StageOrder
 from clustersim.strategy.schedules.places import Places
@@ -22,10 +22,7 @@ def orders_of(plan: Plan) -> tuple[StageOrder, ...]:
     strategy = plan.strategy
     if strategy.written is not None:
         return strategy.written.orders
-    # Without stages, sharded passes go through one micro-batch after the other whatever the schedule is.
-    sharded = strategy.pp == 1 and strategy.zero_stage >= SHARDS_GRADIENTS
-    schedule = "1f1b" if sharded else strategy.schedule
-    return _orders(schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages, strategy.costs)
+    return _orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages, strategy.costs)
 
 
 @lru_cache(maxsize=8)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import fsum
+
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.gradients import Bucket, gathered_bytes, gradient_buckets, n_buckets, reduced_bytes
 from clustersim.strategy.layers import back, front, layer_at, layer_weights
@@ -37,6 +40,26 @@ def reduction_units(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     layers, ends = chunk_layer_weights(plan, chunk), end_weights(plan, chunk)
     whole = [_bucket(plan, weights, layer) for layer, weights in reversed(list(enumerate(layers))) if weights.total]
     return (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
+
+
+def reduces_in_units(plan: Plan) -> bool:
+    """Return whether each unit is reduced as soon as its gradients are complete, and not all behind the last pass."""
+    return plan.strategy.data_parallel.overlap or plan.strategy.zero_stage >= SHARDS_PARAMETERS
+
+
+def reductions(plan: Plan, chunks: Sequence[ModelChunk]) -> tuple[Bucket, ...]:
+    """Return the reductions of chunks whose gradients are complete: of every unit, or one of all, with as many calls."""
+    units = tuple(bucket for chunk in chunks for bucket in reduction_units(plan, chunk))
+    if reduces_in_units(plan) or not units:
+        return units
+    one = Bucket(
+        parameters=fsum(each.parameters for each in units),
+        layer=0,
+        n_calls=sum(each.n_calls for each in units),
+        expert_parameters=fsum(each.expert_parameters for each in units),
+        expert_calls=sum(each.expert_calls for each in units),
+    )
+    return (one,)
 
 
 def casts_gathered(plan: Plan, gathered: Weights, layers: Weights) -> tuple[Block, ...]:

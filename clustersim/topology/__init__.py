@@ -29,6 +29,9 @@ SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = Mapping
 )
 """How the accelerators of one node are joined."""
 
+SYMMETRIC: Final = frozenset[ScaleUpKind]({"nvswitch", "full_mesh"})
+"""Scale-up wirings in which all groups of one size have equal links."""
+
 FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, Below], ScaleOut]]] = MappingProxyType(
     {
         "single_switch": single_switch,

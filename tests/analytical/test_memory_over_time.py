@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.documents.spots import Data
 from clustersim.scenario.load import example_names
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import preset_names
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.memory import holdings
@@ -35,7 +35,7 @@ LAYOUTS: dict[str, dict[str, Data]] = {
     "activations away": {"offload": ["activations"]},
     "activations away from stages": {"pp": 4, "offload": ["activations"], "recompute": "full"},
     "activations away from sharded stages": {"pp": 2, "schedule": "zb_h1", "zero_stage": 3, "offload": ["activations"]},
-    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in PRESETS},
+    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in preset_names()},
 }
 
 

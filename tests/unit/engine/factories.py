@@ -23,6 +23,7 @@ from clustersim.hardware.calibration import (
     LaunchCalibration,
     NetworkCalibration,
 )
+from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.communication import PROTOCOLS, Family, Latencies, Medium
 from clustersim.hardware.models import Fabric, Node, Switch
 from clustersim.kernels.model import KernelModel
@@ -69,11 +70,13 @@ def families(start_s: float, chunk_s: float) -> dict[Family, FamilyCalibration]:
     return dict.fromkeys(FAMILIES, FamilyCalibration(start_s=start_s, chunk_s=chunk_s))
 
 
+LIMITS = calibration_of_generation("ampere").network.library
 IDEAL_NETWORK = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 1.0),
     families=families(0.0, 0.0),
     ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
     multiprocessors=0,
+    library=LIMITS,
     latencies=latencies(0.0, 0.0, 0.0),
     protocols=("simple",),
 )
@@ -84,6 +87,7 @@ LATENT_NETWORK = NetworkCalibration(
     families=families(11e-6, 0.0),
     ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
     multiprocessors=0,
+    library=LIMITS,
     latencies=latencies(3e-6, 1.3e-6, 5e-6),
     protocols=("simple",),
 )

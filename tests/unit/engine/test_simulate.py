@@ -4,6 +4,7 @@ import pytest
 
 from clustersim.engine.simulate import replay
 from clustersim.errors import DeadlockError
+from clustersim.trace.timeline import EngineStats
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     bytes_by_link,
@@ -52,7 +53,7 @@ def test_the_engine_says_how_many_ranks_its_classes_stand_for() -> None:
     engine = timeline_of(make_machine(), task(compute(work(1.0))), n_classes=2).engine
 
     assert (engine.ranks, engine.rank_classes, engine.folded) == (8, 2, True)
-    assert engine.events == 1
+    assert (engine.events, engine.n_tasks) == (0, 1)
     assert engine.wall_s > 0.0
 
 
@@ -62,16 +63,34 @@ def test_classes_of_one_rank_each_are_not_folded() -> None:
     assert not engine.folded
 
 
-def test_a_repeated_layer_costs_no_events() -> None:
-    events = [timeline_of(make_machine(), task(compute(collective(TP, 1e9), work(0.1), repeat=n))).engine.events for n in (1, 1000)]
+def test_a_repeated_layer_is_one_task_and_no_event() -> None:
+    engines = [timeline_of(make_machine(), task(compute(collective(TP, 1e9), work(0.1), repeat=n))).engine for n in (1, 1000)]
 
-    assert events == [1, 1]
+    assert [(engine.events, engine.n_tasks) for engine in engines] == [(0, 1), (0, 1)]
 
 
-def test_a_collective_costs_a_handful_of_events_whatever_its_group() -> None:
-    events = [timeline_of(make_machine(n_nodes=4), task(communicate(group_of(tuple(range(n))), SIZE))).engine.events for n in (2, 8, 32)]
+def test_two_collectives_that_meet_cost_a_handful_of_events_whatever_their_groups() -> None:
+    def engine_of(n: int) -> EngineStats:
+        group = group_of(tuple(range(n)))
+        return timeline_of(
+            make_machine(n_nodes=4), task(communicate(group, SIZE), stream="one"), task(communicate(group, SIZE), stream="other")
+        ).engine
 
-    assert events[0] == events[1] == events[2] <= 5
+    engines = [engine_of(n) for n in (16, 24, 32)]
+
+    assert [engine.n_tasks for engine in engines] == [2, 2, 2]
+    assert 0 < engines[0].events == engines[1].events == engines[2].events <= 12
+
+
+def test_events_are_counted_where_transfers_share_a_link_and_nowhere_else() -> None:
+    def engine_of(*streams: str) -> EngineStats:
+        return timeline_of(make_machine(), *(task(transfer((0, 4), size_bytes=SIZE), stream=stream) for stream in streams)).engine
+
+    alone, both = engine_of("one"), engine_of("one", "other")
+
+    assert (alone.events, alone.n_tasks) == (0, 1)
+    assert both.events > 0
+    assert both.n_tasks == 2
 
 
 def test_every_way_up_and_down_carries_what_a_ring_sends() -> None:

@@ -20,6 +20,7 @@ from clustersim.strategy.memory import (
 )
 from clustersim.strategy.plan import Offload, ParameterService, Plan
 from clustersim.strategy.shard import model_chunks
+from clustersim.workload.experts import Experts
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
@@ -150,7 +151,6 @@ def test_gathered_layers_and_both_ends_are_whole_under_zero_3(changes: dict[str,
         ({"overlap": False}, 2, 1, 4),
         ({"gradient_precision": "same"}, 2, 2, 0),
         ({"reduce_precision": "bf16"}, 2, 2, 0),
-        ({"no_sync": True}, 4, 16, 0),
     ],
 )
 def test_whole_gradients_wait_for_their_reduction(changes: dict[str, object], number_bytes: int, layers: int, casts_bytes: int) -> None:
@@ -158,6 +158,25 @@ def test_whole_gradients_wait_for_their_reduction(changes: dict[str, object], nu
     held = holdings(make_plan(**{"dp": 4, "zero_stage": 3, "no_sync": False, **changes}), 0)
 
     assert held.full_gradients_bytes == number_bytes * (layers * layer + ends) + casts_bytes * layer
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_gradients_that_add_up_are_whole_and_no_shard_is_beside_them(zero_stage: int) -> None:
+    whole, sharded = (holdings(make_plan(dp=4, zero_stage=stage, no_sync=True), 0) for stage in (1, zero_stage))
+
+    assert whole.full_gradients_bytes == 0.0
+    assert sharded.gradients_bytes == whole.gradients_bytes / 4
+    assert sharded.gradients_bytes + sharded.full_gradients_bytes == whole.gradients_bytes == 4 * total_parameters(GPT)
+
+
+def test_sharded_gradients_of_experts_never_take_more_than_whole_ones() -> None:
+    # Few ranks share an expert, so that their shard is a large part of the whole; here two of eight replicas.
+    model = replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=256))
+    layout = {"dp": 8, "pp": 2, "ep": 4, "global_batch_size": 32, "no_sync": True, "schedule": "interleaved_1f1b", "virtual_stages": 2}
+    one, two = (stage_memory(make_plan(model, zero_stage=stage, **layout), 0) for stage in (1, 2))
+
+    assert two.gradients_bytes == pytest.approx(one.gradients_bytes, rel=1e-12)
+    assert two.peak_bytes == pytest.approx(one.peak_bytes, rel=1e-12)
 
 
 def test_one_micro_batch_adds_nothing_up() -> None:

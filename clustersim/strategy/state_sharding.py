@@ -1,9 +1,16 @@
-"""Sharded parameters of pipeline stages: gathered before each pass that needs them, freed behind it."""
+"""State sharding (ZeRO-3, FSDP): parameters gathered unit by unit before the layers that need them, and freed behind them.
+
+References
+----------
+.. [1] S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, sections 5 and 7.
+.. [2] Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, sections 3.2 and 3.3.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate
@@ -11,46 +18,58 @@ from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes
 from clustersim.strategy.memory import end_weights
 from clustersim.strategy.offload import HostSide
-from clustersim.strategy.pipeline import Piece
+from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.shard import ModelChunk
-from clustersim.strategy.sharded import GATHER_STREAM
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.stage_work import WHOLE, Cut
 from clustersim.strategy.units import chunk_layer_weights, gather_calls
-from clustersim.strategy.weights import NOTHING, Weights, total_weights
+from clustersim.strategy.weights import Weights, total_weights
+
+GATHER_STREAM: Final = "dp_gather"
+"""Stream on which weights are gathered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Parameters that are gathered together: a layer, or embedding and head."""
+
+    weights: Weights
+    n_calls: int
+    piece: int
+    """Number of the piece of the pass that waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """What is gathered for one pass: all at once, or what its first layer needs and the rest."""
+    """Units that are gathered for one pass, in order, and its cut."""
 
-    units: tuple[tuple[Weights, int], ...]
-    """Parameters, and in how many calls."""
+    units: tuple[Unit, ...]
     cut: Cut
 
 
-def gatherings(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> tuple[Gathering | None, ...]:
-    """Return what is gathered for each pass of a stage; None where everything it needs is whole.
+def gatherings(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> tuple[Gathering, ...]:
+    """Return the units that are gathered for each pass of a stage.
 
     With resharding the parameters of a chunk are freed behind every pass, and otherwise behind the last one; embedding and head that are
     to be kept, behind each backward pass. A pass that computes nothing but gradients of weights needs no parameters.
     """
     strategy = plan.strategy
     if not strategy.gathers_weights:
-        return (None,) * len(order)
+        return (Gathering(units=(), cut=WHOLE),) * len(order)
     units = [_ChunkUnits.of(plan, chunk) for chunk in chunks]
-    sharding, ahead = strategy.sharding, strategy.data_parallel.overlap and strategy.prefetch > 0
+    sharding = strategy.sharding
     frees_behind = sharding.reshard_after_forward or strategy.pp == 1
     layers_whole, ends_whole = set[int](), set[int]()
-    found: list[Gathering | None] = []
+    found: list[Gathering] = []
     for position, step in enumerate(order):
         if step.kind == "W":
-            found.append(None)
+            found.append(Gathering(units=(), cut=WHOLE))
             continue
         in_pair = step.beside_next or (position > 0 and order[position - 1].beside_next)
         missing = step.chunk not in layers_whole, step.chunk not in ends_whole
+        ahead = strategy.data_parallel.overlap and sharding.prefetch > 0 and position > 0
         found.append(units[step.chunk].gathering(step, missing, ahead=ahead, in_pair=in_pair))
         layers_whole.add(step.chunk)
         ends_whole.add(step.chunk)
@@ -63,7 +82,7 @@ def gatherings(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ChunkUnits:
-    """What is gathered together of one chunk: every layer, and embedding with head."""
+    """Units of one chunk: every layer, and embedding with head."""
 
     layers: tuple[Weights, ...]
     ends: Weights
@@ -73,36 +92,29 @@ class _ChunkUnits:
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _ChunkUnits:
         calls, end_calls = gather_calls(plan, chunk)
-        ends = end_weights(plan, chunk)
-        return cls(layers=chunk_layer_weights(plan, chunk), ends=ends, calls=calls, end_calls=end_calls if ends.total else 0)
+        return cls(layers=chunk_layer_weights(plan, chunk), ends=end_weights(plan, chunk), calls=calls, end_calls=end_calls)
 
-    def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering | None:
-        """Return what a pass gathers where layers, and ends, are missing."""
-        layers = range(len(self.layers)) if missing[0] else range(0)
+    def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering:
+        """Return the gathering of a pass where layers, and ends, are missing; at once for passes side by side, which are not cut."""
+        layers = range(len(self.layers))
         order = list(reversed(layers)) if step.goes_back else list(layers)
-        ends = (self.ends, self.end_calls) if missing[1] else (NOTHING, 0)
-        in_two = ahead and not in_pair and len(order) > 1
-        groups = [order[:1], order[1:]] if in_two else [order]
-        units: list[tuple[Weights, int]] = []
-        for number, group in enumerate(groups):
-            own = total_weights([(self.layers[layer], 1) for layer in group])
-            n_calls = sum(self.calls[layer] for layer in group if self.layers[layer].total)
-            units.append((own + ends[0], n_calls + ends[1]) if number == 0 else (own, n_calls))
-        gathered = total_weights([(weights, 1) for weights, _ in units])
-        if not gathered.total:
-            return None
-        # The layer that is computed last has a piece of its own, which waits for the rest.
-        borders = frozenset({1 if step.goes_back else len(self.layers) - 1}) if in_two else frozenset[int]()
-        return Gathering(units=tuple(units), cut=Cut(borders=borders, gathered=gathered, ends=missing[1], ahead=ahead))
+        units = [Unit(weights=self.ends, n_calls=self.end_calls, piece=0)] if missing[1] else []
+        if missing[0]:
+            units += [Unit(weights=self.layers[layer], n_calls=self.calls[layer], piece=place) for place, layer in enumerate(order)]
+        units = [unit for unit in units if unit.weights.total]
+        if in_pair and units:
+            weights = total_weights([(unit.weights, 1) for unit in units])
+            units = [Unit(weights=weights, n_calls=sum(unit.n_calls for unit in units), piece=0)]
+        borders = frozenset[int]() if in_pair else frozenset(layers[1:])
+        return Gathering(units=tuple(units), cut=Cut(borders=borders, layers=missing[0], ends=missing[1], ahead=ahead))
 
 
 @dataclass(slots=True, kw_only=True)
 class StageGathers:
     """Adds the gathering of parameters before the passes of one stage.
 
-    What the first layer of a pass needs is gathered beside the last piece of the pass before, and the other layers beside all of the pass
-    but its last layer, which waits for them: as long as layers are alike, that takes as long as one gather ahead of every layer.
-    Passes side by side have everything gathered beside what stands before them. Without looking ahead, a pass waits for all of it.
+    A unit is gathered as soon as the layers before it that are to be whole at once are no more than ``prefetch``. Without overlap each
+    unit is gathered when all before it has ended.
     """
 
     builder: ProgramBuilder
@@ -110,7 +122,7 @@ class StageGathers:
     division: Division
     stage: int
     host: HostSide
-    gathered: tuple[Gathering | None, ...]
+    gathered: tuple[Gathering, ...]
     _scopes: tuple[tuple[ShardScope, ...], ...] = field(init=False)
     _actions: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
 
@@ -120,45 +132,43 @@ class StageGathers:
         self._scopes = tuple(shard_scopes(self.division, holders(strategy, mesh, self.stage)) for holders in (replicas, expert_replicas))
 
     def cut(self, position: int) -> Cut:
-        """Return how a pass is cut."""
-        gathering = self.gathered[position]
-        return WHOLE if gathering is None else gathering.cut
+        """Return the cut of a pass."""
+        return self.gathered[position].cut
 
     def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """Return the pieces of a pass, which wait for what is gathered for them."""
-        gathering, waiting = self.gathered[position], list(pieces)
-        if gathering is None:
-            return tuple(pieces)
-        for unit, (weights, _) in enumerate(gathering.units):
-            place = 0 if unit == 0 else -1
-            keys = [self._key(scope, position, unit) for scope, _ in self._of(weights) if part in scope.parts]
-            waiting[place] = replace(waiting[place], after=(*waiting[place].after, *keys))
+        waiting = list(pieces)
+        for number, unit in enumerate(self.gathered[position].units):
+            keys = [self._key(scope, position, number) for scope, _ in self._of(unit.weights) if part in scope.parts]
+            waiting[unit.piece] = replace(waiting[unit.piece], after=(*waiting[unit.piece].after, *keys))
         return tuple(waiting)
 
-    def add(self, position: int, step: Pass, before: Sequence[Sequence[Key]]) -> None:
+    def add(self, position: int, step: Pass, parts: Sequence[StagePieces]) -> None:
         """Add what is gathered for a pass.
 
         Parameters
         ----------
-        before
-            For each part the pieces that stand before it, in order.
+        parts
+            Pieces of the stage, for each part of the replicas.
         """
-        gathering = self.gathered[position]
-        if gathering is None:
-            return
-        strategy = self.plan.strategy
-        ahead, label = strategy.data_parallel.overlap and strategy.prefetch > 0, (step.micro_batch, step.chunk)
-        for unit, (weights, n_calls) in enumerate(gathering.units):
-            away = 2 if ahead and unit == 0 else 1
+        label = (step.micro_batch, step.chunk)
+        for number, unit in enumerate(self.gathered[position].units):
             rooms = [
-                (scope, parameters, tuple(before[part][-away] for part in scope.parts if len(before[part]) >= away))
-                for scope, parameters in self._of(weights)
+                (scope, parameters, tuple(key for part in scope.parts for key in self._room(parts[part], position, unit.piece, part)))
+                for scope, parameters in self._of(unit.weights)
             ]
             after = tuple(dict.fromkeys(key for _, _, room in rooms for key in room))
-            fetched = self.host.add_parameter_fetch(weights, after=after, label=label)
+            fetched = self.host.add_parameter_fetch(unit.weights, after=after, label=label)
             for scope, parameters, room in rooms:
-                key, lanes = self._key(scope, position, unit), scope.lanes(GATHER_STREAM)
-                self.builder.add(key, self._action(scope, parameters, n_calls), lanes, after=(*room, *fetched), label=label)
+                key, lanes = self._key(scope, position, number), scope.lanes(GATHER_STREAM)
+                self.builder.add(key, self._action(scope, parameters, unit.n_calls), lanes, after=(*room, *fetched), label=label)
+
+    def _room(self, before: StagePieces, position: int, piece: int, part: int) -> tuple[Key, ...]:
+        """Return what a gather for a piece waits for."""
+        strategy = self.plan.strategy
+        if not strategy.data_parallel.overlap:
+            return before.awaited(position, piece) or (("host", self.division.rank_class(self.stage, part)),)
+        return before.before(position, piece, strategy.sharding.prefetch + 1)
 
     def _of(self, weights: Weights) -> list[tuple[ShardScope, float]]:
         """Return the shard groups that have some of these parameters, and how many."""

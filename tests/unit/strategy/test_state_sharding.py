@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -14,7 +15,7 @@ from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import StageOrder, backward, forward, input_gradient, weight_gradient
 from clustersim.strategy.shard import model_chunks
-from clustersim.strategy.stage_gathers import gatherings
+from clustersim.strategy.state_sharding import gatherings
 from clustersim.workload.operators import Carriage
 from clustersim.workload.parameters import layer_parameters
 from clustersim.workload.transformer import Experts
@@ -31,10 +32,9 @@ def sharded(**changes: object) -> Plan:
 
 
 def layers_of(plan: Plan, order: StageOrder, stage: int = 0) -> list[list[float]]:
-    """Return in layers what is gathered for each pass, in one go or two; of the ends nothing is told."""
-    chunks = model_chunks(plan)[stage]
-    found = gatherings(plan, chunks, order)
-    return [[weights.total // LAYER for weights, _ in each.units] if each else [] for each in found]
+    """Return the units that are gathered for each pass, in layers; of the ends, in whole ones."""
+    found = gatherings(plan, model_chunks(plan)[stage], order)
+    return [[unit.weights.total // LAYER for unit in each.units] for each in found]
 
 
 def bytes_of(task: Task) -> float:
@@ -46,37 +46,33 @@ def waits_for(program: Program, task: Task) -> list[Task]:
     return [program.tasks[index] for index in task.after]
 
 
-def test_every_pass_gathers_its_first_layer_and_the_rest() -> None:
+def test_every_pass_gathers_the_ends_and_then_layer_by_layer() -> None:
     ends = EIGHT.vocab_size * EIGHT.hidden_size // LAYER
 
-    assert layers_of(sharded(), TWO) == [[1 + ends, 3]] * 4
+    assert layers_of(sharded(), TWO) == [[ends, 1, 1, 1, 1]] * 4
 
 
 def test_kept_parameters_are_gathered_for_the_first_pass_only() -> None:
     found = layers_of(sharded(reshard_after_forward=False), TWO)
 
-    assert [len(units) for units in found] == [2, 0, 0, 0]
+    assert [len(units) for units in found] == [5, 0, 0, 0]
 
 
 def test_kept_ends_are_gathered_again_behind_a_backward_pass() -> None:
-    sizes = [sum(weights.total for weights, _ in each.units) for each in gatherings(
-        sharded(keep_ends=True), model_chunks(sharded())[0], (forward(0), backward(0), forward(1), backward(1))
-    ) if each]  # fmt: skip
+    found = layers_of(sharded(keep_ends=True), (forward(0), backward(0), forward(1), backward(1)))
 
-    assert sizes[1] == sizes[3] == 4 * LAYER < sizes[0] == sizes[2]
+    assert [len(units) for units in found] == [5, 4, 5, 4]
 
 
 def test_weight_gradients_need_no_parameters() -> None:
     found = layers_of(sharded(schedule="zb_h1"), (forward(0), input_gradient(0), weight_gradient(0)))
 
-    assert [len(units) for units in found] == [2, 2, 0]
+    assert [len(units) for units in found] == [5, 5, 0]
 
 
-@pytest.mark.parametrize("changes", [{"prefetch": 0}, {"overlap": False}, {"zero_stage": 2}, {"dp": 1}])
-def test_without_looking_ahead_all_is_gathered_at_once_or_nothing(changes: dict[str, object]) -> None:
-    found = layers_of(sharded(**changes), TWO)
-
-    assert {len(units) for units in found} == ({1} if changes.keys() & {"prefetch", "overlap"} else {0})
+@pytest.mark.parametrize("changes", [{"zero_stage": 2}, {"dp": 1}])
+def test_nothing_is_gathered_where_every_rank_has_all_parameters(changes: dict[str, object]) -> None:
+    assert layers_of(sharded(**changes), TWO) == [[]] * 4
 
 
 def test_passes_side_by_side_gather_at_once() -> None:
@@ -85,17 +81,40 @@ def test_passes_side_by_side_gather_at_once() -> None:
     assert [len(units) for units in layers_of(sharded(schedule="dualpipe"), order)] == [1, 1]
 
 
-def test_a_gather_begins_beside_the_last_piece_of_the_pass_before() -> None:
-    program = lower(sharded(schedule="gpipe"))
+@pytest.mark.parametrize("prefetch", [0, 1, 2, 5])
+def test_so_many_layers_are_gathered_ahead_also_across_passes(prefetch: int) -> None:
+    program = lower(sharded(schedule="gpipe", prefetch=prefetch))
     gathers, passes = chosen(program, stream="dp_gather", rank_class=0), computes(program, 0)[1:]
+    layers = [gather for number, gather in enumerate(gathers) if number % 5]  # every pass gathers the ends first
 
-    for number in (1, 2, 3):
-        first, rest = gathers[2 * number : 2 * number + 2]
-        before, last = passes[2 * number - 2 : 2 * number]
-        assert before in waits_for(program, first)
-        assert last in waits_for(program, rest)
-        assert first in waits_for(program, passes[2 * number])
-        assert rest in waits_for(program, passes[2 * number + 1])
+    assert len(layers) == 4 * 2 * 4
+    for number, (gather, own) in enumerate(zip(layers, passes, strict=False)):
+        assert gather in waits_for(program, own)
+        awaited = [task for task in waits_for(program, gather) if task in passes]
+        assert awaited == passes[max(0, number - 1 - prefetch) : max(0, number - prefetch)]
+
+
+def test_without_overlap_the_next_pass_of_a_stage_waits_for_the_reduction() -> None:
+    program = lower(sharded(zero_stage=2, schedule="gpipe", overlap=False, no_sync=False))
+    backward = [task for task in computes(program, 0) if task.action.name == "B"]
+    reductions = chosen(program, "gradients", rank_class=0)
+
+    assert len(reductions) == len(backward) == 4
+    assert all(reduction in waits_for(program, after) for reduction, after in zip(reductions, backward[1:], strict=False))
+
+
+def test_passes_side_by_side_wait_for_the_reductions_of_the_pass_before() -> None:
+    program = lower(sharded(schedule="dualpipe", overlap=False, no_sync=False))
+    passes = [task for task in computes(program, 0) if task.micro_batch >= 0]
+    reductions = chosen(program, "gradients", rank_class=0)
+
+    # Of the 4 layers of both copies and their ends, in 2 passes back each; behind the last pass comes the update.
+    waited = [
+        reduction for own, later in pairwise(passes) for reduction in reductions if own in waits_for(program, reduction)
+        and reduction in waits_for(program, later)
+    ]  # fmt: skip
+    behind_last = [reduction for reduction in reductions if passes[-1] in waits_for(program, reduction)]
+    assert len(waited) + len(behind_last) == len(reductions) > 0
 
 
 def kernels(plan: Plan) -> list[str]:
@@ -140,5 +159,6 @@ def test_experts_are_gathered_in_groups_of_their_own() -> None:
     names = {task.action.collective.group.name for task in gathers if isinstance(task.action, Communicate)}
 
     assert names == {"shards of stage 0", "expert shards of stage 0"}
-    assert len(gathers) == 2 * 2 * 2
+    # Forward and backward: the ends, and of four layers those of all ranks and the experts.
+    assert len(gathers) == 2 * (1 + 4 * 2)
     assert all(bytes_of(task) > 0.0 for task in gathers)
