@@ -6,25 +6,27 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import load_node, node_names
 from clustersim.scenario.bounds.run import bench_of, run_bound
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
 
-ROUND_OFF = 1e-9
-"""Sums of the same times in another order."""
+SMALL = 16
+"""Ranks."""
 
-SMALL = 2
-"""Nodes."""
+RANKS = 32
+"""At most, so that a replay takes a fraction of a second."""
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "breadth_first", "zb_h1", "zb_h2", "zb_2p", "zb_v", "dualpipe", "dualpipe_v")
 
 
 @st.composite
-def clusters(draw: st.DrawFn, n_nodes: int) -> dict[str, object]:
+def clusters(draw: st.DrawFn, node: str, n_nodes: int) -> dict[str, object]:
     """Draw nodes of one kind on a fabric, sometimes with slow ranks, weak links or steps that vary."""
+    n_ranks = n_nodes * load_node(node).n_accelerators
     cluster: dict[str, object] = {
-        "node": draw(st.sampled_from(["dgx-h100", "dgx-a100-80g", "aws-p4d", "pcie-a100-80g", "mi300x-oam"])),
+        "node": node,
         "nodes": n_nodes,
         "fabric": {
             "topology": draw(st.sampled_from(["leaf_spine", "rail_optimized"])),
@@ -34,10 +36,10 @@ def clusters(draw: st.DrawFn, n_nodes: int) -> dict[str, object]:
         },
     }
     # Where every rank has a pace of its own nothing folds: such clusters are small.
-    uneven = ["slow", "weak", *(["varying"] if n_nodes <= SMALL else [])]
+    uneven = ["slow", "weak", *(["varying"] if n_ranks <= SMALL else [])]
     match draw(st.sampled_from(["even", "even", "even", *uneven])):
         case "slow":
-            cluster["stragglers"] = [{"ranks": draw(st.integers(0, 8 * n_nodes - 1)), "slowdown": 1.4}]
+            cluster["stragglers"] = [{"ranks": draw(st.integers(0, n_ranks - 1)), "slowdown": 1.4}]
         case "weak":
             cluster["links"] = [{"between": [f"node{draw(st.integers(0, n_nodes - 1))}/gpu2", "*"], "fraction": 0.5}]
         case "varying":
@@ -49,7 +51,9 @@ def clusters(draw: st.DrawFn, n_nodes: int) -> dict[str, object]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, object]:
-    n_nodes = draw(st.sampled_from([1, 2, 2, 3, 4]))
+    name = draw(st.sampled_from(node_names()))
+    node = load_node(name)
+    n_nodes = draw(st.sampled_from([each for each in (1, 2, 2, 3, 4) if each * node.n_accelerators <= RANKS]))
     model, tp, cp, ep = draw(
         st.sampled_from(
             [
@@ -68,7 +72,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
         )
     )
     pp = draw(st.sampled_from([1, 1, 2, 4, 8])) if model != "resnet-50" else 1
-    dp, rest = divmod(8 * n_nodes, tp * pp * cp)
+    dp, rest = divmod(node.n_accelerators * n_nodes, tp * pp * cp)
     assume(rest == 0 and dp and (dp * cp * tp) % ep == 0)
     schedule = draw(st.sampled_from(SCHEDULES)) if pp > 1 else "1f1b"
     chunked = schedule in ("interleaved_1f1b", "breadth_first")
@@ -103,13 +107,12 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
         strategy["data_parallel"] = {"algorithm": "parameter_server", "mode": draw(st.sampled_from(["sync", "async"]))}
         strategy["offload"] = []
         strategy["zero_stage"] = 0
-    cluster = draw(clusters(n_nodes))
+    cluster = draw(clusters(name, n_nodes))
+    precisions = [each for each in ("bf16", "fp16", "fp8") if each in node.accelerator.peak_flops_per_s] or ["fp32"]
     training = {
         "global_batch_size": draw(st.sampled_from([1, 4, 8])) * dp,
         "micro_batch_size": draw(st.sampled_from([1, 2])),
-        "precision": draw(st.sampled_from(["bf16", "bf16", "fp16", "fp8"] if cluster["node"] == "dgx-h100" else ["bf16", "fp16"]))
-        if model != "resnet-50"
-        else "fp16",
+        "precision": draw(st.sampled_from(precisions)) if model != "resnet-50" else "fp32",
         "kernels": draw(st.sampled_from(["fused", "eager"])),
         "blocking_launches": draw(st.integers(0, 9)) == 0,
     }
@@ -135,5 +138,5 @@ def test_no_replay_ends_before_its_bound(scenario: dict[str, object]) -> None:
 
     bound_s, in_order_s = run_bound(built).bound_s, bench_of(built).in_order_s(built.plan)
 
-    assert 0.0 < bound_s <= step_time_s * (1.0 + ROUND_OFF)
-    assert in_order_s <= step_time_s * (1.0 + ROUND_OFF)
+    assert 0.0 < bound_s <= step_time_s
+    assert in_order_s <= step_time_s

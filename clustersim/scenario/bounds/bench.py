@@ -19,6 +19,8 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import ModelChunk, part_layers
 from clustersim.strategy.stages import orders_of, places_of
+from clustersim.strategy.units import reduces_in_units
+from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import FloatArray
 from clustersim.workload.layered import Layered
 
@@ -26,6 +28,9 @@ Key = tuple[object, ...]
 
 WHOLE_PASSES: Final = tuple(name for name, schedule in SCHEDULES.items() if not schedule.splits)
 """Schedules in which nothing of a pass is put off."""
+
+ROUND_OFF: Final = 1e-9
+"""Relative error of a sum of durations, far above that of a million of them in any order."""
 
 PATH: Final = ("matrix units", "memory and launches", "tp", "cp", "ep", "host", "sends", "fill and drain", "gradients", "optimizer")
 """What the longest way through a step consists of."""
@@ -36,20 +41,20 @@ class StepBound:
     """A time below which no step of a plan can end: the longest of three."""
 
     path_s: float
-    """The longest way through passes, sends, reductions and updates, in order."""
+    """Longest way through passes, sends, reductions and updates, in order."""
     exchange_s: float
-    """What the stream of data parallelism has to do, from when it can begin."""
+    """End of the stream of data parallelism, from when it can begin."""
     link_s: float
-    """What one link of an accelerator has to carry for data parallelism."""
+    """Load of one link of an accelerator with data parallelism."""
     stage: int
-    """On which the longest way turns."""
+    """Stage on which the longest way turns."""
     parts_s: tuple[float, ...]
-    """What the longest way consists of, by ``PATH``."""
+    """Parts of the longest way, by ``PATH``."""
 
     @property
     def bound_s(self) -> float:
-        """The time itself."""
-        return max(self.path_s, self.exchange_s, self.link_s)
+        """The time itself, less what sums of the same durations in another order can differ by."""
+        return max(self.path_s, self.exchange_s, self.link_s) * (1.0 - ROUND_OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +63,7 @@ class _Step:
 
     plan: Plan
     ways: Ways
-    times: FloatArray
-    """Micro-batches that go each way."""
+    times: FloatArray  # micro-batches that go each way
     passes: PartPasses
     states: tuple[StageStates, ...]
     send_s: float
@@ -82,7 +86,7 @@ class Bench:
 
     prices: Prices
     chained: bool = True
-    """False where steps overlap, so that nothing counts but how long each stage is busy."""
+    """False where steps overlap: only the time that each stage is busy counts."""
     _layers: dict[Key, LayerPrices] = field(default_factory=dict[Key, LayerPrices])
     _exchanges: dict[Key, Exchange] = field(default_factory=dict[Key, Exchange])
     _gathers: dict[Key, FloatArray] = field(default_factory=dict[Key, FloatArray])
@@ -106,14 +110,19 @@ class Bench:
     def mean_s(self, plan: Plan) -> float:
         """Return the mean of what stages have to compute, below which the busiest of them cannot be, however layers are dealt out."""
         strategy = plan.strategy
-        layers = self._layer_prices(plan, cut_key(plan))
+        layers = self._layer_prices(plan, self._cut(plan))
         back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")
         rows = sum((layers.sums(kind)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
         if strategy.recompute == "full" and strategy.recompute_layers is not None:
             rows = rows - layers.sums("again")[-1] + layers.sums("B")[-1]
         exposed_s = float(rows[EXPOSED:ISSUE].sum()) if strategy.schedule in WHOLE_PASSES else 0.0
         device_s = float(rows[MATRIX] + rows[MEMORY]) + exposed_s
-        return self.prices.host_s() + plan.n_micro_batches * device_s / strategy.pp
+        return (self.prices.host_s() + plan.n_micro_batches * device_s / strategy.pp) * (1.0 - ROUND_OFF)
+
+    def _cut(self, plan: Plan) -> Key:
+        """Return what the prices of a plan's layers depend on: without a symmetric scale-up wiring, on the place of every stage too."""
+        strategy, symmetric = plan.strategy, self.prices.cluster.node.scale_up.kind in SYMMETRIC
+        return cut_key(plan) if symmetric else (*cut_key(plan), strategy.placement, strategy.dp, strategy.pp)
 
     def _layer_prices(self, plan: Plan, cut: Key) -> LayerPrices:
         found = self._layers.get(cut)
@@ -125,11 +134,11 @@ class Bench:
         """Return a time below which no step can end whatever it does with gradients, weights and optimizer states."""
         step = self._step(plan, with_states=False)
         found = _lanes(step)
-        if not self.chained:
-            return step.host_s + float(found.busy_s.max())
-        if plan.strategy.optimizer_post_validation:
-            return step.host_s + max(float(found.busy_s.max()), _trip_s(step))
-        return step.host_s + float((found.fill_s + found.busy_s + found.drain_s).max())
+        if self.chained and not plan.strategy.optimizer_post_validation:
+            least_s = float((found.fill_s + found.busy_s + found.drain_s).max())
+        else:
+            least_s = max(float(found.busy_s.max()), _trip_s(step) if self.chained else 0.0)
+        return (step.host_s + least_s) * (1.0 - ROUND_OFF)
 
     def in_order_s(self, plan: Plan) -> float:
         """Return a time below which no step can end whose stages go through their passes in the order of the schedule.
@@ -137,13 +146,8 @@ class Bench:
         It is tighter than ``bound`` and takes longer to find. 0 where it says nothing: without stages, or where passes are split or meet.
         """
         strategy = plan.strategy
-        if (
-            not self.chained
-            or strategy.pp == 1
-            or strategy.written
-            or strategy.schedule not in WHOLE_PASSES
-            or strategy.data_parallel.service
-        ):
+        whole = strategy.schedule in WHOLE_PASSES and not strategy.written and not strategy.data_parallel.service
+        if not (self.chained and strategy.pp > 1 and whole):
             return 0.0
         step = self._step(plan)
         if step.passes.meets or len(step.ways.stage_of) > 1:
@@ -159,7 +163,7 @@ class Bench:
         return step.host_s + last_s + max(state.update_s + state.after.seconds for state in step.states)
 
     def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
-        strategy, cut = plan.strategy, cut_key(plan)
+        strategy, cut = plan.strategy, self._cut(plan)
         written = strategy.written
         ways = ways_of(written.places) if written else ways_of_schedule(strategy.schedule, strategy.pp, strategy.virtual_stages)
         places = places_of(strategy)
@@ -316,7 +320,7 @@ class Bench:
         return StepBound(path_s=path_s, exchange_s=exchange_s, link_s=link_s, stage=stage, parts_s=_parts(step, stage, around))
 
     def _exchange_s(self, step: _Step, found: Lanes) -> float:
-        """Return when the stream on which gradients meet can have done all that it has to do, and the update behind it."""
+        """Return when the stream on which gradients meet can have done its work, and the update behind it."""
         plan, strategy, states = step.plan, step.plan.strategy, step.states
         if strategy.optimizer_post_validation:
             return 0.0
@@ -343,21 +347,17 @@ class Bench:
 
 def _behind_s(step: _Step) -> FloatArray:
     """Return for each stage what of the reduction of its gradients comes behind its last pass."""
-    if not step.serial:
+    alone, gradients = step.plan.strategy.pp == 1, step.plan.strategy.data_parallel
+    # Elsewhere reductions of other chunks may lie where a stage waits for others.
+    if not step.serial or (not alone and (reduces_in_units(step.plan) or not gradients.no_sync)):
         return np.array([state.last_s for state in step.states])
-    times = step.n_reductions if layer_wise(step.plan) else 1
-    return times * np.array([state.reduced.stream_s for state in step.states])
+    return (step.n_reductions if alone else 1) * np.array([state.reduced.stream_s for state in step.states])
 
 
 def _lanes(step: _Step) -> Lanes:
     strategy, passes = step.plan.strategy, (step.passes.forward_s, step.passes.backward_s)
     blocks = not strategy.overlap_p2p and strategy.written is None
-    found = lanes(step.ways, passes, step.times, send_s=step.send_s, sends_block=blocks)
-    if step.passes.more_s.any():
-        # What the first pass waits for may come while nothing has arrived yet.
-        often = step.times[:, None] - 1.0
-        more_s = np.bincount(step.ways.stage_of.reshape(-1), weights=(often * step.passes.more_s).reshape(-1), minlength=step.ways.n_stages)
-        found = replace(found, busy_s=found.busy_s + np.maximum(more_s, 0.0))
+    found = lanes(step.ways, passes, step.times, send_s=step.send_s, sends_block=blocks, more_s=step.passes.more_s)
     return found if step.passes.waits_behind else replace(found, drain_s=np.zeros(step.ways.n_stages))
 
 

@@ -49,7 +49,15 @@ class Lanes:
     """Behind its last pass, something has to go through others."""
 
 
-def lanes(ways: Ways, passes: tuple[FloatArray, FloatArray], times: FloatArray, *, send_s: float, sends_block: bool) -> Lanes:
+def lanes(
+    ways: Ways,
+    passes: tuple[FloatArray, FloatArray],
+    times: FloatArray,
+    *,
+    send_s: float,
+    sends_block: bool,
+    more_s: FloatArray | float = 0.0,
+) -> Lanes:
     """Return when stages can begin, how long they are busy and what comes behind them.
 
     The first pass of a stage waits until a micro-batch has gone forward through all parts of the model before one of the stage's, and
@@ -67,6 +75,9 @@ def lanes(ways: Ways, passes: tuple[FloatArray, FloatArray], times: FloatArray, 
         Of one send between stages.
     sends_block
         Whether a stage waits for its sends.
+    more_s
+        Seconds that a micro-batch's two passes through each part wait for besides, shape (n_parts,). They can pass beside sends, and before
+        the first pass while nothing has arrived yet.
     """
     forward_s, backward_s = passes
     stage_of, leaves, n_stages = ways.stage_of, ways.leaves, ways.n_stages
@@ -79,10 +90,12 @@ def lanes(ways: Ways, passes: tuple[FloatArray, FloatArray], times: FloatArray, 
     np.minimum.at(drain_s, flat, behind_s.reshape(-1))
     own_s = (forward_s + backward_s)[None] * times[:, None]
     busy_s = np.bincount(flat, weights=own_s.reshape(-1), minlength=n_stages).astype(np.float64)
+    often = (times[:, None] - 1.0) * np.broadcast_to(more_s, forward_s.shape)
+    waits_s = np.maximum(np.bincount(flat, weights=often.reshape(-1), minlength=n_stages), 0.0)
     if sends_block and send_s > 0.0:
         sends = leaves.astype(np.float64)
         sends[:, 1:] += leaves[:, :-1]
         n_sends = np.bincount(flat, weights=(sends * times[:, None]).reshape(-1), minlength=n_stages)
         # The last one belongs to what comes behind.
-        busy_s = busy_s + send_s * np.maximum(n_sends - 1.0, 0.0)
-    return Lanes(fill_s=fill_s, busy_s=busy_s, drain_s=drain_s)
+        waits_s = np.maximum(waits_s, send_s * np.maximum(n_sends - 1.0, 0.0))
+    return Lanes(fill_s=fill_s, busy_s=busy_s + waits_s, drain_s=drain_s)

@@ -58,7 +58,7 @@ def bounds_report(bound: StepBound, plan: Plan, cluster: Cluster, step_time_s: f
     """Return a bound with the sentence that names what binds."""
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in zip(PATH, bound.parts_s, strict=True) if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
-    if bound.bound_s > bound.path_s:
+    if max(bound.exchange_s, bound.link_s) > bound.path_s:
         name = "exchange" if bound.exchange_s >= bound.link_s else "link"
         largest = BoundPart(name=name, seconds=bound.bound_s)
     what = f"{NAMES[largest.name]}{_where(largest.name, plan, cluster)}"

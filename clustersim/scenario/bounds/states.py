@@ -13,9 +13,9 @@ from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.memory import chunk_weights, end_weights
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk
-from clustersim.strategy.units import chunk_layer_weights, gather_calls, reduction_units
+from clustersim.strategy.units import chunk_layer_weights, gather_calls, reduction_units, reductions
 from clustersim.strategy.weights import NOTHING, Weights, total_weights
 
 
@@ -51,13 +51,14 @@ def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchan
     """Return what a stage with some chunks of the model does."""
     strategy = plan.strategy
     weights = total_weights((chunk_weights(plan, chunk), 1) for chunk in chunks)
-    units = [reduction_units(plan, chunk) for chunk in chunks] if strategy.reduces_gradients else []
-    reductions = [exchange.reduced(bucket) for of_chunk in units for bucket in of_chunk]
-    last = [exchange.reduced(of_chunk[-1]).seconds for of_chunk in units if of_chunk]
+    together = [chunks] if strategy.data_parallel.no_sync else [(chunk,) for chunk in chunks]
+    units = [reductions(plan, of_pass) for of_pass in together] if strategy.reduces_gradients else []
+    of_chunks = [reduction_units(plan, chunk) for chunk in chunks] if units else []
+    last = [exchange.reduced(buckets[-1]).seconds for buckets in of_chunks if buckets]
     update = offloaded_update(plan, weights) if offloads(plan) else optimizer_update(plan, weights)
     nothing = exchange.together([])
     return StageStates(
-        reduced=exchange.together(reductions),
+        reduced=exchange.together([exchange.reduced(bucket) for of_pass in units for bucket in of_pass]),
         last_s=min(last, default=0.0),
         casts_s=_blocks_s(prices, cast_blocks(plan, weights.total)) if units else 0.0,
         update_s=float(prices.pass_s(prices.row(update.blocks))) + (exchange.updated_s(weights) if offloads(plan) else 0.0),
@@ -67,18 +68,20 @@ def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchan
 
 
 def layer_wise(plan: Plan) -> bool:
-    """Return whether passes go layer by layer, each with its own gather and reduction, as without pipeline stages."""
-    return plan.strategy.pp == 1 and plan.strategy.zero_stage >= SHARDS_GRADIENTS and not offloads_activations(plan)
+    """Return whether a micro-batch's gathers are bounded as a whole: those of the only stage, whose passes never wait for another."""
+    return plan.strategy.pp == 1 and plan.strategy.gathers_weights and not offloads_activations(plan)
 
 
 def pass_gathers_s(plan: Plan, chunk: ModelChunk, exchange: Exchange) -> float:
     """Return how long the gathering takes that a pass through a chunk of a stage cannot begin before the pass before it has ended.
 
-    It is that of all layers but the first, or of all where nothing is gathered ahead.
+    It is that of all layers but those that are gathered ahead.
     """
-    ahead = plan.strategy.data_parallel.overlap and plan.strategy.prefetch > 0
+    ahead = plan.strategy.prefetch if plan.strategy.data_parallel.overlap else 0
     layers = chunk_layer_weights(plan, chunk)
-    return exchange.gathered(total_weights((each, 1) for each in (layers[1:] if ahead else layers))).seconds
+    # The first layers are gathered ahead of a forward pass, and the last ones of a backward pass.
+    ways = (layers[ahead:], layers[: len(layers) - ahead])
+    return min(exchange.gathered(total_weights((each, 1) for each in way)).seconds for way in ways)
 
 
 def _gathered(plan: Plan, chunk: ModelChunk, prices: Prices, exchange: Exchange) -> Gathered:
