@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.collection import collection_paused
+from clustersim.documents.files import replacing
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.unfolding import STEP_NS, Slice, category_of, n_slices, to_ns, unfolded
 from clustersim.trace.memory import MemoryCurve
@@ -66,7 +67,7 @@ def write_trace(timeline: Timeline, path: Path) -> None:
     Passes are unfolded into layers, and layers into computation and collectives, while the trace stays below
     :data:`LARGEST_TRACE` events; otherwise only the passes of the first and last micro-batch are, and ``otherData`` says so.
     """
-    with collection_paused(), path.open("wb") as raw:
+    with collection_paused(), replacing(path) as fresh, fresh.open("wb") as raw:
         if path.suffix == ".gz":
             # No name and no time in the header: the same timeline gives the same bytes.
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import inf, sqrt
 from typing import Final
 
 RunKind = tuple[str, ...]
@@ -40,6 +41,48 @@ class Band:
         """Return the least and the most that a step is expected to take, in seconds."""
         return self.least_fraction * predicted_s, self.most_fraction * predicted_s
 
+    def wider(self, factor: float) -> Band:
+        """Return a band that is so many times as wide, by logarithms, about the same middle."""
+        middle = sqrt(self.least_fraction * self.most_fraction)
+        half = sqrt(self.most_fraction / self.least_fraction) ** factor
+        return replace(self, least_fraction=middle / half, most_fraction=middle * half)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBar:
+    """Error bar of the step time of one run, alone and beside others."""
+
+    least_fraction: float
+    """Least expected share of the predicted time."""
+    most_fraction: float
+    ratio_most_fraction: float
+    """Largest expected error of the ratio of two times on the same machine, as a factor."""
+    machine: str
+    """Eight hexadecimal digits of the hardware and its constants, whatever the number of nodes."""
+    measured: bool
+    """Whether steps on its accelerator are among the published runs."""
+
+
+FITS: Final = "fits"
+TIGHT: Final = "tight"
+DOES_NOT_FIT: Final = "does not fit"
+
+
+def memory_verdict_of(peak_bytes: float, capacity_bytes: float, band: Band) -> str:
+    """Return whether a predicted peak of memory fits, in one of three verdicts.
+
+    It does not fit where it is above the capacity, and is tight where the upper end of its interval is.
+
+    Examples
+    --------
+    >>> band = Band(kind=(), least_fraction=0.9, most_fraction=1.25)
+    >>> [memory_verdict_of(peak, 80e9, band) for peak in (60e9, 70e9, 81e9)]
+    ['fits', 'tight', 'does not fit']
+    """
+    if peak_bytes > capacity_bytes:
+        return DOES_NOT_FIT
+    return TIGHT if band.most_fraction * peak_bytes > capacity_bytes else FITS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bands:
@@ -50,6 +93,16 @@ class Bands:
     by_kind: Mapping[RunKind, Band]
     held_out: Mapping[tuple[str, RunKind], Band]
     """By the name of a source and a kind of its rows: what the other sources alone would say."""
+    ratios: Mapping[RunKind, float] = field(default_factory=lambda: {(): inf})
+    """By kind: how far the measured ratio of two step times on one machine is from the predicted one at most, as a factor."""
+    accelerators: tuple[str, ...] = ()
+    """Those that the rows ran on."""
+    unmeasured_widening: float = 1.0
+    """Widening of the band of an accelerator that is not among them."""
+
+    def ratio(self, kind: RunKind) -> float:
+        """Return the factor of a kind, or of the narrowest wider one that has any."""
+        return next(self.ratios[each] for each in wider(kind) if each in self.ratios)
 
     def band(self, kind: RunKind) -> Band:
         """Return the band of a kind, or of the narrowest wider one that has any."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.report.error_bars import TIGHT
 from clustersim.report.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse
 from clustersim.report.steps import StepsReport, WaitedFor
 from clustersim.report.ties import nine_digits
@@ -104,7 +105,11 @@ def memory_verdict(metrics: Metrics) -> str:
     memory = metrics.memory
     margin = format_quantity(abs(memory.capacity_bytes - memory.peak_bytes), "B")
     capacity = format_quantity(memory.capacity_bytes, "B")
-    return f"fits in {capacity}, {margin} to spare" if memory.fits else f"does not fit in {capacity}, by {margin}"
+    if not memory.fits:
+        return f"does not fit in {capacity}, by {margin}"
+    if memory.verdict == TIGHT:
+        return f"fits tightly in {capacity}, {margin} to spare: less than the error of predicted peaks"
+    return f"fits in {capacity}, {margin} to spare"
 
 
 def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from clustersim.collection import collection_paused
+from clustersim.documents.files import replacing
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
@@ -61,7 +62,11 @@ def write_kineto(timeline: Timeline, folder: Path) -> tuple[Path, ...]:
     files: list[Path] = []
     for rank_class, spans in zip(timeline.rank_classes, of_class, strict=True):
         path = folder / f"rank{rank_class.representative_rank}.json.gz"
-        with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:
+        with (
+            replacing(path) as fresh,
+            fresh.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed,
+        ):
             head = {
                 "schemaVersion": 1,
                 "deviceProperties": [{"id": 0, "name": rank_class.name}],

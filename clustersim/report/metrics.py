@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from clustersim.report.error_bars import ErrorBar
 from clustersim.report.expert_load import ExpertsReport
 from clustersim.report.steps import StepsReport
 from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting
@@ -75,9 +76,14 @@ class Memory:
     """Whether it fits, and the stage that needs most."""
 
     fits: bool
+    """Whether the predicted peak is within the capacity."""
     capacity_bytes: float
     peak_bytes: float
     by_stage: tuple[StageMemory, ...]
+    verdict: str | None = None
+    """``fits``, ``tight`` or ``does not fit``, by what was measured beside predicted peaks; None where nobody asked."""
+    peak_interval_bytes: tuple[float, float] | None = None
+    """The least and the most that the peak of such a run is expected to be; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +160,8 @@ class Metrics:
     """Of such runs, how many are expected in there."""
     step_time_interval_kind: str | None = None
     """The kind of runs, in words."""
+    error_bar: ErrorBar | None = None
+    """By which the run is compared with others; None where nobody asked."""
     samples_per_s: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping
 from math import fsum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.documents.csv_text import csv_text
+from clustersim.documents.files import replacing
 from clustersim.report.metrics import Metrics
 from clustersim.report.shares import COMMUNICATION, by_dimension, step_seconds
 from clustersim.trace.timeline import Timeline
@@ -127,8 +128,5 @@ def link_use_rows(timeline: Timeline) -> list[Row]:
 
 def write_table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Cell | None, ...]]) -> None:
     """Write one CSV file; a cell that is None stays empty."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        # float() first: the text of a numpy scalar is not a number to a CSV reader.
-        writer.writerows(tuple(repr(float(cell)) if isinstance(cell, float) else cell for cell in row) for row in rows)
+    with replacing(path) as fresh:
+        fresh.write_text(csv_text([header, *rows]), encoding="utf-8", newline="")

@@ -27,7 +27,8 @@ def utilisation_over_time(timeline: Timeline, edges_s: FloatArray) -> dict[str, 
     r"""Return for each tier the utilisation of the links that are used, mean over them, between any two neighbouring moments.
 
     :math:`u_j = \sum_l n_l b_{lj} / (\Delta t_j \sum_l n_l C_l)` over the groups of links :math:`l` of a tier that carry anything, with
-    :math:`b_{lj}` the bytes that cross a link in stretch :math:`j` and :math:`C_l` its data-sheet bandwidth.
+    :math:`b_{lj}` the bytes that cross a link in stretch :math:`j` and :math:`C_l` its data-sheet bandwidth; at most the highest moment of
+    any of them.
 
     Parameters
     ----------
@@ -47,7 +48,9 @@ def utilisation_over_time(timeline: Timeline, edges_s: FloatArray) -> dict[str, 
         carried_bytes = np.zeros(len(edges_s) - 1)
         for name, size_bytes in _carried(links).items():
             carried_bytes += n_steps * size_bytes * shares.of(name)
-        found[tier] = carried_bytes / (np.diff(edges_s) * capacity_bytes_per_s)
+        # Spread evenly, operations that wait for each other overlap; no stretch is busier than the busiest moment of the replay.
+        highest = max(link.peak_utilisation for link in links)
+        found[tier] = np.minimum(carried_bytes / (np.diff(edges_s) * capacity_bytes_per_s), highest)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.report import palette
 from clustersim.report.facts import TIER_LABELS
 from clustersim.report.page.content import Chart
-from clustersim.report.plots.layout import joined, opening
+from clustersim.report.plots.layout import Excerpt, drawn_part, excerpt_of, joined
 from clustersim.report.utilisation import utilisation_over_time
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
@@ -29,7 +29,7 @@ def timeline_chart(timeline: Timeline) -> Chart:
 
     Where there are more spans than :data:`MOST_SPANS`, those from the start of the step are shown, and the title says how far.
     """
-    shown = opening(timeline)
+    excerpt, shown = excerpt_of(timeline), drawn_part(timeline)
     n_classes = len(shown.rank_classes)
     classes: list[int] = [round(place) for place in np.linspace(0.0, n_classes - 1.0, min(n_classes, MOST_RANKS)).tolist()]
     kept: list[Span] = [span for span in shown.spans if span.rank_class in classes]
@@ -61,14 +61,14 @@ def timeline_chart(timeline: Timeline) -> Chart:
         "hovermode": "closest",
         "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
     }
-    return Chart(name="timeline", title=f"What ranks do over the step.{left_out}{until}", data=data, layout=layout)
+    return Chart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}", data=data, layout=layout)
 
 
 def links_chart(timeline: Timeline) -> Chart | None:
     """Return how busy each tier of links is over the step; None where none is used."""
-    shown = opening(timeline)
+    excerpt, shown = excerpt_of(timeline), drawn_part(timeline)
     edges_s = np.linspace(0.0, shown.step_time_s, N_STRETCHES + 1)
-    rows = utilisation_over_time(timeline, edges_s)
+    rows = utilisation_over_time(timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
     if not rows:
         return None
     middles_ms = [round(float(value), 4) for value in 5e2 * (edges_s[1:] + edges_s[:-1])]
@@ -89,8 +89,16 @@ def links_chart(timeline: Timeline) -> Chart | None:
         "xaxis": {"title": {"text": "time, ms"}},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "automargin": True},
     }
-    title = "Utilisation of the links in use, mean over each tier; what an operation carries is spread evenly over the time it takes."
+    which = "" if excerpt is None else f"{excerpt.text}: "
+    title = (
+        f"{which}utilisation of the links in use, mean over each tier; what an operation carries is spread evenly over the time it takes."
+    )
+    title = title[0].upper() + title[1:]
     return Chart(name="links", title=title, data=data, layout=layout)
+
+
+def _over(excerpt: Excerpt | None) -> str:
+    return "What ranks do over the step" if excerpt is None else f"What ranks do in {excerpt.text}"
 
 
 def _start(span: Span) -> float:

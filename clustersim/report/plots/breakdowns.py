@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
+from clustersim.report.deciding import judged_by, undecided, undecided_text
 from clustersim.report.plots.breakdown import Segment, segments_of, step_breakdown
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, note, size_px
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
 
@@ -57,6 +58,7 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     ax.spines["left"].set_visible(False)
     caption(ax, _title(subjects), "one step of each run; the thin bar is communication that computation hides")
     key(ax, [(label, colour) for label, colour in drawn.items()], below_px=52)
+    note(ax, _undecided(subjects), below_px=26)
     return ax
 
 
@@ -108,6 +110,15 @@ def _write(ax: Axes, row: int, segment: Segment, px_per_s: float) -> None:
 
 def _short(label: str) -> str:
     return label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…"
+
+
+def _undecided(subjects: Sequence[Subject]) -> str:
+    """Return which runs the fastest cannot be told apart from."""
+    ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
+    bars = [(each, each.metrics.error_bar) for each in ordered]
+    runs = [(each.label, judged_by("step_time_s", each.metrics.step_time_s, bar)) for each, bar in bars if bar is not None]
+    near = undecided_text([runs[place][0] for place in undecided([run for _, run in runs])])
+    return f"{ordered[0].label}: {near}" if near else ""
 
 
 def _title(subjects: Sequence[Subject]) -> str:

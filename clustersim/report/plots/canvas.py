@@ -23,6 +23,7 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
+from clustersim.documents.files import replacing
 from clustersim.report.palette import IDLE, IDLE_HATCH, IDLE_HATCH_COLOUR
 
 FloatArray = NDArray[np.float64]
@@ -96,7 +97,11 @@ def save_figure(figure: Figure, path: Path | BinaryIO, *, svg: bool | None = Non
     svg
         Whether it is to be an SVG; as the name of the file says when omitted.
     """
-    if svg if svg is not None else isinstance(path, Path) and path.suffix.lower() == ".svg":
+    if isinstance(path, Path):
+        as_svg = path.suffix.lower() == ".svg" if svg is None else svg
+        with replacing(path) as fresh, fresh.open("wb") as stream:
+            save_figure(figure, stream, svg=as_svg)
+    elif svg:
         # Names in an SVG are hashes; with a salt of our own they are the same every time.
         with mpl.rc_context({"svg.hashsalt": HASH_SALT}):
             figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
@@ -130,6 +135,13 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     ax.set_title(title, loc="left", fontsize=size, fontweight="bold", pad=30 + lift_points)
     place = (0, 11 + lift_points)
     ax.annotate(subtitle, (0, 1), xytext=place, xycoords="axes fraction", textcoords="offset points", color=FAINT_INK, fontsize=10)
+
+
+def note(ax: Axes, text: str, below_px: int) -> None:
+    """Write what a reader has to know about the finding, so many pixels below the axes; nothing where there is nothing to say."""
+    if text:
+        place = (0, -below_px * 72 / DPI)
+        ax.annotate(text, (0, 0), xytext=place, xycoords="axes fraction", textcoords="offset points", va="top", color=INK, fontsize=10)
 
 
 def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:

@@ -16,12 +16,13 @@ from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
 from clustersim.report.plots.layout import (
-    STEPS_DRAWN,
+    Excerpt,
     IntArray,
     TimeScale,
     busy_intervals,
+    drawn_part,
+    excerpt_of,
     joined,
-    opening,
     short_pass_s,
     split_by,
     time_scale,
@@ -122,15 +123,15 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     """Draw passes, optimizer and host of every rank class over the step, and communication in thin lanes below them.
 
     Where passes would be too narrow to tell apart, only the beginning and the end of the step are drawn, and the subtitle
-    says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion. Of several steps the
-    first few are drawn.
+    says so. A strip at the lower edge of a cell is communication that stops the pass, its area in proportion. Of several steps a
+    few from the middle are drawn.
 
     Parameters
     ----------
     closed_form
         What formulas expect of the bubble, as a share, to stand in the title beside what was simulated.
     """
-    timeline = opening(timeline)
+    excerpt, timeline = excerpt_of(timeline), drawn_part(timeline)
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
@@ -144,7 +145,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
     draw_time_axis(ax, chart.scale, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
-    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics))
+    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics, excerpt))
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
 
@@ -308,11 +309,11 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
     return f"{whole}: {percent_text(computing)} of the step computes"
 
 
-def _subtitle(chart: _Chart, metrics: Metrics) -> str:
+def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None) -> str:
     each = format_quantity(metrics.step_time_s, "s")
-    n_steps = 1 if metrics.steps is None else metrics.steps.steps
-    parts = [f"one step of {each}" if n_steps == 1 else f"the first {min(n_steps, STEPS_DRAWN)} of {n_steps} steps, {each} each on average"]
-    if n_steps == 1 and metrics.step_time_s < chart.scale.step_s:
+    shown = None if excerpt is None or excerpt.n_steps == 1 else excerpt.text
+    parts = [f"one step of {each}" if shown is None else f"{shown}, {each} each on average"]
+    if shown is None and metrics.step_time_s < chart.scale.step_s:
         parts.append("each stage begins the next one when it has ended this")
     if chart.scale.is_broken:
         first, last = (format_quantity(end - start, "s") for start, end in chart.scale.windows)

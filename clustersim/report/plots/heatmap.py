@@ -12,12 +12,19 @@ import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
-from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.deciding import UNDECIDED, Judged, judged_by, undecided
+from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, size_px
 from clustersim.report.plots.colour_scale import share_colour
+from clustersim.report.plots.table_bars import table_bars
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from clustersim.report.error_bars import ErrorBar
+
+BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 HEIGHT_PX: Final = 620
 
@@ -27,6 +34,7 @@ _STATUS: Final = "status"
 _WITHOUT_RESULT: Final = ("infeasible", "failed")
 """What may have become of a point of a sweep that has nothing to draw."""
 _LETTER_PX: Final = 8.0
+_NEAR: Final = "≈ "
 _LESS_IS_BETTER: Final = ("_s", "_usd", ".usd", "_bytes", "_kwh", "_kg_co2e", "bubble_fraction", "memory_fraction")
 
 
@@ -51,7 +59,8 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
         raise ScenarioError("a heat map needs two keys that vary", hint="sweep two keys, such as strategy.tp and strategy.pp")
     name = _figure(frame, keys, figure)
     rows, columns = (_values(frame, each) for each in keys[1::-1])
-    cells, fits = _cells(frame, keys, name, (rows, columns))
+    cells, fits, places = _cells(frame, keys, name, (rows, columns))
+    near = _near(cells, places, name, table_bars(frame))
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
@@ -67,7 +76,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
             else:
                 colour = share_colour((value - low) / (high - low) if high > low else 0.5)
                 add_boxes(ax, box, colour, edge_px=2.0)
-                text, ink = _short(value), palette.text_colour(colour)
+                text, ink = f"{_NEAR if near[row, column] else ''}{_short(value)}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
                 behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
                 ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, color=ink, bbox=behind)
@@ -80,6 +89,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     ax.set_ylabel(keys[1], loc="top")
     caption(ax, _finding(cells, (rows, columns), keys, name), _subtitle(name, keys, fits))
     key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
+    note(ax, f"{_NEAR.strip()} beside the best: {UNDECIDED}" if near.any() else "", below_px=44)
     return ax
 
 
@@ -119,11 +129,12 @@ def _values(frame: pandas.DataFrame, name: str) -> list[object]:
 
 def _cells(
     frame: pandas.DataFrame, keys: Sequence[str], name: str, axes: tuple[list[object], list[object]]
-) -> tuple[FloatArray, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    """Return the best value of each cell, and whether any point of it fits."""
+) -> tuple[FloatArray, BoolArray, IntArray]:
+    """Return the best value of each cell, whether any point of it fits, and which point is the best; -1 where none is."""
     rows, columns = axes
     cells = np.full((len(rows), len(columns)), np.nan)
     fits = np.ones(cells.shape, dtype=np.bool_)
+    places = np.full(cells.shape, -1, dtype=np.int64)
     fit_column = next((each for each in _FITS if each in frame.columns), None)
     better = np.fmin if name.endswith(_LESS_IS_BETTER) else np.fmax
     for place, row in enumerate(frame[keys[1]].tolist()):
@@ -135,10 +146,29 @@ def _cells(
         value = float(frame[name].iloc[place])
         if fitting and np.isfinite(value):
             cells[at] = better(cells[at], value)
+            places[at] = place if cells[at] == value else places[at]
         elif not np.isfinite(cells[at]):
             fits[at] = fitting
     fits |= np.isfinite(cells)
-    return cells, fits
+    return cells, fits, places
+
+
+def _near(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBar | None]) -> BoolArray:
+    """Return which cells the best cannot be told apart from, by the error bars of their points."""
+    near = np.zeros(cells.shape, dtype=np.bool_)
+    higher = not name.endswith(_LESS_IS_BETTER)
+    runs: list[tuple[float, int, int, Judged]] = []
+    for row in range(cells.shape[0]):
+        for column in range(cells.shape[1]):
+            place, value = int(places[row, column]), float(cells[row, column])
+            bar = bars[place] if place >= 0 else None
+            if bar is not None:
+                judged = judged_by(name, value, bar, higher_is_better=higher)
+                runs.append((judged.at(1.0), row, column, judged))
+    runs.sort(key=lambda run: run[:3])
+    for place in undecided([run[3] for run in runs]):
+        near[runs[place][1:3]] = True
+    return near
 
 
 def _fits(frame: pandas.DataFrame, column: str | None, place: int) -> bool:
@@ -170,6 +200,6 @@ def _finding(
     return f"{keys[0]} {_label(axes[1][int(column)])} with {keys[1]} {_label(axes[0][int(row)])} is best: {name} {best}"
 
 
-def _subtitle(name: str, keys: Sequence[str], fits: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
+def _subtitle(name: str, keys: Sequence[str], fits: BoolArray) -> str:
     more = f"; of {', '.join(keys[2:])} the best" if len(keys) > 2 else ""
     return f"{name} for each pair{more}; {int((~fits).sum())} of {fits.size} do not fit"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
+from clustersim.units.quantity import format_quantity
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -82,13 +84,47 @@ class TimeScale:
         return np.concatenate(lefts), np.concatenate(rights), np.concatenate(which)
 
 
-def opening(timeline: Timeline) -> Timeline:
-    """Return what there is to draw of several steps: the first few, as one stretch of time; one step as it is."""
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The drawn steps of a run of several, from its middle: by then ranks at their own pace have drifted apart."""
+
+    first: int
+    """Counted from 1."""
+    last: int
+    n_steps: int
+    start_s: float
+    end_s: float
+
+    @property
+    def text(self) -> str:
+        """Which steps are drawn, such as ``steps 24 to 26 of 50, from 1.2 s on``."""
+        start = f", from {format_quantity(self.start_s, 's')} on" if self.first > 1 else ""
+        return f"steps {self.first} to {self.last} of {self.n_steps}{start}"
+
+
+def excerpt_of(timeline: Timeline) -> Excerpt | None:
+    """Return which of several steps are drawn; None of one."""
     if timeline.steps is None:
+        return None
+    times_s = timeline.steps.step_times_s
+    first = max(0, (len(times_s) - STEPS_DRAWN) // 2)
+    drawn_s = times_s[first : first + STEPS_DRAWN]
+    start_s = fsum(times_s[:first])
+    return Excerpt(first + 1, first + len(drawn_s), len(times_s), start_s, min(start_s + fsum(drawn_s), timeline.duration_s))
+
+
+def drawn_part(timeline: Timeline) -> Timeline:
+    """Return what there is to draw of several steps, as one stretch of time that begins at 0; one step as it is."""
+    part = excerpt_of(timeline)
+    if part is None:
         return timeline
-    until_s = min(timeline.duration_s, STEPS_DRAWN * timeline.step_time_s)
-    spans = tuple(replace(span, end_s=min(span.end_s, until_s)) for span in timeline.spans if span.start_s < until_s)
-    return replace(timeline, spans=spans, step_time_s=until_s, steps=None)
+    length_s = part.end_s - part.start_s
+    spans = tuple(
+        replace(span, start_s=max(span.start_s - part.start_s, 0.0), end_s=min(span.end_s - part.start_s, length_s))
+        for span in timeline.spans
+        if span.start_s < part.end_s and (span.end_s > part.start_s or span.start_s >= part.start_s)
+    )
+    return replace(timeline, spans=spans, step_time_s=length_s, steps=None)
 
 
 def whole_step(timeline: Timeline) -> TimeScale:

@@ -13,7 +13,7 @@ import numpy as np
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, caption, new_axes
 from clustersim.report.plots.colour_scale import SCALE, draw_scale
-from clustersim.report.plots.layout import opening, whole_step
+from clustersim.report.plots.layout import drawn_part, excerpt_of, whole_step
 from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.report.utilisation import used_links, utilisation_over_time
 from clustersim.units.quantity import format_quantity
@@ -33,11 +33,11 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     """Draw a row for each tier of links that is used, coloured by its mean utilisation in short stretches of the step."""
     subject = subjects[0]
     metrics = subject.metrics
-    timeline = opening(subject.timeline)
+    excerpt, timeline = excerpt_of(subject.timeline), drawn_part(subject.timeline)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     end_s = timeline.step_time_s or 1.0
     edges_s = np.linspace(0.0, end_s, N_STRETCHES + 1)
-    rows = utilisation_over_time(subject.timeline, edges_s)
+    rows = utilisation_over_time(subject.timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
     highest = max([0.0, *(float(row.max()) for row in rows.values())]) or 1.0
     ax.set_xlim(0, end_s)
     ax.set_ylim(max(len(rows), 1), 0)
@@ -67,7 +67,10 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     draw_time_axis(ax, whole_step(timeline), "time in the step" if subject.timeline.steps is None else "time")
     draw_scale(ax, highest, "utilisation of the links in use", below_px=62)
     stretch = format_quantity(end_s / N_STRETCHES, "s")
-    subtitle = f"mean over the links in use, in stretches of {stretch}; what an operation carries is spread evenly over the time it takes"
+    which = "" if excerpt is None else f"{excerpt.text}; "
+    subtitle = (
+        f"{which}mean over the links in use, in stretches of {stretch}; what an operation carries is spread evenly over the time it takes"
+    )
     caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(rows)}", subtitle)
     return ax
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -13,13 +14,17 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
+from clustersim.report.deciding import UNDECIDED, Decision, is_better, judged_by
 from clustersim.report.plots.breakdown import spread
-from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, size_px
+from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
+from clustersim.report.plots.table_bars import COLUMNS as BAR_COLUMNS
+from clustersim.report.plots.table_bars import PREFIX, table_bars
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+    from clustersim.report.error_bars import ErrorBar
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 600
@@ -31,7 +36,13 @@ MOST_LABELS: Final = 14
 
 _MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)
 _SIZES: Final = (50.0, 420.0)
+_RING: Final = 90.0
+"""Area of the ring about a point beyond that of the point, in square points."""
+_COST: Final = "cost.per_million_tokens.usd"
 _LINE_PX: Final = 17.0
+_STATUS: Final = "status"
+_WITHOUT_RESULT: Final = ("infeasible", "failed")
+"""Statuses of points of a sweep that cannot be chosen."""
 _FAR: Final = 20.0
 """From which ratio on a logarithmic axis shows more."""
 
@@ -52,7 +63,11 @@ def frame_of(subjects: Sequence[Subject]) -> pandas.DataFrame:
         if amount is None or amount.usd is None:
             raise ScenarioError(f"{subject.label} has no cost", hint="add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario")
         rows.append((subject.label, subject.metrics.step_time_s, amount.usd, amount.energy_kwh))
-    return pandas.DataFrame(rows, columns=list(COLUMNS))
+    bars = [{} if subject.metrics.error_bar is None else asdict(subject.metrics.error_bar) for subject in subjects]
+    frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+    return frame.join(
+        pandas.DataFrame([[bar.get(name.removeprefix(PREFIX)) for name in BAR_COLUMNS] for bar in bars], columns=[*BAR_COLUMNS])
+    )
 
 
 def pareto_of_runs(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -63,6 +78,8 @@ def pareto_of_runs(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
 def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw a point for each row by time and cost, as large as its energy, and join those that no other beats in both.
 
+    A ring is about each of the others that none of these beats beyond the error bars.
+
     Parameters
     ----------
     frame
@@ -70,6 +87,8 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     """
     frame = _named(frame)
     known = frame.dropna(subset=["step_time_s", "usd"])
+    if _STATUS in known.columns:
+        known = known[~known[_STATUS].isin(_WITHOUT_RESULT)]
     if known.empty:
         raise ScenarioError(
             "no row has both a step time and a cost", hint="give scenarios with prices, such as 'cost: {gpu_hour: 2.50 USD}'"
@@ -89,6 +108,9 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     ax.plot(times[front], costs[front], color=palette.FORWARD, linewidth=1.6, zorder=2)
     ax.scatter(times[others], costs[others], s=sizes[others], color=palette.STALL, edgecolor="white", zorder=3)
     ax.scatter(times[front], costs[front], s=sizes[front], color=palette.FORWARD, edgecolor="white", zorder=4)
+    points = [_Point(*each) for each in zip(times.tolist(), costs.tolist(), table_bars(known), strict=True)]
+    near = [place for place in others if not any(points[best].beats(points[place]) for best in front)]
+    ax.scatter(times[near], costs[near], s=sizes[near] + _RING, facecolor="none", edgecolor=palette.FORWARD, linewidth=1.6, zorder=5)
     shown = [*front, *others][:MOST_LABELS]
     _label(ax, [(times.item(place), costs.item(place), labels[place], place in front) for place in shown])
     ax.grid(color=palette.IDLE, linewidth=0.7)
@@ -99,7 +121,39 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
     caption(ax, _finding(labels, times, costs, front), subtitle)
+    note(ax, _undecided(labels, points, front, n_near=len(near)), below_px=30)
     return ax
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    time_s: float
+    cost_usd: float
+    bar: ErrorBar | None
+
+    def faster(self, other: _Point) -> Decision | None:
+        """Return whether this one is faster; None where errors are not known."""
+        return self._less("step_time_s", self.time_s, other.time_s, other.bar)
+
+    def beats(self, other: _Point) -> bool:
+        """Return whether this one is both faster and cheaper beyond the error bars, or as far as anybody knows."""
+        cheaper = self._less(_COST, self.cost_usd, other.cost_usd, other.bar)
+        return self.faster(other) in {"yes", None} and cheaper in {"yes", None}
+
+    def _less(self, name: str, mine: float, others: float, bar: ErrorBar | None) -> Decision | None:
+        if self.bar is None or bar is None:
+            return None
+        return is_better(judged_by(name, mine, self.bar), judged_by(name, others, bar))
+
+
+def _undecided(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], *, n_near: int) -> str:
+    """Return what of the picture is within the error bars."""
+    found: list[str] = []
+    if len(front) > 1 and points[front[0]].faster(points[front[-1]]) == "not decided":
+        found.append(f"{labels[front[0]]} faster than {labels[front[-1]]}: {UNDECIDED}")
+    if n_near:
+        found.append(f"ringed ({n_near}), beaten by a joined one: {UNDECIDED}")
+    return "\n".join(found)
 
 
 def _named(frame: pandas.DataFrame) -> pandas.DataFrame:

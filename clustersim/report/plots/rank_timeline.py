@@ -15,7 +15,7 @@ import numpy as np
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.layout import TimeScale, busy_intervals, joined, opening, split_by, time_scale
+from clustersim.report.plots.layout import Excerpt, TimeScale, busy_intervals, drawn_part, excerpt_of, joined, split_by, time_scale
 from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.report.shares import by_dimension
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
@@ -66,7 +66,7 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     the step is left out.
     """
     subject = subjects[0]
-    timeline = opening(subject.timeline)
+    excerpt, timeline = excerpt_of(subject.timeline), drawn_part(subject.timeline)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     scale = time_scale(timeline, size_px(ax)[0])
     ax.set_xlim(0, scale.width_s or 1.0)
@@ -83,9 +83,9 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     drawn: dict[str, None] = {}
     for index in classes:
         drawn |= dict.fromkeys(_draw_rank(lanes, index, spans[index], timeline.step_time_s))
-    draw_time_axis(ax, scale, "time in the step")
+    draw_time_axis(ax, scale, "time in the step" if excerpt is None else "time")
     _name_lanes(ax, timeline, tops)
-    caption(ax, _title(subject.metrics), _subtitle(timeline, scale, len(classes), subject.metrics))
+    caption(ax, _title(subject.metrics), _subtitle((excerpt, scale), (len(classes), len(timeline.rank_classes)), subject.metrics))
     key(ax, _entries(drawn), below_px=48)
     return ax
 
@@ -182,10 +182,13 @@ def _title(metrics: Metrics) -> str:
     return f"{whole}: {hidden} of communication is hidden, {waits} of the step waits for it"
 
 
-def _subtitle(timeline: Timeline, scale: TimeScale, n_shown: int, metrics: Metrics) -> str:
+def _subtitle(drawn: tuple[Excerpt | None, TimeScale], classes: tuple[int, int], metrics: Metrics) -> str:
+    (excerpt, scale), (n_shown, n_classes) = drawn, classes
     parts = [f"one rank of each class, a step of {format_quantity(metrics.step_time_s, 's')}"]
-    if n_shown < len(timeline.rank_classes):
-        parts.append(f"{n_shown} of {len(timeline.rank_classes)} classes")
+    if excerpt is not None:
+        parts.append(excerpt.text)
+    if n_shown < n_classes:
+        parts.append(f"{n_shown} of {n_classes} classes")
     if scale.is_broken:
         parts.append("its middle is left out")
     parts.append("inside a pass, communication is as high as its share of it")

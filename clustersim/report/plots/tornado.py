@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, save, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, note, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,8 @@ class Tornado:
     base: float
     bars: Sequence[TornadoBar]
     """The longest first."""
+    note: str = ""
+    """Such as what is within the error bars."""
 
 
 def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:
@@ -75,6 +77,7 @@ def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(picture.axis, loc="right")
     caption(ax, picture.finding, picture.subtitle)
+    note(ax, picture.note, below_px=34)
     return ax
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -12,10 +11,12 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.documents.csv_text import csv_text
 from clustersim.documents.data import data_path
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.constant_names import changed, constant
+from clustersim.progress import advanced, phase
 from clustersim.studies.calibration.slopes import Slopes, slopes_of
 from clustersim.studies.calibration.steps import Predictions, Step, fit_steps, predicted_s, steps_of
 from clustersim.studies.sources import read_source, source_names
@@ -29,8 +30,6 @@ SHARED: Final = ("launch.dispatch", "launch.step")
 """Of the host, and the same for all accelerators."""
 MOST_ROWS: Final = 120
 """Of one source; of more, every so manieth is taken."""
-
-OnFold = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def quality_a_rows(names: Sequence[str] = ()) -> frozenset[str]:
     return frozenset(row.id for name in names or source_names() for row in read_source(name).spec.rows if row.quality == "A")
 
 
-def cross_validate(names: Sequence[str] = (), on_fold: OnFold | None = None) -> list[Fold]:
+def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     """Return how each source is predicted by the others, and each generation by the others.
 
     Constants that the shipped calibrations fit to steps start from what would be assumed without any, and are fitted to the steps of all
@@ -78,8 +77,6 @@ def cross_validate(names: Sequence[str] = (), on_fold: OnFold | None = None) -> 
     ----------
     names
         Of sources; all shipped ones if none.
-    on_fold
-        Told what is left out before it is predicted.
 
     Raises
     ------
@@ -93,11 +90,12 @@ def cross_validate(names: Sequence[str] = (), on_fold: OnFold | None = None) -> 
     neutral = {each: changed(calibration, NEUTRAL) for each, calibration in shipped.items()}
     errors = {step.id: time_s / step.measured_s - 1.0 for step, time_s in zip(steps, slopes.times_s, strict=True)}
     best = quality_a_rows(names)
+    sources = dict.fromkeys(step.source for step in steps)
+    lots = [*(("source", name) for name in sources), *(("generation", name) for name in generations)]
     folds: list[Fold] = []
-    for kind, lots in (("source", list(dict.fromkeys(step.source for step in steps))), ("generation", generations)):
-        for left_out in lots:
-            if on_fold is not None:
-                on_fold(left_out)
+    for number, (kind, left_out) in enumerate(lots, 1):
+        with phase(f"predict {left_out} without it"):
+            advanced(number, len(lots))
             others = slopes.where(lambda step, of=left_out, by=kind: getattr(step, by) != of)
             held = [step for step in steps if getattr(step, kind) == left_out]
             if not others.steps:
@@ -149,14 +147,12 @@ _COLUMNS: Final = ("kind", "left_out", "rows", "shipped_error", "refitted_error"
 
 def folds_text(folds: Sequence[Fold]) -> str:
     """Return folds as CSV; errors as fractions to four digits, constants in SI units to three."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    rows: list[tuple[str | int, ...]] = [_COLUMNS]
     for fold in folds:
         constants = " ".join(f"{name}={value:.3g}" for name, value in fold.constants)
         errors = f"{fold.shipped_fraction:.4f}", f"{fold.refitted_fraction:.4f}"
-        writer.writerow((fold.kind, fold.left_out, fold.n_rows, *errors, fold.quality_a[0], f"{fold.quality_a[1]:.4f}", constants))
-    return text.getvalue()
+        rows.append((fold.kind, fold.left_out, fold.n_rows, *errors, fold.quality_a[0], f"{fold.quality_a[1]:.4f}", constants))
+    return csv_text(rows)
 
 
 def shipped_folds_path() -> Path:
@@ -179,6 +175,12 @@ def read_folds(path: Path) -> list[Fold]:
             )
             for row in csv.DictReader(file)
         ]
+
+
+def unmeasured_widening(folds: Sequence[Fold]) -> float:
+    """Return how many times larger the error of a generation is where it is left out, a mean over generations; at least 1."""
+    chosen = [fold for fold in folds if fold.kind == "generation"]
+    return max(1.0, fmean(fold.refitted_fraction for fold in chosen) / fmean(fold.shipped_fraction for fold in chosen))
 
 
 def folds_table(folds: Sequence[Fold], kind: str) -> str:

@@ -5,41 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import exp, log
+from math import exp, inf
 from statistics import fmean
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from clustersim.report.error_bars import Band, Bands, RunKind, wider
+from clustersim.studies.validation.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
+from clustersim.studies.validation.ratios import Ratios, ratios_of
 
-FloatArray = npt.NDArray[np.float64]
-
-LEVEL_FRACTION: Final = 0.8
-FEWEST_SOURCES: Final = 3
-"""A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
-FEWEST_ROWS: Final = 20
-TIE: Final = 1e-9
-"""Values that differ by less, or by less of themselves, are equal."""
 ROW_DIGITS: Final = 5
 """Of the residuals that the digest is made of."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
-    """One run, measured and predicted."""
-
-    source_id: str
-    row_id: str
-    kind: RunKind
-    measured_s: float
-    predicted_s: float
-
-    @property
-    def log_ratio(self) -> float:
-        """Natural logarithm of the measured step time over the predicted one."""
-        return log(self.measured_s / self.predicted_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +53,8 @@ class ErrorBars:
     n_rows: int
     digest: str
     """SHA-256 of the residuals."""
+    ratios: Ratios
+    """Ratios of two times on one machine."""
 
 
 BySource = Mapping[str, Sequence[Residual]]
@@ -96,13 +73,18 @@ class _Raw:
         return Band(kind=self.kind, least_fraction=exp(self.middle - spread), most_fraction=exp(self.middle + spread))
 
 
-def error_bars(residuals: Sequence[Residual]) -> ErrorBars:
+def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.0) -> ErrorBars:
     """Return error bars from the residuals of at least three sources.
 
     Of a kind, the quantiles at 0.1 and 0.9 of the logarithm of measured over predicted step time are taken, where a row of a source that
     has n of the kind weighs one over the root of n. A kind that there is too little of borrows those of a wider one, which then reach at
     least as far as its own. Quantiles are widened about their middle by one factor for all kinds, for which 0.8 of the
     rows, weighed alike, lie in what the other sources give. Where a source is left out, so it is for the factor.
+
+    Parameters
+    ----------
+    unmeasured_widening
+        By how much wider are the bands of accelerators that none of the residuals is of.
 
     Raises
     ------
@@ -132,14 +114,24 @@ def error_bars(residuals: Sequence[Residual]) -> ErrorBars:
         )
         for kind in kinds
     )
+    ratios = ratios_of(by_source)
+    bands = Bands(
+        level_fraction=LEVEL_FRACTION,
+        by_kind={each.kind: each.band for each in counted},
+        held_out=held_out,
+        ratios={each.kind: each.most_fraction for each in ratios.counted} or {(): inf},
+        accelerators=tuple(sorted({row.accelerator for row in residuals})),
+        unmeasured_widening=unmeasured_widening,
+    )
     return ErrorBars(
-        bands=Bands(level_fraction=LEVEL_FRACTION, by_kind={each.kind: each.band for each in counted}, held_out=held_out),
+        bands=bands,
         counted=counted,
         widening=widening,
         coverage=_coverage(by_source, held_out),
         source_ids=tuple(sorted(by_source)),
         n_rows=len(residuals),
         digest=digest(residuals),
+        ratios=ratios,
     )
 
 
@@ -149,27 +141,6 @@ def digest(residuals: Iterable[Residual]) -> str:
         f"{each.source_id},{each.row_id},{'/'.join(each.kind)},{each.measured_s / each.predicted_s:.{ROW_DIGITS}g}" for each in residuals
     )
     return sha256("\n".join(lines).encode()).hexdigest()
-
-
-def weighted_quantile(values: Sequence[float], weights: Sequence[float], fraction: float) -> float:
-    """Return a quantile of weighted values; between two of them, where half of their own weight is reached, it is interpolated.
-
-    Examples
-    --------
-    >>> weighted_quantile([3.0, 1.0, 2.0], [1.0, 1.0, 1.0], 0.5), weighted_quantile([0.0, 1.0], [3.0, 1.0], 0.375)
-    (2.0, 0.0)
-    """
-    # What differs by round-off only is in the order of its weights, or the same residuals in other units would have another quantile.
-    all_values, all_weights = np.asarray(values, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    ascending = np.argsort(all_values, kind="stable")
-    steps = np.diff(all_values[ascending], prepend=all_values[ascending][:1])
-    alike = np.cumsum(steps > TIE * np.maximum(1.0, np.abs(all_values[ascending])))
-    order = ascending[np.lexsort((all_weights[ascending], alike))]
-    firsts = np.searchsorted(alike, alike)
-    sorted_values: FloatArray = all_values[ascending][firsts]
-    sorted_weights: FloatArray = all_weights[order]
-    centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
-    return float(np.interp(fraction * sum(weights), centres, sorted_values))
 
 
 def _raw(by_source: BySource, kind: RunKind) -> _Raw:

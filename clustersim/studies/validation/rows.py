@@ -9,7 +9,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.error_bars import RunKind
 from clustersim.report.metrics import Flag, Parallelism
-from clustersim.scenario.error_bars import run_kind
+from clustersim.scenario.error_bars import machine_of, run_kind
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
@@ -37,6 +37,8 @@ class RowResult:
     """A: the source says all that matters; B: one or two things had to be assumed."""
     model: str
     accelerator: str
+    machine: str
+    """Machine of its error bar: rows with the same one ran on the same hardware."""
     generation: str
     """Of the accelerator."""
     gpus: int
@@ -156,6 +158,7 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         quality=row.quality,
         model=plan.model.name,
         accelerator=cluster.node.accelerator.name,
+        machine=machine_of(result.built),
         generation=cluster.node.accelerator.generation,
         gpus=metrics.gpus,
         parallelism=metrics.parallelism,

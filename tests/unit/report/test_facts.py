@@ -82,6 +82,15 @@ def test_the_verdict_says_by_how_much(capacity_bytes: float, text: str) -> None:
     assert memory_verdict(reference_metrics(TIMELINE, capacity_bytes=capacity_bytes)) == text
 
 
+def test_a_peak_that_measured_ones_would_carry_beyond_the_capacity_fits_tightly() -> None:
+    metrics = reference_metrics(TIMELINE, capacity_bytes=70e9)
+    memory = replace(metrics.memory, verdict="tight")
+
+    text = memory_verdict(replace(metrics, memory=memory))
+
+    assert text == "fits tightly in 70 GB, 10.5 GB to spare: less than the error of predicted peaks"
+
+
 def test_a_few_stages_are_all_listed() -> None:
     stages, rest = shown_stages(METRICS)
 

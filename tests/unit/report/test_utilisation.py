@@ -67,3 +67,13 @@ def test_a_timeline_that_does_not_tell_users_apart_will_do() -> None:
 
     assert rows
     assert all((row >= 0.0).all() and np.isfinite(row).all() for row in rows.values())
+
+
+def test_no_stretch_in_the_middle_of_a_run_is_busier_than_the_busiest_moment() -> None:
+    result = run("resnet50-async-servers")
+    timeline = result.spans
+    highest = {tier.tier: tier.peak_utilisation for tier in result.metrics.links}
+
+    rows = utilisation_over_time(timeline, np.linspace(0.4, 0.6, 200) * timeline.duration_s)
+
+    assert all(row.max() <= highest[tier] * (1 + 1e-12) for tier, row in rows.items())

@@ -16,8 +16,9 @@ from clustersim.report.plots.layout import (
     STEPS_DRAWN,
     TimeScale,
     busy_intervals,
+    drawn_part,
+    excerpt_of,
     joined,
-    opening,
     short_pass_s,
     split_by,
     time_scale,
@@ -179,7 +180,7 @@ def test_short_passes_decide_and_not_the_shortest_piece() -> None:
     assert short_pass_s(replace(timeline, spans=cut)) == pytest.approx(short_pass_s(timeline), rel=1e-9)
 
 
-def test_of_many_steps_the_first_few_are_drawn() -> None:
+def test_of_many_steps_a_few_from_the_middle_are_drawn_and_said() -> None:
     one = reference_timeline()
     steps = [tuple(replace(span, start_s=span.start_s + shift, end_s=span.end_s + shift) for span in one.spans) for shift in shifts(one)]
     log = StepLog(
@@ -193,12 +194,30 @@ def test_of_many_steps_the_first_few_are_drawn() -> None:
     )
     many = replace(one, spans=tuple(itertools.chain(*steps)), steps=log)
 
-    drawn = opening(many)
+    drawn, excerpt = drawn_part(many), excerpt_of(many)
 
     assert drawn.step_time_s == pytest.approx(STEPS_DRAWN * one.step_time_s, rel=1e-12)
     assert max(span.end_s for span in drawn.spans) <= drawn.step_time_s
     assert len(drawn.spans) == STEPS_DRAWN * len(one.spans)
-    assert opening(one) is one
+    assert drawn_part(one) is one
+    assert excerpt_of(one) is None
+    assert excerpt is not None
+    assert (excerpt.first, excerpt.last, excerpt.n_steps) == (2, 4, 5)
+    assert excerpt.start_s == pytest.approx(one.step_time_s, rel=1e-12)
+    assert excerpt.text.startswith("steps 2 to 4 of 5, from ")
+
+
+def test_a_worker_that_has_fallen_behind_is_drawn_in_the_midst_of_its_step() -> None:
+    # The second class takes 1.5 times as long: begins together, and is half a step behind where the excerpt begins.
+    one = reference_timeline()
+    slow = [pass_of(1.5 * number, 1.5 * number + 1.5, rank_class=1) for number in range(6)]
+    fast = [pass_of(float(number), number + 1.0) for number in range(9)]
+    log = StepLog(n_steps=5, step_times_s=(1.0,) * 5, duration_s=9.0, classes=(), applied=5, staleness=(), max_lead=0)
+
+    drawn = drawn_part(replace(one, spans=(*fast, *slow), steps=log))
+
+    assert [(span.start_s, span.end_s) for span in drawn.spans if span.rank_class == 0] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    assert [(span.start_s, span.end_s) for span in drawn.spans if span.rank_class == 1] == [(0.0, 0.5), (0.5, 2.0), (2.0, 3.0)]
 
 
 def shifts(one: Timeline) -> list[float]:

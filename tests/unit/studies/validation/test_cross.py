@@ -16,6 +16,7 @@ from clustersim.studies.validation.cross import (
     measured_steps,
     read_folds,
     shipped_folds_path,
+    unmeasured_widening,
 )
 
 PAGE = Path(__file__).parents[4] / "docs" / "theory" / "cross-validation.md"
@@ -80,6 +81,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read_folds(tmp_path / "folds.csv") == folds
 
 
+def test_what_nobody_measured_is_as_much_wider_as_errors_grow_where_a_generation_is_left_out() -> None:
+    generations = [fold(kind="generation", refitted_fraction=error) for error in (0.02, 0.04)]
+
+    assert unmeasured_widening([fold(refitted_fraction=0.9), *generations]) == pytest.approx(1.5, rel=1e-12)
+    assert unmeasured_widening([fold(kind="generation", refitted_fraction=0.01)]) == 1.0
+
+
 def test_a_table_ends_with_means_over_sources_and_rows() -> None:
     lines = folds_table([fold(), fold(left_out="two", n_rows=12, refitted_fraction=0.01, quality_a=(2, 0.03))], "source").splitlines()
 
@@ -90,6 +98,17 @@ def test_the_shipped_table_has_every_source_that_states_its_rows() -> None:
     shipped = {each.left_out for each in read_folds(shipped_folds_path()) if each.kind == "source"}
 
     assert shipped == {step.source for step in measured_steps([name for name in source_names() if name != "megascale-baseline"])}
+
+
+def test_the_comparison_with_other_tools_shows_errors_out_of_sample() -> None:
+    page = (PAGE.parents[1] / "comparison.md").read_text(encoding="utf-8")
+    folds = {fold.left_out: fold for fold in read_folds(shipped_folds_path()) if fold.kind == "source"}
+    sources = ("megatron-sc21", "korthikanti-2022", "vtrain-multi", "vtrain-single")
+
+    for name in sources:
+        assert f"| `{name}` | {folds[name].n_rows} | {100 * folds[name].refitted_fraction:.1f} % |" in page
+    *most, last = (f"{100 * folds[name].shipped_fraction:.1f}" for name in sources)
+    assert f"ours are {', '.join(most)} and {last} %" in page
 
 
 def test_the_documentation_and_the_readme_show_the_shipped_table() -> None:

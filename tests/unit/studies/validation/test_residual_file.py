@@ -14,13 +14,15 @@ from tests.unit.studies.validation.test_residuals import DENSE, FOUR
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    bars, file = error_bars(FOUR), tmp_path / "step-time.yaml"
+    bars, file = error_bars(FOUR, unmeasured_widening=1.3), tmp_path / "step-time.yaml"
 
     write_residuals(bars, file)
 
     read = read_bands(file)
     assert read.level_fraction == 0.8
     assert read.band(DENSE).least_fraction == pytest.approx(bars.bands.band(DENSE).least_fraction, abs=5e-5)
+    assert read.ratio(DENSE) == pytest.approx(bars.bands.ratio(DENSE), abs=5e-5)
+    assert (read.accelerators, read.unmeasured_widening) == (bars.bands.accelerators, 1.3)
     assert read.held_out["a", DENSE].most_fraction == pytest.approx(bars.bands.held_out["a", DENSE].most_fraction, abs=5e-5)
 
 

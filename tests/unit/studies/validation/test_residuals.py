@@ -8,15 +8,8 @@ from math import exp, log
 import pytest
 
 from clustersim.report.error_bars import RunKind
-from clustersim.studies.validation.residuals import (
-    FEWEST_ROWS,
-    FEWEST_SOURCES,
-    LEVEL_FRACTION,
-    Residual,
-    digest,
-    error_bars,
-    weighted_quantile,
-)
+from clustersim.studies.validation.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
+from clustersim.studies.validation.residuals import digest, error_bars
 
 DENSE: RunKind = ("dense", "one node", "measured accelerator")
 EXPERTS: RunKind = ("experts", "one node", "measured accelerator")

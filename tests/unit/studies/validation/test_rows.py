@@ -11,6 +11,7 @@ from clustersim.scenario.run import run
 from clustersim.studies.published import check_complete, validate
 from clustersim.studies.sources import read_source, value_at
 from clustersim.studies.validation.capabilities import CAPABILITIES
+from clustersim.studies.validation.rows import run_row
 from tests.unit.studies.samples import TEXT, refusal, write
 
 HIDDEN = "    quality: A\n    hidden: {strategy.recompute: [none, full], training.micro_batch_size: [1, 2]}\n"
@@ -97,3 +98,9 @@ def test_error_bars_of_a_part_are_refused() -> None:
         check_complete(["megatron-sc21"], "B")
     with pytest.raises(ScenarioError, match="all rows of all shipped sources"):
         check_complete([], "A")
+
+
+def test_a_source_that_a_constant_was_fitted_to_is_named_with_it() -> None:
+    _, fitted = run_row(read_source("torchtitan-h100"), 0)
+
+    assert fitted == ("hopper.gemm.power_exponent",)

@@ -1,0 +1,89 @@
+"""Pictures that rank runs say what is within the error bars."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas
+import pytest
+from matplotlib.axes import Axes
+
+from clustersim.report.error_bars import ErrorBar
+from clustersim.report.plots.breakdowns import step_breakdowns
+from clustersim.report.plots.canvas import style
+from clustersim.report.plots.heatmap import sweep_heatmap
+from clustersim.report.plots.pareto import pareto
+from clustersim.report.plots.table_bars import COLUMNS, table_bars
+from clustersim.report.subject import Subject
+from tests.golden.reference import reference_metrics, reference_timeline
+
+BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="a", measured=True)
+
+
+def table(*points: tuple[str, str, float, float]) -> pandas.DataFrame:
+    """Return the table of a sweep: values of two keys, time, and cost of each point; the machine is the first value."""
+    names = ["node", "tp", "status", "step_time_s", "cost.per_million_tokens.usd", "cost.per_million_tokens.energy_kwh", *COLUMNS]
+    rows = [(node, tp, "ok", time_s, usd, 1.0, node, 0.9, 1.2, 1.1) for node, tp, time_s, usd in points]
+    return pandas.DataFrame(rows, columns=names).assign(point=range(1, len(rows) + 1))
+
+
+def texts(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None:
+    with style():
+        ax = pareto(table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.05), ("a", "4", 1.2, 1.2), ("b", "1", 1.3, 1.3)))
+
+    assert "ringed (2), beaten by a joined one: within the error bars: not decided" in texts(ax)
+    assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
+
+
+def test_the_ends_of_the_front_are_compared_too() -> None:
+    with style():
+        near, far = (pareto(table(("a", "1", 1.0, 2.0), ("a", "2", time_s, 1.0))) for time_s in (1.05, 1.3))
+
+    assert "1 faster than 2: within the error bars: not decided" in texts(near)
+    assert not any("error bars" in text for text in texts(far))
+
+
+def test_a_point_that_cannot_run_is_not_on_the_front() -> None:
+    frame = table(("a", "1", 1.0, 1.0), ("a", "2", 2.0, 2.0))
+    frame.loc[0, "status"] = "infeasible"
+
+    with style():
+        ax = pareto(frame)
+
+    assert ax.get_title(loc="left").startswith("2 is both the fastest and the cheapest of 1")
+
+
+def test_cells_that_the_best_cannot_be_told_apart_from_are_marked() -> None:
+    frame = table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.0), ("b", "1", 1.3, 1.0), ("b", "2", 1.4, 1.0))
+
+    with style():
+        ax = sweep_heatmap(frame)
+
+    assert [text for text in texts(ax) if text.startswith("≈ ") and "best" not in text] == ["≈ 1.3", "≈ 1.05"]
+    assert "≈ beside the best: within the error bars: not decided" in texts(ax)
+
+
+@pytest.mark.parametrize(("step_time_s", "said"), [(1.05, True), (1.3, False)])
+def test_bars_of_several_runs_say_what_is_not_decided(step_time_s: float, said: bool) -> None:
+    metrics = replace(reference_metrics(reference_timeline()), error_bar=BAR)
+    runs = [
+        Subject(label=name, metrics=replace(metrics, step_time_s=factor * metrics.step_time_s), timeline=reference_timeline())
+        for name, factor in (("one", 1.0), ("two", step_time_s))
+    ]
+
+    with style():
+        ax = step_breakdowns(runs)
+
+    assert ("one: within the error bars: not decided against two" in texts(ax)) is said
+
+
+def test_a_table_of_an_earlier_version_has_no_error_bars() -> None:
+    frame = table(("a", "1", 1.0, 1.0))
+
+    assert table_bars(frame)[0] == replace(BAR, measured=False)
+    assert table_bars(frame.drop(columns="error_bar.machine")) == [None]
+    assert table_bars(frame.assign(**{"error_bar.least_fraction": float("nan")})) == [None]
