@@ -14,8 +14,9 @@ from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.findings import MARGIN, MEMORY, REFUSED, Search
 from clustersim.studies.planning.replays import Outcome, outcome_of
-from clustersim.studies.planning.search import MEMORY, REFUSED, Search, fastest
+from clustersim.studies.planning.search import MEMORY_MARGIN, fastest
 from clustersim.studies.planning.space import Space
 from clustersim.units.quantity import format_quantity
 
@@ -77,7 +78,8 @@ def spaces(space: Space) -> dict[str, Space]:
 
 def advise(asked: Asked) -> Advice:
     """Return which family suits, with the best run of each."""
-    searches = {name: fastest(Drafts(asked.base), space) for name, space in spaces(asked.space).items()}
+    with asked.told():
+        searches = {name: fastest(Drafts(asked.base), space) for name, space in spaces(asked.space).items()}
     results = {name: search.winner.result for name, search in searches.items() if search.winner}
     layouts = {name: search.winner.layout.words() for name, search in searches.items() if search.winner}
     unevenly = _asynchronous(asked)
@@ -129,9 +131,10 @@ def _shares(breakdown: Breakdown) -> dict[str, float]:
 
 
 def _cannot(name: str, search: Search) -> Opinion:
-    reasons = {REFUSED: "no layout of it is legal", MEMORY: "no layout of it fits in memory"}
+    margin = f"no layout of it leaves {100 * MEMORY_MARGIN:g} % of memory free"
+    reasons = {REFUSED: "no layout of it is legal", MEMORY: "no layout of it fits in memory", MARGIN: margin}
     reason = max((each for each in reasons if search.counts.get(each)), key=lambda each: search.counts[each], default=MEMORY)
-    least = f": the smallest needs {format_quantity(search.least_bytes, 'B')}" if reason == MEMORY and search.least_bytes else ""
+    least = f": the smallest needs {format_quantity(search.least_bytes, 'B')}" if reason != REFUSED and search.least_bytes else ""
     sentence = f"{_capital(name)} cannot run: {reasons[reason]}{least}."
     return Opinion(family=name, layout=None, step_time_s=None, mfu=None, memory_fraction=None, sentence=sentence)
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import mul
 from typing import Final
 
 from clustersim.documents.spots import Data
+from clustersim.report.deciding import UNDECIDED, Judged, undecided
+from clustersim.report.error_bars import TIGHT
+from clustersim.report.facts import memory_verdict
+from clustersim.report.metrics import Flag
 from clustersim.strategy.plan import Plan
+from clustersim.studies.planning.findings import ABOVE, REASONS, Search, Tried
 from clustersim.studies.planning.margins import Margin
-from clustersim.studies.planning.search import ABOVE, REASONS, Search, Tried
 from clustersim.units.quantity import format_quantity
 
 RUNNERS_UP: Final = 5
@@ -27,12 +33,35 @@ class Answer:
     plan: Plan | None
     """As it is built from it."""
     assumed: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """Prices and power figures that are not known, and the option that gives them."""
+    memory_margin_fraction: float
 
     @property
     def pareto(self) -> tuple[Tried, ...]:
-        """The layouts that were replayed of which no other is as good in time, cost and energy."""
+        """The layouts that were replayed of which no other is as good in time, cost and energy; of equal ones the first."""
         tried = self.search.tried
-        return tuple(one for one in tried if not any(_beats(other, one) for other in tried))
+        best = [one for one in tried if not any(_beats(other, one) for other in tried)]
+        unlike: dict[tuple[str, ...], Tried] = {}
+        for one in best:
+            unlike.setdefault(_rounded(one), one)
+        return tuple(unlike.values())
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """Flags of the answer."""
+        flags: list[Flag] = []
+        wrong = self.search.below_bound
+        if wrong:
+            worst = min(wrong, key=lambda tried: tried.step_time_s / tried.least_s)
+            step, least = format_quantity(worst.step_time_s, "s", 4), format_quantity(worst.least_s, "s", 4)
+            such = f"{len(wrong)} replays are shorter than their bounds, such as {worst.layout.words()}: {step}, with a bound of {least}"
+            message = f"{such}; the bounds are wrong here, and a layout that was left out by its bound may be faster"
+            flags.append(Flag(code="replay_below_bound", message=message))
+        winner = self.search.winner
+        if winner is not None and winner.result.metrics.memory.verdict == TIGHT:
+            flags.append(Flag(code="memory_tight", message=f"the winner {memory_verdict(winner.result.metrics)}"))
+        return tuple(flags)
 
 
 def _figures(tried: Tried) -> tuple[float, float, float]:
@@ -40,6 +69,10 @@ def _figures(tried: Tried) -> tuple[float, float, float]:
     if cost is None:
         return tried.step_time_s, 0.0, 0.0
     return tried.step_time_s, cost.step.usd or 0.0, cost.step.energy_kwh
+
+
+def _rounded(tried: Tried) -> tuple[str, ...]:
+    return tuple(f"{figure:.6g}" for figure in _figures(tried))
 
 
 def _beats(one: Tried, other: Tried) -> bool:
@@ -53,6 +86,7 @@ def document(answer: Answer) -> dict[str, Data]:
     return {
         "found": winner is not None,
         "winner": _entry(winner) if winner else None,
+        "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": [
@@ -61,6 +95,7 @@ def document(answer: Answer) -> dict[str, Data]:
         ],
         "certificate": {
             "complete": search.complete,
+            "holds": not search.below_bound,
             "n_layouts": search.n_layouts,
             "n_bounds": search.n_bounds,
             "n_replayed": len(search.tried) + len(search.failing),
@@ -68,6 +103,8 @@ def document(answer: Answer) -> dict[str, Data]:
             "gap_fraction": search.gap_fraction,
             "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
         },
+        "memory_margin_fraction": answer.memory_margin_fraction,
+        "flags": [{"code": flag.code, "message": flag.message} for flag in answer.flags],
         "scenario": answer.scenario,
         "assumed": list(answer.assumed),
     }
@@ -84,10 +121,19 @@ def _entry(tried: Tried) -> dict[str, Data]:
         "mfu": metrics.mfu,
         "tokens_per_s": metrics.tokens_per_s,
         "peak_bytes": metrics.memory.peak_bytes,
+        "memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,
+        "memory_verdict": metrics.memory.verdict,
         "step_usd": cost.step.usd if cost else None,
         "step_energy_kwh": cost.step.energy_kwh if cost else None,
         "bound_by": tried.result.bounds.sentence,
     }
+
+
+def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the layouts that the fastest of some, which are in order, cannot be told apart from."""
+    judged = [(each, each.result.metrics.error_bar) for each in tried]
+    runs = [(each, Judged(at=partial(mul, each.step_time_s), bar=bar)) for each, bar in judged if bar is not None]
+    return [runs[place][0] for place in undecided([run for _, run in runs])]
 
 
 def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
@@ -99,14 +145,17 @@ def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
         energy = f"{cost.step.energy_kwh:.2f}" if cost else "-"
         share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
         times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.bound_s, "s")
-        table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", f"{100 * share:.0f} %", times[1], usd, energy))
+        memory = f"{100 * share:.0f} %, {metrics.memory.verdict}"
+        table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", memory, times[1], usd, energy))
     return table
 
 
 def certificate_lines(search: Search) -> list[str]:
     """Return why nothing that was left out could have won."""
     replayed = len(search.tried) + len(search.failing)
-    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays"]
+    near = len(within_error_bars(search.tried))
+    lines = [f"{UNDECIDED[0].upper()}{UNDECIDED[1:]} between the first {near + 1} layouts that were replayed"] if near else []
+    lines += [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays"]
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:
@@ -116,8 +165,10 @@ def certificate_lines(search: Search) -> list[str]:
                 else ""
             )
             lines.append(f"  {count:>9,}  {reason}{least}")
-    if not search.complete:
-        gap = f"{100 * search.gap_fraction:.1f} %" if search.winner else "an unknown amount"
+    if search.below_bound:
+        lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
+    elif not search.complete:
+        gap = "an unknown amount" if search.gap_fraction is None or not search.winner else f"{100 * search.gap_fraction:.1f} %"
         lines.append(f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays).")
     return lines
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
-from clustersim.scenario.load import load_scenario
+from clustersim.scenario.constraints import check_size
+from clustersim.scenario.load import Scenario, example_names, load_scenario
 from clustersim.scenario.machine import hardware_of
-from clustersim.scenario.model_spec import load_model
+from clustersim.scenario.model_spec import HUB_PREFIX, load_model, model_names
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.studies.planning.space import PLACEMENTS, Question, Space, space_of
 from clustersim.workload.transformer import Transformer
@@ -40,6 +44,20 @@ class Asked:
     space: Space
     assumed: tuple[str, ...]
     """What nobody said."""
+    scenario: Scenario
+    """As it was read, for the places of mistakes."""
+    unknown: tuple[str, ...] = ()
+    """Prices and power figures that neither the scenario nor a shipped list has, and the option that gives them."""
+
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Give a mistake that comes up inside its line of the file, or its ``--set``."""
+        try:
+            yield
+        except ScenarioError as error:
+            here = error.place is not None and error.place.line is not None
+            bare = error if here else ScenarioError(error.message, field=error.field, hint=error.hint)
+            raise self.scenario.located(bare) from error
 
 
 def asked_of(
@@ -72,14 +90,26 @@ def asked_of(
     """
     assumed: list[str] = []
     if cluster is None:
-        base: Mapping[str, Data] = load_scenario(model, overrides).document.data
+        given = _scenario(model, overrides)
     else:
-        base = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides).document.data
+        try:
+            given = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
+        except ScenarioError as error:
+            if nodes is None or error.field != "cluster.nodes":
+                raise
+            raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
+    base: Mapping[str, Data] = given.document.data
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
-    if base.get("cost") is None and all(node.accelerator.name in load_price_list(PRICES).usd_per_gpu_hour for node in hardware.nodes):
-        base = {**base, "cost": {"prices": PRICES}}
-        assumed.append(f"no prices are given: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
+    try:
+        check_size(hardware.n_nodes, hardware.node.n_accelerators)
+    except ScenarioError as error:
+        raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
+    unknown: tuple[str, ...] = ()
+    if base.get("cost") is None:
+        base, unknown = _priced(base, [node.accelerator for node, _ in hardware.kinds])
+        if not unknown:
+            assumed.append(f"no prices are given: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
     transformer = loaded if isinstance(loaded, Transformer) else None
     training = base.get("training")
@@ -104,7 +134,35 @@ def asked_of(
     narrowed = limits_of(limits)
     if transformer is None:
         narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
-    return Asked(base=base, space=space_of(question, narrowed), assumed=tuple(assumed))
+    return Asked(base=base, space=space_of(question, narrowed), assumed=(*assumed, *unknown), scenario=given, unknown=unknown)
+
+
+def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Scenario:
+    """Return the scenario that stands in place of a model and a cluster."""
+    named = isinstance(model, str) and model in model_names() and model not in example_names() and not Path(model).is_file()
+    if named or (isinstance(model, str) and model.startswith(HUB_PREFIX)):
+        hint = f"write a node or a cluster behind it, such as '{model} dgx-h100 --nodes 8', or a scenario in its place"
+        raise ScenarioError(f"'{model}' is a model, and the cluster to plan for is missing", field="CLUSTER", hint=hint)
+    try:
+        return load_scenario(model, overrides)
+    except ScenarioError as error:
+        if not isinstance(model, str) or not model.endswith(".json"):
+            raise
+        hint = f"for a model of Hugging Face, write {HUB_PREFIX}{model} and a cluster"
+        raise ScenarioError(error.message, field=error.field, hint=hint, place=error.place) from error
+
+
+def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
+    """Return a scenario with shipped prices, as far as there are any, and what is not known."""
+    rents = load_price_list(PRICES).usd_per_gpu_hour
+    if all(each.name in rents for each in accelerators):
+        return {**base, "cost": {"prices": PRICES}}, ()
+    names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
+    unknown = [f"no price of {names} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"]
+    dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
+    if dark:
+        return base, (*unknown, f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'")
+    return {**base, "cost": {}}, tuple(unknown)
 
 
 def _document(
@@ -120,6 +178,8 @@ def _document(
     elif cluster in node_names():
         machine = {"node": cluster}
         if nodes is None and "cluster.nodes" not in given:
+            if isinstance(model, str):
+                load_model(model)  # a mistake in its name is told first
             raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
     else:
         known = (*cluster_names(), *node_names())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -21,6 +22,9 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.stages import places_of
 from clustersim.studies.planning.space import Family, Layout
 from clustersim.workload.transformer import Transformer
+
+SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
+"""Sections of a scenario that no layout changes: what is wrong there is wrong with all of them."""
 
 Key = tuple[object, ...]
 
@@ -67,7 +71,13 @@ class Drafts:
         return plan if isinstance(plan, str) else self._arranged(plan, layout.family)
 
     def plan(self, layout: Layout) -> Plan | str:
-        """Return the plan of a layout, without saying how layers that do not divide evenly are dealt out; or why there is none."""
+        """Return the plan of a layout, without saying how layers that do not divide evenly are dealt out; or why there is none.
+
+        Raises
+        ------
+        ScenarioError
+            When something is wrong with all layouts.
+        """
         family = layout.family
         key = (
             (family.schedule, family.pp > 1, family.tp > 1, family.cp > 1, family.ep > 1, family.recompute),
@@ -79,6 +89,8 @@ class Drafts:
                 template = self.built(layout)
                 self._first = self._first or template
             except ScenarioError as error:
+                if (error.field or "").partition(".")[0] in SURROUNDINGS:
+                    raise
                 # Another layout of this kind may do.
                 return error.message
             self._templates[key] = template

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Final
 
 from clustersim.documents.spots import Data
@@ -14,13 +14,22 @@ from clustersim.strategy.flops import model_flops
 from clustersim.studies.planning.answer import Answer, document
 from clustersim.studies.planning.asking import Asked, asked_of
 from clustersim.studies.planning.drafts import Drafts
-from clustersim.studies.planning.plan import plan_for
+from clustersim.studies.planning.findings import TIE_FRACTION, Search
+from clustersim.studies.planning.plan import NoLayoutError, plan_for
+from clustersim.studies.planning.search import Terms
 from clustersim.studies.planning.space import families, layouts
 from clustersim.units.quantity import format_quantity, parse_quantity
 
 NARROWED: Final = ("schedule=1f1b,interleaved_1f1b", "micro_batch_size=1,2", "offload=none", "zero_stage=1,3")
 """What is searched for each cluster where nobody says more: what frameworks run every day."""
 MOST_NODES: Final = 2048
+EIGHTHS: Final = 4
+"""Binary digits in which counts of nodes differ: above 16 there are eight for each power of two."""
+HINTS: Final = {
+    "--budget": "add -s cost.gpu_hour='2.50 USD', or -s cost.prices=my-prices.yaml",
+    "--power": "add -s cost.power.busy='700 W', of one accelerator that computes",
+}
+"""Ways to give what is not known, by the option that needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +55,22 @@ class Reached:
     answer: Answer
     time_s: float
     usd: float | None
-    power_w: float
+    """None where no price is known."""
+    power_w: float | None
+    """None where nobody says how much power an accelerator draws."""
     excess: float
     """The largest of what it takes over what it may take; up to 1 where it reaches the goal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A cluster on which no layout is in time."""
+
+    node: str
+    n_nodes: int
+    why: str
+    time_s: float | None = None
+    """Below which no layout is; None where none runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +79,9 @@ class GoalAnswer:
 
     goal: Goal
     found: tuple[Reached, ...]
-    """All that were looked at, best first."""
+    """All on which a layout was replayed, best first."""
+    missed: tuple[Missed, ...] = ()
+    """All others that were tried, in order."""
 
     @property
     def best(self) -> Reached | None:
@@ -105,71 +129,153 @@ def _figure(option: str, text: str, unit: str) -> float:
     return found
 
 
-def reach(model: str, goal: Goal, *, overrides: Sequence[str] = (), limits: Sequence[str] = ()) -> GoalAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Settings of the plan of each cluster, and the receiver of its progress."""
+
+    overrides: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    terms: Terms = field(default_factory=Terms)
+    told: Callable[[str], None] | None = None
+
+    def tell(self, line: str) -> None:
+        """Tell of the progress, where somebody listens."""
+        if self.told is not None:
+            self.told(line)
+
+
+def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
     """Return the cheapest cluster that reaches a goal, or the one that comes nearest.
 
-    Of each kind of node powers of two are tried, from the fewest that could compute the model's FLOPs in time at the peak of the data
-    sheet. More of them take less time and more power; they are tried until the time does, and one more step.
+    Of each kind of node the numbers of ``counts`` are tried in turn, from the fewest that could compute the model's FLOPs in time at the
+    peak of the data sheet to the first that is in time. Layouts that are too slow by their bounds are not replayed, so that a count that
+    cannot be in time costs no more than bounds. Where none is, the largest is planned for without a limit, to say how near it comes.
     """
+    asking = asking or Asking()
     found: list[Reached] = []
+    missed: list[Missed] = []
     for node in goal.nodes:
-        n_nodes = 1
-        while n_nodes <= goal.most_nodes:
-            asked = _asked(model, node, n_nodes, overrides, limits, goal)
-            least = _least_nodes(asked, goal)
-            if least > n_nodes:
-                n_nodes *= 2
-                if n_nodes <= goal.most_nodes:
-                    continue
-                n_nodes //= 2
-            one = _of_cluster(asked, node, n_nodes, goal)
-            if one is not None:
-                found.append(one)
-                if goal.within_s is None or one.time_s <= goal.within_s:
-                    break
-            n_nodes *= 2
+        _of_kind(model, node, goal, asking, (found, missed))
     found.sort(key=lambda each: (max(1.0, each.excess), each.usd if each.usd is not None else each.time_s, each.node, each.n_nodes))
-    return GoalAnswer(goal=goal, found=tuple(found))
+    return GoalAnswer(goal=goal, found=tuple(found), missed=tuple(missed))
 
 
-def _asked(model: str, node: str, n_nodes: int, overrides: Sequence[str], limits: Sequence[str], goal: Goal) -> Asked:
-    given = [text.split("=", 1)[0] for text in limits]
+def counts(most: int) -> tuple[int, ...]:
+    """Return the numbers of nodes that are tried: all up to 16, then eighths between powers of two, which divide batches and layers well.
+
+    Examples
+    --------
+    >>> counts(40)
+    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40)
+    """
+    return tuple(n for n in range(1, most + 1) if n % max(1, 2 ** (n.bit_length() - EIGHTHS)) == 0)
+
+
+def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list[Reached], list[Missed]]) -> None:
+    """Try the counts of one kind of node until one is in time."""
+    found, missed = into
+    within, began_s = _within(model, node, goal, asking), perf_counter()
+    for place, n_nodes in enumerate(within.counts):
+        n_left = len(within.counts) - place - 1
+        pace = f", about {format_quantity((perf_counter() - began_s) / place, 's', 2)} each" if place else ""
+        asking.tell(f"{node}: planning for {n_nodes}; at most {n_left} more{pace}")
+        asked = _asked(model, node, n_nodes, asking, goal)
+        one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=within.step_s))
+        if isinstance(one, Missed) and not n_left and one.time_s is not None:
+            one = _of_cluster(asked, node, n_nodes, goal, asking.terms)
+        if isinstance(one, Missed):
+            missed.append(one)
+            asking.tell(f"{n_nodes} {node}: {one.why}")
+            continue
+        found.append(one)
+        asking.tell(_words(one))
+        if goal.within_s is None or one.time_s <= goal.within_s:
+            return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Within:
+    """Numbers of nodes of one kind that have to be searched."""
+
+    counts: tuple[int, ...]
+    """Those that could be in time by their FLOPs alone; the largest where none could."""
+    step_s: float
+    """The longest step that is in time."""
+
+
+def _within(model: str, node: str, goal: Goal, asking: Asking) -> _Within:
+    every = counts(goal.most_nodes)
+    if goal.within_s is None:
+        return _Within(counts=every, step_s=float("inf"))
+    for n_nodes in every:
+        asked = _asked(model, node, n_nodes, asking, goal)
+        drafts = Drafts(asked.base)
+        with asked.told():
+            all_layouts = (layout for family in families(asked.space) for layout in layouts(asked.space, family))
+            plan = next((found for found in map(drafts.plan, all_layouts) if not isinstance(found, str)), None)
+        if plan is not None:
+            card, n_cards = drafts.first.cluster.node.accelerator, drafts.first.cluster.node.n_accelerators
+            per_step = plan.training.global_batch_size * plan.training.seq_length
+            step_s = goal.within_s * per_step / goal.tokens
+            least = model_flops(plan) / (step_s * card.peak_flops_per_s[plan.training.precision] * n_cards)
+            # Sums in another order may say a little more than the limit of a run that is just in time.
+            return _Within(counts=tuple(n for n in every if n >= least) or every[-1:], step_s=step_s * (1.0 + TIE_FRACTION))
+    return _Within(counts=every[-1:], step_s=float("inf"))
+
+
+def _asked(model: str, node: str, n_nodes: int, asking: Asking, goal: Goal) -> Asked:
+    given = [text.split("=", 1)[0] for text in asking.limits]
     narrowed = [text for text in NARROWED if text.split("=", 1)[0] not in given]
     tokens = f"training.tokens={goal.tokens:.0f}"
-    return asked_of(model, node, nodes=n_nodes, overrides=(*overrides, tokens), limits=(*limits, *narrowed))
+    return asked_of(model, node, nodes=n_nodes, overrides=(*asking.overrides, tokens), limits=(*asking.limits, *narrowed))
 
 
-def _least_nodes(asked: Asked, goal: Goal) -> int:
-    """Return how many times more nodes the FLOPs alone need, in time and at the peak."""
-    if goal.within_s is None:
-        return 1
-    drafts = Drafts(asked.base)
-    every = (layout for family in families(asked.space) for layout in layouts(asked.space, family))
-    plan = next((found for found in map(drafts.plan, every) if not isinstance(found, str)), None)
-    if plan is None:
-        return 1
-    built = drafts.first
-    per_token = model_flops(plan) / (plan.training.global_batch_size * plan.training.seq_length)
-    peak = built.cluster.node.accelerator.peak_flops_per_s[plan.training.precision] * built.cluster.node.n_accelerators
-    return ceil(goal.tokens * per_token / (goal.within_s * peak))
-
-
-def _of_cluster(asked: Asked, node: str, n_nodes: int, goal: Goal) -> Reached | None:
-    answer = plan_for(asked)
-    winner = answer.search.winner
+def _of_cluster(asked: Asked, node: str, n_nodes: int, goal: Goal, terms: Terms) -> Reached | Missed:
+    """Return what the best layout on one cluster comes to, or why no layout of it is in time."""
+    try:
+        answer = plan_for(asked, terms=terms)
+    except NoLayoutError as error:
+        return Missed(node=node, n_nodes=n_nodes, why=error.message)
+    search, winner = answer.search, answer.search.winner
     if winner is None:
-        return None
-    result = winner.result
-    time_s = result.time_to_train_s or goal.tokens / result.metrics.tokens_per_s
-    cost = result.cost
-    usd = cost.training.usd if cost and cost.training else None
-    power_w = cost.power.facility_w if cost else 0.0
-    if usd is None and goal.budget_usd is not None:
-        hint = "add -s cost.gpu_hour='2.50 USD', or -s cost.prices=my-prices.yaml"
-        raise ScenarioError(f"{node} has no price in the price list", field="--budget", hint=hint)
-    asked_for = ((time_s, goal.within_s), (usd, goal.budget_usd), (power_w, goal.power_w))
+        least_s = None
+        if goal.within_s is not None and search.next_bound_s is not None and not search.failing:
+            least_s = goal.within_s * search.next_bound_s / terms.within_s
+        why = f"no layout runs: {_commonest(search)}" if least_s is None else f"it takes {format_quantity(least_s, 's', 4)} at least"
+        return Missed(node=node, n_nodes=n_nodes, time_s=least_s, why=why)
+    result, cost = winner.result, winner.result.cost
+    one = Reached(
+        node=node,
+        n_nodes=n_nodes,
+        answer=answer,
+        time_s=result.time_to_train_s or goal.tokens / result.metrics.tokens_per_s,
+        usd=cost.training.usd if cost and cost.training else None,
+        power_w=cost.power.facility_w if cost else None,
+        excess=0.0,
+    )
+    return _against(one, goal)
+
+
+def _commonest(search: Search) -> str:
+    """Return why most layouts are out."""
+    return max(search.counts, key=lambda reason: search.counts[reason], default="none divides ranks, layers and batch")
+
+
+def _against(one: Reached, goal: Goal) -> Reached:
+    """Return what a cluster comes to, with how far it is beyond the goal.
+
+    Raises
+    ------
+    ScenarioError
+        Where the goal limits what is not known.
+    """
+    limits = (("--budget", "price", one.usd, goal.budget_usd), ("--power", "power", one.power_w, goal.power_w))
+    for option, what, value, limit in limits:
+        if value is None and limit is not None:
+            raise ScenarioError(f"no {what} of {one.node} is known", field=option, hint=HINTS[option])
+    asked_for = ((one.time_s, goal.within_s), (one.usd, goal.budget_usd), (one.power_w, goal.power_w))
     excess = max((value / limit for value, limit in asked_for if value is not None and limit is not None), default=0.0)
-    return Reached(node=node, n_nodes=n_nodes, answer=answer, time_s=time_s, usd=usd, power_w=power_w, excess=excess)
+    return replace(one, excess=excess)
 
 
 def goal_document(found: GoalAnswer) -> dict[str, Data]:
@@ -180,6 +286,8 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
         "goal": {"tokens": goal.tokens, "within_s": goal.within_s, "budget_usd": goal.budget_usd, "power_w": goal.power_w},
         "best": None if best is None else {**_entry(best), "plan": document(best.answer)},
         "looked_at": [_entry(each) for each in found.found],
+        "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
+        "unknown": list(best.answer.unknown) if best else [],
     }
 
 
@@ -204,11 +312,20 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     first = "yes" if found.reached else "no: the nearest is"
     lines = [f"{first} {_words(best)}"]
     lines += ["", "Looked at", *(f"  {_words(each)}" for each in found.found)]
+    lines += [f"  {each.n_nodes} {each.node}: not in time, {each.why}" for each in found.missed]
+    if found.goal.within_s is not None:
+        lines += ["", f"Tried: every count to 16, and eighths between powers of two, up to {found.goal.most_nodes} and the first in time."]
+    lines += [f"{each.node}: {line}." for each in _one_of_each_kind(found.found) for line in each.answer.unknown]
     return lines
+
+
+def _one_of_each_kind(found: Sequence[Reached]) -> list[Reached]:
+    return list({each.node: each for each in found}.values())
 
 
 def _words(each: Reached) -> str:
     winner = each.answer.search.winner
     layout = winner.layout.words() if winner else ""
-    usd = f", {format_quantity(each.usd, 'USD')}" if each.usd is not None else ""
-    return f"{each.n_nodes} {each.node}: {format_quantity(each.time_s, 's')}{usd}, {format_quantity(each.power_w, 'W')}; {layout}"
+    usd = f", {format_quantity(each.usd, 'USD')}" if each.usd is not None else ", no price"
+    power = format_quantity(each.power_w, "W") if each.power_w is not None else "no power figure"
+    return f"{each.n_nodes} {each.node}: {format_quantity(each.time_s, 's')}{usd}, {power}; {layout}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import Condition
@@ -10,28 +11,42 @@ from clustersim.scenario.checks import parse_check
 from clustersim.studies.planning.answer import Answer
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
+from clustersim.studies.planning.findings import REFUSED
 from clustersim.studies.planning.margins import margins
 from clustersim.studies.planning.replays import Replays
-from clustersim.studies.planning.search import REFUSED, fastest
+from clustersim.studies.planning.search import Terms, fastest
 
 
-def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int | None = None) -> Answer:
+class NoLayoutError(ScenarioError):
+    """Every layout of a space is refused."""
+
+
+def plan_for(asked: Asked, *, constraints: Sequence[str] = (), terms: Terms | None = None) -> Answer:
     """Return the fastest layout of a space that holds constraints, and why.
+
+    Parameters
+    ----------
+    constraints
+        Conditions on the metrics of a run, as people write them, beside those of the terms.
 
     Raises
     ------
     ScenarioError
-        When a constraint is none.
+        When a constraint is none, or something is wrong with all layouts.
+    NoLayoutError
+        When every layout is refused.
     """
     conditions: list[Condition] = [parse_check(text) for text in constraints]
+    terms = terms or Terms()
+    terms = replace(terms, constraints=(*terms.constraints, *conditions))
     drafts = Drafts(asked.base)
-    with Replays() as replays:
-        search = fastest(drafts, asked.space, constraints=conditions, most_replays=most_replays, replays=replays)
-        if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
-            raise ScenarioError(
-                f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
-            )
+    with asked.told(), Replays() as replays:
+        search = fastest(drafts, asked.space, terms, replays=replays)
         bought = margins(drafts, search, replays)
+    if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
+        raise NoLayoutError(
+            f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
+        )
     winner = search.winner
     return Answer(
         search=search,
@@ -39,4 +54,6 @@ def plan_for(asked: Asked, *, constraints: Sequence[str] = (), most_replays: int
         scenario=drafts.document(winner.layout) if winner else None,
         plan=drafts.built(winner.layout).plan if winner else None,
         assumed=asked.assumed,
+        unknown=asked.unknown,
+        memory_margin_fraction=terms.memory_margin_fraction,
     )

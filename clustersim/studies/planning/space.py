@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.scenario.pipelining import divisors
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 
 PLACEMENTS: Final = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
@@ -63,6 +64,13 @@ class Layout:
             "training.micro_batch_size": family.micro_batch_size,
         }
 
+    @property
+    def effort(self) -> tuple[int, ...]:
+        """The less, the simpler: dimensions in use, chunks, what is sharded, what is offloaded, another placement than the usual."""
+        family = self.family
+        n_degrees = sum(degree > 1 for degree in (family.tp, family.cp, family.pp, family.ep, family.dp))
+        return n_degrees, family.virtual_stages, self.zero_stage, len(self.offload), int(self.placement != PLACEMENTS[0])
+
     def words(self) -> str:
         """Return the layout in one line, as people write it."""
         family = self.family
@@ -77,6 +85,26 @@ class Layout:
         moved = [f"offload {', '.join(self.offload)}"] if self.offload else []
         placed = [f"placement {'-'.join(self.placement)}"] if self.placement != PLACEMENTS[0] else []
         return ", ".join([" ".join(degrees) or "one rank", *schedule, *kept, *moved, *placed])
+
+
+def layout_of(plan: Plan) -> Layout:
+    """Return the layout of a plan, as far as a search tells layouts apart."""
+    strategy, offload = plan.strategy, plan.strategy.offload
+    family = Family(
+        tp=strategy.tp,
+        pp=strategy.pp,
+        cp=strategy.cp,
+        ep=strategy.ep,
+        dp=strategy.dp,
+        micro_batch_size=plan.training.micro_batch_size,
+        schedule=strategy.schedule,
+        virtual_stages=strategy.virtual_stages,
+        balanced=strategy.stage_layers is not None,
+        recompute=strategy.recompute,
+    )
+    parts = ("optimizer", "gradients", "parameters", "activations")
+    away = tuple(part for part in parts if getattr(offload, part) != "accelerator")
+    return Layout(family=family, zero_stage=strategy.zero_stage, placement=strategy.placement, offload=away)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
