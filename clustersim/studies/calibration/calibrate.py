@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint
+from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import FALLBACK, calibration_names, calibration_path, read_calibration
+from clustersim.hardware.calibrations import calibration_names, calibration_path, read_calibration
 from clustersim.hardware.catalog import load_accelerator, load_node, node_names
 from clustersim.hardware.constant_names import changed, constant
 from clustersim.hardware.models import Node
 from clustersim.studies.calibration.attention import attention_part
 from clustersim.studies.calibration.collectives import collectives_part
 from clustersim.studies.calibration.document import Errors, FileFit, calibration_text, covers_of, leaves
+from clustersim.studies.calibration.doubts import doubts_of
 from clustersim.studies.calibration.fitting import rounded
 from clustersim.studies.calibration.nccl_tests import Ranks
 from clustersim.studies.calibration.parts import Part, Target
@@ -48,6 +50,10 @@ class CalibrationRequest:
     node: str | None = None
     """What collectives ran on."""
     ranks: Ranks = field(default_factory=Ranks)
+    algorithm: str | None = None
+    """Algorithm of collectives whose files name none; None: that which the library would choose."""
+    device: str | None = None
+    """Device that traces are of, in place of what they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,12 @@ class Calibrated:
     changes: tuple[ConstantChange, ...]
     kept: tuple[str, ...]
     """Constants of which nothing was measured: they are those of the base."""
+    kept_sections: tuple[str, ...]
+    """The same, whole sections by one name."""
+    read_off: tuple[str, ...]
+    """Traces that constants were read off."""
+    doubts: tuple[str, ...]
+    """Reasons to doubt what was fitted; the file says them too, and a result that uses it."""
     notices: tuple[str, ...]
     text: str
     """Of the file."""
@@ -108,13 +120,13 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
         When nothing is given to fit to, or a file cannot be used.
     """
     target, document = _target(request)
-    traces = [(measured_file(path), trace_result(path, target)) for path in request.trace]
+    traces = [(measured_file(path), trace_result(path, target, request.device)) for path in request.trace]
     traced = [product for _, result in traces for product in result.products]
     with_products = [file for file, result in traces if result.products]
     given: tuple[tuple[tuple[str, ...], Callable[[], Part]], ...] = (
         ((*request.gemm, *(file.name for file in with_products)), lambda: products_part(request.gemm, target, traced, with_products)),
         (request.attention, lambda: attention_part(request.attention, target)),
-        (request.nccl, lambda: collectives_part(request.nccl, target, _node(request, target), request.ranks)),
+        (request.nccl, lambda: collectives_part(request.nccl, target, _node(request, target), request.ranks, algorithm=request.algorithm)),
         (request.steps, lambda: steps_part(request.steps, target)),
     )
     # All files are read before the first fit: a mistake in the last one is found at once.
@@ -140,6 +152,8 @@ class _State:
         self.results: list[PartResult] = []
         self.fits: list[FileFit] = []
         self.notices: list[str] = []
+        self.read_off: list[str] = []
+        self.doubts: dict[str, list[str]] = {}
 
     def read(self, file: MeasuredFile, result: TraceResult) -> None:
         """Take the constants that were read off a trace; those of a later one take the place of those of an earlier one."""
@@ -151,6 +165,7 @@ class _State:
         samples = ", ".join(f"{reading.name} from {reading.n_samples} samples" for reading in result.readings)
         self._supersede(tuple(values))
         if values:
+            self.read_off.append(file.name)
             self.fits.append(FileFit(part=TRACE, file=file, covers=tuple(values), before=None, after=None, note=f"Read off: {samples}."))
 
     def fit(self, part: Part) -> None:
@@ -174,6 +189,8 @@ class _State:
                 worst_error_fraction=after[worst],
             )
         )
+        moves = {name: (constant(self.target.base, name), value) for (_, name), value in found.values.items()}
+        self.doubts[part.name] = doubts_of(Errors.of(after), moves)
         for file in part.files:
             own = [place for place, each in enumerate(part.measured) if each.file == file.name]
             self.fits.append(
@@ -195,8 +212,13 @@ class _State:
         """Return the result."""
         accelerator, base = self.target.accelerator, self.target.base
         kept = tuple(leaf for leaf in _constants(document.data) if leaf not in covers_of(list(self.values)))
-        note = f"not measured, and kept from {base.name}: {', '.join(_gathered(kept, document.data))}"
-        notes: dict[str, Data] = {key: text for key, text in base.notes if key != "partly_calibrated"}
+        sections = _gathered(kept, document.data)
+        note = f"not measured, and kept from {base.name}: {', '.join(sections)}"
+        stale = ("partly_calibrated", *(f"doubtful_{part}" for part in self.doubts))
+        notes: dict[str, Data] = {key: text for key, text in base.notes if key not in stale}
+        notes |= {
+            f"doubtful_{part}": f"the fit to {part} is in doubt: {'; '.join(doubts)}" for part, doubts in self.doubts.items() if doubts
+        }
         described: dict[str, Data] = {
             "title": f"Measured on {accelerator.name}",
             "generation": accelerator.generation,
@@ -215,6 +237,9 @@ class _State:
                 for each, value in self.values.items()
             ),
             kept=kept,
+            kept_sections=tuple(sections),
+            read_off=tuple(self.read_off),
+            doubts=tuple(f"{part}: {doubt}" for part, doubts in self.doubts.items() for doubt in doubts),
             notices=tuple(dict.fromkeys(self.notices)),
             text=calibration_text(name, document.data, self.values, self.fits, described),
         )
@@ -228,10 +253,7 @@ def write_calibration(found: Calibrated, path: Path) -> None:
     ScenarioError
         When it cannot be written.
     """
-    try:
-        path.write_text(found.text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
+    write_text(path, found.text)
     read = read_calibration(path)
     assert changed(read, {}).gemm == found.calibration.gemm
     assert read.network == found.calibration.network
@@ -246,7 +268,7 @@ def _target(request: CalibrationRequest) -> tuple[Target, Document]:
 def _base_path(request: CalibrationRequest, generation: str) -> Path:
     asked = request.base
     if asked is None:
-        return calibration_path(generation if generation in calibration_names() else FALLBACK)
+        return calibration_path(generation)
     if asked.endswith(SUFFIXES):
         return Path(asked)
     if asked not in calibration_names():

@@ -5,8 +5,7 @@ from __future__ import annotations
 from clustersim.documents.spots import Data
 from clustersim.scenario.plain import plain
 from clustersim.studies.calibration.calibrate import Calibrated, PartResult
-from clustersim.studies.calibration.document import SECONDS
-from clustersim.units.quantity import format_quantity
+from clustersim.studies.calibration.doubts import worded
 
 SCHEMA_VERSION = 1
 ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">median before", ">median after", ">bias after", "worst after")
@@ -23,8 +22,8 @@ def constant_rows(found: Calibrated) -> list[tuple[str, ...]]:
     return [
         (
             change.name,
-            _value(change.name, change.before),
-            _value(change.name, change.after),
+            worded(change.name, change.before),
+            worded(change.name, change.after),
             f"{100 * (change.after / change.before - 1):+.1f} %" if change.before else "",
             change.part,
         )
@@ -35,8 +34,15 @@ def constant_rows(found: Calibrated) -> list[tuple[str, ...]]:
 def headline(found: Calibrated) -> str:
     """Return what was calibrated, and from what."""
     n_files = sum(len(part.files) for part in found.parts)
-    files = "one file" if n_files == 1 else f"{n_files} files"
-    return f"{found.accelerator} ({found.generation}), fitted to {files} from the constants of {found.base}"
+    n_traces = len(found.read_off)
+    fitted = [f"fitted to {_counted(n_files, 'file')}"] if n_files else []
+    read = [f"read off {_counted(n_traces, 'trace')}"] if n_traces else []
+    return f"{found.accelerator} ({found.generation}), {' and '.join([*read, *fitted])} from the constants of {found.base}"
+
+
+def kept_line(found: Calibrated) -> str:
+    """Return which constants these measurements do not move."""
+    return f"Not moved by these measurements, and kept from {found.base}: {', '.join(found.kept_sections) or 'nothing'}"
 
 
 def document(found: Calibrated) -> dict[str, Data]:
@@ -47,9 +53,11 @@ def document(found: Calibrated) -> dict[str, Data]:
         "accelerator": found.accelerator,
         "generation": found.generation,
         "base": found.base,
+        "read_off": list(found.read_off),
         "parts": plain(found.parts),
         "constants": plain(found.changes),
         "kept": list(found.kept),
+        "doubts": list(found.doubts),
         "notices": list(found.notices),
     }
 
@@ -69,9 +77,9 @@ def _error_row(part: PartResult) -> tuple[str, ...]:
     )
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"one {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _percent(fraction: float, *, signed: bool = False) -> str:
     return f"{100 * fraction:+.1f} %" if signed else f"{100 * fraction:.1f} %"
-
-
-def _value(name: str, value: float) -> str:
-    return format_quantity(value, "s", 4) if name.startswith(SECONDS) else f"{value:.4g}"

@@ -17,7 +17,7 @@ from clustersim.hardware.models import Node
 from clustersim.network.sharing import SharedNetwork
 from clustersim.scenario.collective import group_members
 from clustersim.studies.calibration.fitting import Constants, Parameter
-from clustersim.studies.calibration.nccl_tests import Ranks, Timed, read_collectives
+from clustersim.studies.calibration.nccl_tests import AUTO, Ranks, Timed, algorithm_of, read_collectives
 from clustersim.studies.calibration.parts import Measured, Part, Target, parameter
 from clustersim.studies.calibration.tables import measured_file
 from clustersim.topology.build import build_cluster
@@ -30,8 +30,13 @@ SMALL_WEIGHT: Final = 0.25
 """Of messages below a mebibyte, whose times differ most between systems with the same hardware, and which training seldom sends."""
 
 
-def collectives_part(paths: Sequence[str], target: Target, node: Node, ranks: Ranks) -> Part:
+def collectives_part(paths: Sequence[str], target: Target, node: Node, ranks: Ranks, *, algorithm: str | None = None) -> Part:
     """Return the measured collectives of some files and the constants that they may move.
+
+    Parameters
+    ----------
+    algorithm
+        Algorithm of collectives whose files name none, also as ``NCCL_ALGO`` has it; None: that which the library would choose.
 
     Raises
     ------
@@ -41,11 +46,11 @@ def collectives_part(paths: Sequence[str], target: Target, node: Node, ranks: Ra
     if node.accelerator.name != target.accelerator.name:
         message = f"{node.name} has {node.accelerator.name}, and {target.accelerator.name} is calibrated"
         raise ScenarioError(message, field="--node", hint="name a node with this accelerator; see clustersim show nodes")
-    timed = [each for path in paths for each in read_collectives(path, ranks)]
+    timed = [_by(algorithm, each) for path in paths for each in read_collectives(path, ranks)]
     clusters = {n_nodes: _cluster(node, n_nodes) for n_nodes in dict.fromkeys(each.n_nodes for each in timed)}
     members = [group_members(clusters[each.n_nodes], each.ranks_per_node) for each in timed]
     for each in timed:
-        known = ("auto", *ALGORITHMS[each.op])
+        known = (AUTO, *ALGORITHMS[each.op])
         if each.algorithm not in known:
             raise ScenarioError(f"{each.file}: there is no {each.op} by '{each.algorithm}'", hint=f"use one of {', '.join(known)}")
 
@@ -65,6 +70,10 @@ def collectives_part(paths: Sequence[str], target: Target, node: Node, ranks: Ra
         predict=predict,
         parameters=_parameters(target),
     )
+
+
+def _by(algorithm: str | None, each: Timed) -> Timed:
+    return each if algorithm is None or each.algorithm != AUTO else replace(each, algorithm=algorithm_of(algorithm))
 
 
 def _cluster(node: Node, n_nodes: int) -> WiredCluster:

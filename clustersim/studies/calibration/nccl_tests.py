@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +26,14 @@ PROGRAMS: Final[dict[str, CollectiveOp]] = {
 """Operations by the names of the programs of nccl-tests, without ``_perf``, and by what people call files."""
 MICRO: Final = 1e-6
 
-_PREFIX: Final = re.compile(r"^\[\d+,\d+\]<std\w+>:\s?")
-"""What mpirun --tag-output puts before every line."""
+AUTO: Final = "auto"
+NCCL_NAMES: Final[dict[str, str]] = {"nvlstree": "nvls_tree", "collnetdirect": "sharp", "collnetchain": "sharp"}
+"""Values of NCCL_ALGO, in small letters, that are called otherwise here."""
+
+_LABEL: Final = re.compile(r"^\s*(?:\[[^\]]*\](?:<\w+>)?:?|[\w.-]+:)\s?(?=[\s#\d])")
+"""Label of a launcher before every line: ``[1,0]<stdout>:`` (mpirun), ``0: `` (srun -l), ``node-7: `` (pdsh), ``[pod/name]`` (kubectl)."""
+_ALGORITHM: Final = re.compile(r"NCCL_ALGO set by environment to (\w+)")
+"""Printed with NCCL_DEBUG=INFO."""
 _PROGRAM: Final = re.compile(r"Collective test starting: (\S+?)_perf")
 _DEVICE: Final = re.compile(r"^#\s+Rank\s+\d+\s.*\son\s+(\S+)\s+device\s")
 _RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+\S+\s+-?\d+\s+(.*)$")
@@ -53,7 +59,7 @@ class Timed:
     size_bytes: float
     time_s: float
     file: str
-    algorithm: str = "auto"
+    algorithm: str = AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +125,7 @@ def _of_table(path: str) -> list[Timed]:
             size_bytes=float(line.whole("bytes")),
             time_s=line.seconds(0.0),
             file=name,
-            algorithm=line.cells.get("algorithm", "auto"),
+            algorithm=line.cells.get("algorithm", AUTO),
         )
         for line in read_table(path, COLUMNS, ("op", "nodes", "ranks_per_node", "bytes"))
     ]
@@ -127,7 +133,8 @@ def _of_table(path: str) -> list[Timed]:
 
 def _of_text(path: str, ranks: Ranks) -> list[Timed]:
     name = measured_file(path).name
-    lines = [_PREFIX.sub("", line) for line in read_text(path).splitlines()]
+    raw = read_text(path).splitlines()
+    lines = [_LABEL.sub("", line) for line in raw]
     hosts = [match[1] for match in map(_DEVICE.match, lines) if match]
     program = next((match[1] for match in map(_PROGRAM.search, lines) if match), None)
     rows = [(number, match) for number, match in enumerate(map(_RESULT.match, lines), 1) if match]
@@ -135,14 +142,26 @@ def _of_text(path: str, ranks: Ranks) -> list[Timed]:
         return []
     op = _operation(program, path)
     n_nodes, per_node = ranks.known(hosts, Place(file=path))
+    algorithm = next((algorithm_of(match[1]) for match in map(_ALGORITHM.search, raw) if match), AUTO)
+    each = Timed(op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm)
     found: list[Timed] = []
     for number, match in rows:
-        time_us = _first_time(match[3], source_place(path, lines, number, match.start(3) + 1))
+        column = len(raw[number - 1]) - len(lines[number - 1]) + match.start(3) + 1
+        time_us = _first_time(match[3], source_place(path, raw, number, column))
         if int(match[1]) > 0 and time_us > 0.0:
-            found.append(
-                Timed(op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=float(match[1]), time_s=time_us * MICRO, file=name)
-            )
+            found.append(replace(each, size_bytes=float(match[1]), time_s=time_us * MICRO))
     return found
+
+
+def algorithm_of(name: str) -> str:
+    """Return what an algorithm is called here that NCCL_ALGO may call otherwise.
+
+    Examples
+    --------
+    >>> algorithm_of("NVLSTree"), algorithm_of("Ring")
+    ('nvls_tree', 'ring')
+    """
+    return NCCL_NAMES.get(name.lower(), name.lower())
 
 
 def _first_time(text: str, place: Place) -> float:

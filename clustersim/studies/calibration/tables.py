@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint, did_you_mean
+from clustersim.documents.files import MB, read_bytes, text_of
 from clustersim.documents.spots import source_place
 from clustersim.errors import Place, ScenarioError
 
-MOST_BYTES: Final = 50_000_000
+MOST_BYTES: Final = 50 * MB
 """Of a table or a text of measurements."""
+_MOST_OF_ANY: Final = 256 * 2**20
+"""Largest trace, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,7 @@ def measured_file(path: str) -> MeasuredFile:
     ScenarioError
         When it cannot be read.
     """
-    return MeasuredFile(name=Path(path).name, sha256=sha256(_bytes(path)).hexdigest())
+    return MeasuredFile(name=Path(path).name, sha256=sha256(read_bytes(Path(path), _MOST_OF_ANY)).hexdigest())
 
 
 def read_text(path: str) -> str:
@@ -127,10 +130,7 @@ def read_text(path: str) -> str:
     ScenarioError
         When it cannot be read, is too large, or is not text.
     """
-    try:
-        return _bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ScenarioError("is not text in UTF-8", place=Place(file=path)) from error
+    return text_of(read_bytes(Path(path), MOST_BYTES), path)
 
 
 def read_table(path: str, columns: Mapping[str, Sequence[str]], needed: Sequence[str]) -> list[Line]:
@@ -183,12 +183,3 @@ def _line(path: str, number: int, text: str, names: Sequence[str | None], row: S
                 starts[name] = at + len(raw[place]) - len(raw[place].lstrip())
         at += len(raw[place]) + 1 if place < len(raw) else 0
     return Line(file=path, number=number, text=text, cells=cells, columns=starts)
-
-
-def _bytes(path: str) -> bytes:
-    try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise ScenarioError(f"is larger than {MOST_BYTES // 10**6} MB", place=Place(file=path))
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ScenarioError(f"cannot be read: {error.strerror or error}", place=Place(file=path)) from error

@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
+from clustersim.studies.calibration.trace_device import Device, devices_of
 
 MICRO: Final = 1e-6
 KERNEL: Final = "kernel"
@@ -60,6 +61,8 @@ class TraceFile:
     """When each thread of the host issued kernels, one after the other."""
     waits_s: tuple[float, ...]
     """When the host began to wait for the accelerator, in order."""
+    devices: tuple[Device, ...]
+    """Those that the trace names."""
 
 
 def read_trace(path: str) -> TraceFile:
@@ -90,7 +93,7 @@ def read_trace(path: str) -> TraceFile:
             raise ScenarioError(broken.message, field=".".join(broken.path), hint="a number is expected", place=place) from broken
         if event is not None:
             events.append(event)
-    return _trace(events, name)
+    return _trace(events, name, devices_of(data))
 
 
 class _BrokenEvent(Exception):  # noqa: N818 - never leaves this file
@@ -145,7 +148,7 @@ def _refuse(key: str, value: Data) -> float:
     raise _BrokenEvent((key,), f"{value!r} is not a time in microseconds")
 
 
-def _trace(events: Sequence[_Event], name: str) -> TraceFile:
+def _trace(events: Sequence[_Event], name: str, devices: tuple[Device, ...]) -> TraceFile:
     runtime = [event for event in events if event.kind in RUNTIME]
     launches = [event for event in runtime if any(word in event.name for word in LAUNCHES)]
     by_correlation = {number: event for event in launches if (number := event.number("correlation")) is not None}
@@ -162,6 +165,7 @@ def _trace(events: Sequence[_Event], name: str) -> TraceFile:
         operators=_operators(events),
         launches_s=tuple(tuple(times) for _, times in sorted(threads.items())),
         waits_s=tuple(sorted(event.start_s for event in waits)),
+        devices=devices,
     )
 
 

@@ -13,8 +13,11 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.errors import ScenarioError
+from clustersim.hardware.constant_names import constant as constant_of
+from clustersim.studies.calibration.doubts import FAR, FEW, is_far, move
 from clustersim.studies.calibration.parts import Target
 from clustersim.studies.calibration.products import ELEMENT_BYTES, Product
+from clustersim.studies.calibration.trace_device import check_device
 from clustersim.studies.calibration.trace_file import LaunchedKernel, Tensor, TraceFile, read_trace
 from clustersim.workload.operators import Gemm, vector_bytes
 
@@ -52,31 +55,45 @@ class TraceResult:
     notices: tuple[str, ...]
 
 
-def trace_result(path: str, target: Target) -> TraceResult:
+def trace_result(path: str, target: Target, device: str | None = None) -> TraceResult:
     """Return products and readings of a trace.
+
+    A reading is held against nothing: one that is far from the base's is not taken.
+
+    Parameters
+    ----------
+    device
+        Device that the user says the trace is of; None where the trace says it.
 
     Raises
     ------
     ScenarioError
-        When it cannot be used.
+        When it cannot be used, is of another device, or nobody says of which.
     """
     trace, name = read_trace(path), Path(path).name
+    check_device(trace.devices, target.accelerator, said=device, file=path)
     products, in_fp32 = _products(trace, target, name)
     samples = {"launch.kernel": gaps_s(trace), "launch.dispatch": intervals_s(trace), "memory_fraction": _shares(trace, target)}
     # A mean, because what the host loses now and then is lost; gaps and shares have outliers that are no property of theirs.
     means = {"launch.dispatch": fmean}
-    readings = [
+    read = [
         Reading(name=constant, value=means.get(constant, median)(values), n_samples=len(values))
         for constant, values in samples.items()
         if len(values) >= FEWEST
     ]
+    before = {reading.name: constant_of(target.base, reading.name) for reading in read}
+    readings = [reading for reading in read if not is_far(before[reading.name], reading.value)]
+    far = [f"{move(reading.name, before[reading.name], reading.value)} is not taken" for reading in read if reading not in readings]
     notices = [f"{name}: {len(values)} samples of {constant} are too few" for constant, values in samples.items() if len(values) < FEWEST]
+    notices += [f"{name}: {reading.name} rests on {reading.n_samples} samples only" for reading in readings if reading.n_samples < FEW]
+    notices += [f"{name}: {each}: a trace alone does not show more than {FAR:.0f} times, since the profiler slows the host" for each in far]
     if not trace.operators:
         notices.append(f"{name}: no shapes; record them with record_shapes=True")
     if in_fp32:
         notices.append(f"{name}: {in_fp32} products in fp32 are left out, which may have run in tf32")
     if not readings and not products:
-        raise ScenarioError(f"{name} says nothing of any constant", hint="record some steps with record_shapes=True")
+        hint = f"{'; '.join(far)}: more than {FAR:.0f} times" if far else "record some steps with record_shapes=True"
+        raise ScenarioError(f"{name} says nothing of any constant{' that is believed' if far else ''}", hint=hint)
     return TraceResult(products=tuple(products), readings=tuple(readings), notices=tuple(notices))
 
 

@@ -71,6 +71,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}]
+        self.device: dict[str, object] | None = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_899_345_920}
         self.number = 0
         self.host_us = 0.0
         self.device_us = 0.0
@@ -103,7 +104,8 @@ class Trace:
         self.host_us = max(self.host_us, self.device_us) + 3000.0
 
     def write(self, path: Path) -> str:
-        path.write_text(json.dumps({"traceEvents": self.events}), encoding="utf-8")
+        named = {} if self.device is None else {"deviceProperties": [self.device]}
+        path.write_text(json.dumps({**named, "traceEvents": self.events}), encoding="utf-8")
         return str(path)
 
     def _add(self, kind: str, name: str, ts: float, dur: float, args: dict[str, object], *, tid: int) -> None:

@@ -72,7 +72,8 @@ def test_a_result_says_what_was_not_measured(measured: CalibrationRequest, tmp_p
     notes = dict(read_calibration(tmp_path / "mine.yaml").notes)
 
     assert notes["partly_calibrated"] == (
-        "not measured, and kept from ampere: gemm.under_load, gemm.unaligned_fraction, attention.flash_1, memory_fraction, launch, network"
+        "not measured, and kept from ampere: gemm.under_load, gemm.unaligned_fraction, gemm.power_exponent, attention.flash_1, "
+        "memory_fraction, launch, network"
     )
 
 
@@ -128,6 +129,29 @@ def test_what_a_trace_tells_is_read_off_and_used_by_what_follows(tmp_path: Path)
     listed = sources(found, tmp_path)
     assert [source["title"] for source in listed[:2]] == ["trace: trace.json", "gemm: trace.json"]
     assert "launch.kernel from 20 samples" in str(listed[0]["note"])
+
+
+def write_rows(path: Path, rows: str) -> str:
+    path.write_text(f"m,n,k,dtype,time_us\n{rows}", encoding="utf-8")
+    return str(path)
+
+
+def test_a_fit_that_is_in_doubt_says_so_in_the_file_until_it_is_fitted_anew(measured: CalibrationRequest, tmp_path: Path) -> None:
+    apart = "".join(f"8192,8192,8192,bf16,{time_us}\n" for time_us in (5000, 15000))
+    doubtful = calibrate(CalibrationRequest(accelerator=A100, gemm=(write_rows(tmp_path / "two.csv", apart),)), "first")
+    write_calibration(doubtful, tmp_path / "first.yaml")
+    anew = calibrate(CalibrationRequest(accelerator=A100, base=str(tmp_path / "first.yaml"), gemm=measured.gemm), "second")
+    beside = calibrate(CalibrationRequest(accelerator=A100, base=str(tmp_path / "first.yaml"), attention=measured.attention), "third")
+    for found in (anew, beside):
+        write_calibration(found, tmp_path / f"{found.name}.yaml")
+
+    first, second, third = (dict(read_calibration(tmp_path / f"{name}.yaml").notes) for name in ("first", "second", "third"))
+
+    assert "off the measured times" in first["doubtful_gemm"]
+    assert "fewer measurements (2) than constants" in first["doubtful_gemm"]
+    assert all(doubt.removeprefix("gemm: ") in first["doubtful_gemm"] for doubt in doubtful.doubts)
+    assert "off the measured times" not in second.get("doubtful_gemm", "")
+    assert third["doubtful_gemm"] == first["doubtful_gemm"]
 
 
 def test_what_cannot_be_calibrated_is_refused() -> None:

@@ -56,11 +56,34 @@ def test_the_program_names_the_operation(tmp_path: Path, program: str, op: str) 
     assert found.op == op
 
 
-def test_lines_may_carry_the_marks_of_mpirun(tmp_path: Path) -> None:
-    plain, marked = (read(tmp_path, nccl_text({1024: 40.0, 0: 3.0}, hosts=TWO_NODES, prefix=prefix)) for prefix in ("", "[1,0]<stdout>:"))
+@pytest.mark.parametrize("label", ["[1,0]<stdout>:", "0: ", " 0: ", "worker-0.cluster: ", "[pod/nccl-0/main] ", "[rank0]: "])
+def test_lines_may_carry_the_label_of_a_launcher(tmp_path: Path, label: str) -> None:
+    plain, marked = (read(tmp_path, nccl_text({1024: 40.0, 0: 3.0}, hosts=TWO_NODES, prefix=prefix)) for prefix in ("", label))
 
     assert plain == marked
     assert len(plain) == 1  # a message of no bytes says nothing
+
+
+def test_the_algorithm_that_the_library_was_told_is_read_from_its_log(tmp_path: Path) -> None:
+    log = "0: node-1:812:812 [0] NCCL INFO NCCL_ALGO set by environment to NVLSTree\n"
+
+    (found,) = read(tmp_path, log + nccl_text({1024: 40.0}, hosts=TWO_NODES, prefix="0: "))
+
+    assert found.algorithm == "nvls_tree"
+
+
+def test_the_algorithm_is_that_of_the_file_or_else_that_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "all_reduce,1,8,ring,1048576,60\nall_reduce,1,8,,1048576,60\n"
+    path.write_text("op,nodes,ranks_per_node,algorithm,bytes,time_us\n" + rows, encoding="utf-8")
+    base = {"ampere": BASE}
+
+    chosen, told, ring = (
+        collectives_part([str(path)], TARGET, NODE, Ranks(), algorithm=name).predict(base) for name in (None, "Tree", "ring")
+    )
+
+    assert chosen[0] == told[0] == ring[0] == ring[1]
+    assert told[1] not in (ring[1], chosen[1])
 
 
 def test_ranks_that_the_file_does_not_list_are_given(tmp_path: Path) -> None:
@@ -119,7 +142,12 @@ def test_a_broken_line_has_its_place(tmp_path: Path) -> None:
     lines = text.splitlines()
     assert error.place.line is not None
     assert error.place.line == next(number for number, line in enumerate(lines, 1) if "4l" in line)
-    assert error.place.column == lines[error.place.line - 1].index("4l") + 1
+    column = lines[error.place.line - 1].index("4l") + 1
+    assert error.place.column == column
+
+    labelled = refusal(tmp_path, "".join(f"0: {line}\n" for line in lines))
+    assert labelled.place is not None
+    assert labelled.place.column == column + len("0: ")
 
 
 def test_a_broken_result_of_json_has_its_place(tmp_path: Path) -> None:

@@ -174,6 +174,37 @@ def test_a_trace_that_says_nothing_is_refused(tmp_path: Path) -> None:
         result(tmp_path, trace)
 
 
+def test_a_reading_that_rests_on_few_samples_is_told(tmp_path: Path) -> None:
+    few, many = (result(tmp_path, busy(n_kernels)).notices for n_kernels in (30, 120))
+
+    assert "trace.json: launch.kernel rests on 29 samples only" in few
+    assert not any("rests on" in notice for notice in many)
+
+
+def test_a_reading_that_is_far_from_the_base_is_told_and_not_taken(tmp_path: Path) -> None:
+    trace = Trace()
+    for _ in range(30):
+        trace.kernel("aten::add", [BIG, BIG], add_us(0.8), gap_us=0.5, dispatch_us=100.0)
+
+    found = result(tmp_path, trace)
+
+    assert set(readings(found)) == {"launch.dispatch", "memory_fraction"}
+    (notice,) = (each for each in found.notices if "not taken" in each)
+    assert notice.startswith("trace.json: launch.kernel from 2.5 us to 500 ns (1/5.0) is not taken")
+
+
+def test_a_trace_of_which_nothing_is_believed_is_refused(tmp_path: Path) -> None:
+    trace = Trace()
+    for _ in range(30):
+        trace.kernel("aten::relu", [(8, 8)], 400.0, gap_us=48.9, dispatch_us=300.0)
+
+    with pytest.raises(ScenarioError, match=r"says nothing of any constant that is believed") as caught:
+        result(tmp_path, trace)
+
+    assert caught.value.hint is not None
+    assert "launch.kernel from 2.5 us to 48.9 us (19.6 times)" in caught.value.hint
+
+
 def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
     trace = busy()
     trace.events = [event for event in trace.events if event.get("cat") != "cpu_op"]
