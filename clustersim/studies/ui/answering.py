@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
@@ -18,9 +15,7 @@ from clustersim.scenario.rundir import results_document
 from clustersim.studies.side_by_side import Run
 from clustersim.studies.ui.contained import check_contained
 from clustersim.studies.ui.controls import changed, control_of
-
-_MOST_KEPT: Final = 16
-"""Results that are kept: of the page, of what it is compared with, of a few steps back."""
+from clustersim.studies.ui.limits import LimitError, check_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +36,18 @@ class Answered:
 
 
 def answer(document: Mapping[str, Data], values: Sequence[str | None]) -> Answered | Mistake:
-    """Return the result of a scenario with what controls hold."""
+    """Return the result of a scenario with what controls hold.
+
+    Raises
+    ------
+    LimitError
+        When it is too large for the page.
+    """
     try:
         data = changed(document, values)
         return Answered(document=data, result=result_of(data))
+    except LimitError:
+        raise
     except (ScenarioError, InfeasibleError, DeadlockError) as error:
         return mistake(error)
 
@@ -59,30 +62,19 @@ def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
 
 
 def result_of(document: Mapping[str, Data]) -> Result:
-    """Return the result of a scenario that reads no file; the last few are remembered.
+    """Return the result of a scenario that reads no file.
 
     Raises
     ------
     ScenarioError
-        When the scenario cannot be used, or names a file.
+        When the scenario cannot be used, names a file, or is too large for the page.
     """
-    return _result(json.dumps(document))
+    check_contained(document)
+    scenario = load_scenario(document)
+    check_limits(scenario)
+    return run_built(build(scenario))
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _result(text: str) -> Result:
-    data: dict[str, Data] = json.loads(text)
-    check_contained(data)
-    return run_built(build(load_scenario(data)))
-
-
-def run_of(document: Mapping[str, Data], name: str) -> Run:
-    """Return a scenario of the page as a run that can be held against another.
-
-    Raises
-    ------
-    ScenarioError
-        As :func:`result_of`.
-    """
-    result = result_of(document)
+def run_of(result: Result, name: str) -> Run:
+    """Return a result as a run that can be held against another."""
     return Run(source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result))

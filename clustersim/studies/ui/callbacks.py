@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypedDict, TypeVar
 
@@ -11,21 +12,21 @@ from dash.development.base_component import Component
 
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
-from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.facts import gpus_text, headline, interval_line, layout_line, memory_verdict
-from clustersim.scenario.result import Result
-from clustersim.scenario.verdict import verdict_sections
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.studies.side_by_side import side_by_side
 from clustersim.studies.side_by_side_text import tables, verdicts
-from clustersim.studies.ui.answering import Mistake, answer, mistake, result_of, run_of
+from clustersim.studies.ui.answering import Mistake, mistake
 from clustersim.studies.ui.contained import check_contained
-from clustersim.studies.ui.controls import controls, values_of
-from clustersim.studies.ui.layouts import COLUMNS, Row, layout_rows, with_layout
+from clustersim.studies.ui.controls import changed, controls, values_of
+from clustersim.studies.ui.desk import Desk, Visit
+from clustersim.studies.ui.layouts import COLUMNS, Row, with_layout
+from clustersim.studies.ui.limits import LimitError
 from clustersim.studies.ui.link import PREFIX, document_of, link_of
 from clustersim.studies.ui.page import error_name, graph
-from clustersim.studies.ui.pictures import breakdown_figure, memory_figure, timeline_figure
+from clustersim.studies.ui.pictures import breakdown_figure, memory_figure
+from clustersim.studies.ui.showing import Seen, Shown
 from clustersim.studies.ui.starting import start
+from clustersim.studies.ui.workers import WorkerError
 
 Document = dict[str, Data]
 _KEPT: Final = "kept"
@@ -69,24 +70,6 @@ class Held(TypedDict):
     """The last that could run."""
 
 
-class Shown(TypedDict):
-    """What the page shows of a scenario."""
-
-    current: object
-    mistake: object
-    errors: list[str]
-    stale: object
-    verdict: object
-    figures: object
-    breakdown: object
-    memory: object
-    memory_said: object
-    timeline: object
-    timeline_said: object
-    link: object
-    yaml: object
-
-
 def register(app: Page, runs: Path, first: str) -> None:
     """Connect inputs and results.
 
@@ -97,11 +80,12 @@ def register(app: Page, runs: Path, first: str) -> None:
     first
         What the page starts from where its address holds no scenario.
     """
+    desk = Desk()
     inputs = [control.name for control in controls()]
     _register_loading(app, inputs, runs, first)
-    _register_answer(app, inputs)
-    _register_keeping(app)
-    _register_plan(app)
+    _register_answer(app, inputs, desk)
+    _register_keeping(app, desk)
+    _register_plan(app, desk)
     for function, output, given in (
         ("address", Output("ignored", "data"), [Input("link", "href")]),
         ("copy", Output("copied", "children"), [Input("copy", "n_clicks"), State("link", "href")]),
@@ -177,9 +161,10 @@ def _asked_for(trigger: str | Mapping[str, object] | None, asked: Asked, held: H
     return found
 
 
-def _register_answer(app: Page, inputs: Sequence[str]) -> None:
+def _register_answer(app: Page, inputs: Sequence[str], desk: Desk) -> None:
     @app.callback(
         output={
+            "idle": Output("busy", "hidden"),
             "current": Output("current", "data"),
             "mistake": Output("mistake", "children"),
             "errors": [Output(error_name(control), "children") for control in controls()],
@@ -195,59 +180,34 @@ def _register_answer(app: Page, inputs: Sequence[str]) -> None:
             "yaml": Output("yaml", "children"),
         },
         inputs={"values": [Input(name, "value") for name in inputs], "base": Input("base", "data")},
-        running=[(Output("busy", "hidden"), False, True)],
+        state={"visit": State("visit", "data")},
+        # Shown until an answer hides it: an older request that a newer one has replaced ends too.
+        running=[(Output("busy", "hidden"), False, False)],
         prevent_initial_call=True,
     )
-    def show(*, values: list[str | None], base: Document | None) -> Shown:
-        answered = answer(base or {}, values)
-        if isinstance(answered, Mistake):
-            return _mistaken(answered)
-        return shown(answered.document, answered.result)
+    def show(*, values: list[str | None], base: Document | None, visit: Visit) -> Shown:
+        try:
+            seen = desk.seen(visit, base or {}, values)
+        except (LimitError, WorkerError) as error:
+            return _too_much(error, changed(base or {}, values))
+        return _mistaken(seen) if isinstance(seen, Mistake) else seen.shown
+
+
+def _too_much(error: LimitError | WorkerError, document: Mapping[str, Data]) -> Shown:
+    """Return the page with what it cannot run, as a file for the command line."""
+    shown = _mistaken(Mistake(text=_unanswered(error, "run"), key=None))
+    shown.update(link=link_of(document), yaml=yaml_text(document))
+    return shown
 
 
 def _mistaken(found: Mistake) -> Shown:
     """Return the page with a mistake at its control, and the last result pale."""
     kept = dict.fromkeys(Shown.__annotations__, no_update)
     errors = [found.text if control.key == found.key else "" for control in controls()]
-    return Shown(**{**kept, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"})  # pyright: ignore[reportArgumentType] - keys are those of Shown
+    return Shown(**{**kept, "idle": True, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"})  # pyright: ignore[reportArgumentType] - keys are those of Shown
 
 
-def shown(document: Mapping[str, Data], result: Result) -> Shown:
-    """Return all that the page shows of a scenario and its result."""
-    metrics = result.metrics
-    timeline, timeline_said = timeline_figure(result.spans)
-    return Shown(
-        current=dict(document),
-        mistake="",
-        errors=[""] * len(controls()),
-        stale="" if result.ok else "failing",
-        verdict=_verdict(result),
-        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in headline(metrics)],
-        breakdown=breakdown_figure([(metrics.scenario, metrics)]),
-        memory=memory_figure([(metrics.scenario, metrics)]),
-        memory_said=f"The plan {memory_verdict(metrics)}.",
-        timeline=timeline,
-        timeline_said=timeline_said,
-        link=link_of(document),
-        yaml=yaml_text(document),
-    )
-
-
-def _verdict(result: Result) -> list[Component]:
-    metrics = result.metrics
-    lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics).sentence)]
-    if not metrics.memory.fits:
-        lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
-    lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
-    lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
-    told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
-    if metrics.step_time_interval_s is not None:
-        told.insert(0, html.Li(interval_line(metrics)))
-    flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
-    return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]
-
-
-def _register_keeping(app: Page) -> None:
+def _register_keeping(app: Page, desk: Desk) -> None:
     @app.callback(
         Output("kept", "data"),
         Input("keep", "n_clicks"),
@@ -258,19 +218,23 @@ def _register_keeping(app: Page) -> None:
     def keep(_keep: int | None, _forget: int | None, current: Document | None) -> Document | None:
         return current if _trigger() == "keep" else None
 
-    @app.callback(Output("comparison", "children"), Input("kept", "data"), Input("current", "data"), prevent_initial_call=True)
-    def compare(kept: Document | None, current: Document | None) -> list[Component]:
+    @app.callback(
+        Output("comparison", "children"), Input("kept", "data"), Input("current", "data"), State("visit", "data"), prevent_initial_call=True
+    )
+    def compare(kept: Document | None, current: Document | None, visit: Visit) -> list[Component]:
         if not kept or not current:
             return []
         try:
-            return _compared(kept, current)
+            return _compared(*desk.compared(visit, (kept, current)))
+        except (LimitError, WorkerError) as error:
+            return [html.P(_unanswered(error, "run"), className="bad")]
         except (ScenarioError, InfeasibleError, DeadlockError) as error:
             return [html.P(mistake(error).text, className="bad")]
 
 
-def _compared(kept: Document, current: Document) -> list[Component]:
-    runs = [(_KEPT, result_of(kept).metrics), (_NOW, result_of(current).metrics)]
-    compared = side_by_side([run_of(kept, _KEPT), run_of(current, _NOW)])
+def _compared(kept: Seen, current: Seen) -> list[Component]:
+    runs = [(_KEPT, kept.metrics), (_NOW, current.metrics)]
+    compared = side_by_side([replace(seen.run, source=name, name=name) for seen, name in ((kept, _KEPT), (current, _NOW))])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
     parts += [graph("kept-breakdown", breakdown_figure(runs)), graph("kept-memory", memory_figure(runs))]
     told = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
@@ -284,25 +248,28 @@ def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str | C
     return html.Div(html.Table([html.Caption(heading), html.Thead(html.Tr(head)), html.Tbody(body)]), className="wide-table")
 
 
-def _register_plan(app: Page) -> None:
+def _register_plan(app: Page, desk: Desk) -> None:
     @app.callback(
         Output("plan-table", "children"),
         Output("plan-rows", "data"),
         Input("plan", "n_clicks"),
         Input("start", "value"),
         State("current", "data"),
+        State("visit", "data"),
         prevent_initial_call=True,
     )
-    def look(_clicks: int | None, _name: str | None, current: Document | None) -> tuple[Component | None, list[Document]]:
+    def look(_clicks: int | None, _name: str | None, current: Document | None, visit: Visit) -> tuple[Component | None, list[Document]]:
         if _trigger() == "start":
             return None, []
         try:
-            rows = layout_rows(current or {})
+            heading, rows = desk.layouts(visit, current or {})
+        except (LimitError, WorkerError) as error:
+            return html.P(_unanswered(error, "plan"), className="bad"), []
         except (ScenarioError, InfeasibleError, DeadlockError) as error:
             return html.P(mistake(error).text, className="bad"), []
         if not rows:
             return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), []
-        return _plan_table(_found_for(current or {}), rows), [dict(row.changes) for row in rows]
+        return _plan_table(heading, rows), [dict(row.changes) for row in rows]
 
 
 def _plan_table(heading: str, rows: Sequence[Row]) -> Component:
@@ -314,8 +281,9 @@ def _plan_table(heading: str, rows: Sequence[Row]) -> Component:
     return _table(heading, columns, cells)
 
 
-def _found_for(document: Document) -> str:
-    """Return what layouts were found for: figures in the table are of that, whatever is changed later."""
-    result = result_of(document)
-    plan = result.built.plan
-    return f"Found for {plan.model.name} on {gpus_text(result.metrics)}, batch {plan.training.global_batch_size:,}; fastest first"
+def _unanswered(error: LimitError | WorkerError, command: str) -> str:
+    """Return why the page has no result, and which command has it."""
+    saved = "save 'The scenario as a file' below as scenario.yaml, and run: clustersim"
+    if isinstance(error, LimitError):
+        return f"{error.message}; {saved} {command} scenario.yaml"
+    return f"bug: {error}. This is a mistake in clustersim and not in your input; to report it, {saved} --traceback {command} scenario.yaml"

@@ -1,25 +1,29 @@
-"""Layouts worth a try: for each degree of tensor parallelism the fastest of a small space."""
+"""Layouts worth a try: the search of ``clustersim plan`` in a part of its space, with few replays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.report.facts import percent_text
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.run import run_built
 from clustersim.studies.planning.asking import asked_of
 from clustersim.studies.planning.drafts import Drafts
-from clustersim.studies.planning.search import Tried, fastest
-from clustersim.studies.planning.space import PLACEMENTS, Space
+from clustersim.studies.planning.findings import Search, Tried, ranked
+from clustersim.studies.planning.replays import outcome_of
+from clustersim.studies.planning.search import MEMORY_MARGIN, Terms, fastest
+from clustersim.studies.planning.space import PLACEMENTS, Space, layout_of
 from clustersim.studies.ui.contained import check_contained
 from clustersim.studies.ui.controls import put
 from clustersim.units.quantity import format_quantity
 
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
-_MOST_REPLAYS: Final = 2
-"""For each degree: somebody waits."""
-_MOST_ROWS: Final = 12
+_MOST_REPLAYS: Final = 6
+"""Most replays of each part of the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +35,21 @@ class Row:
     """What a scenario says of it, by dotted key."""
 
 
-def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
-    """Return layouts of a scenario, fastest first; none where none fits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Layouts that were looked at."""
 
-    ``clustersim plan`` searches all layouts; this one looks at common schedules without offloading, for an answer in seconds.
+    rows: tuple[Row, ...]
+    """Fastest first, the present one among them; none where nothing fits."""
+    told: str
+    """Layouts that were tried, and what is proven of them."""
+
+
+def layout_rows(document: Mapping[str, Data]) -> Looked:
+    """Return the present layout of a scenario and others beside it.
+
+    It is the search of ``clustersim plan`` in a part of its space, and ends after some replays: somebody waits. What cannot be faster than
+    the present layout by its bound is not replayed.
 
     Raises
     ------
@@ -43,12 +58,36 @@ def layout_rows(document: Mapping[str, Data]) -> tuple[Row, ...]:
     """
     check_contained(document)
     space = _narrowed(asked_of(document).space, document)
-    drafts = Drafts(document)
-    found: list[Tried] = []
-    for tp in space.tp:
-        found += fastest(drafts, replace(space, tp=(tp,)), most_replays=_MOST_REPLAYS).tried
-    found.sort(key=lambda tried: (tried.step_time_s, tried.layout))
-    return tuple(Row(cells=_cells(tried), changes=tried.layout.changes()) for tried in found[:_MOST_ROWS])
+    built = build(load_scenario(document))
+    result = run_built(built)
+    present = Tried(layout=layout_of(built.plan), bound_s=result.bounds.bound_s, result=outcome_of(result))
+    fits = result.metrics.memory.fits
+    drafts, searches, best_s = Drafts(document), list[Search](), present.step_time_s if fits else float("inf")
+    for part in _parts(space):
+        searches.append(fastest(drafts, part, Terms(most_replays=_MOST_REPLAYS, within_s=best_s)))
+        best_s = min([best_s, *(tried.step_time_s for tried in searches[-1].tried)])
+    every = ranked([tried for search in searches for tried in search.tried])
+    found = [tried for tried in every if tried.layout.words() != present.layout.words()]
+    rows = [Row(cells=_cells(tried), changes=tried.layout.changes()) for tried in found]
+    place = sum(tried.step_time_s < present.step_time_s for tried in found) if fits else len(found)
+    if found or fits:
+        rows.insert(place, Row(cells=_cells(present, note="as it is: "), changes={}))
+    return Looked(rows=tuple(rows), told=_told(searches, space, best_s))
+
+
+def _told(searches: Sequence[Search], space: Space, best_s: float) -> str:
+    """Return what was tried, and by how much what was not may be faster."""
+    replayed = sum(len(search.tried) for search in searches)
+    sizes = ", ".join(map(str, space.micro_batch_size))
+    what = f"{sum(search.n_layouts for search in searches):,} layouts: {' or '.join(space.schedule)} with ZeRO 1, and ZeRO 3 without stages"
+    rest = f"micro-batches of {sizes}, cp up to {max(space.cp)}, nothing offloaded, {100 * MEMORY_MARGIN:g} % of memory left free"
+    tried = f"Tried: {what}; {rest}. {replayed} were replayed"
+    if any(search.below_bound for search in searches):
+        return f"{tried}. Nothing is proven: replays are shorter than their bounds"
+    left = [search.next_bound_s for search in searches if not search.complete and search.next_bound_s is not None]
+    if not left or min(left) >= best_s:
+        return f"{tried}, and by its bound no other one is faster than the first"
+    return f"{tried}; of the others one may be faster than the first by {100 * (1.0 - min(left) / best_s):.1f} % at most"
 
 
 def with_layout(document: Mapping[str, Data], changes: Mapping[str, Data]) -> dict[str, Data]:
@@ -62,11 +101,16 @@ def with_layout(document: Mapping[str, Data], changes: Mapping[str, Data]) -> di
 def _narrowed(space: Space, document: Mapping[str, Data]) -> Space:
     strategy = document.get("strategy")
     cp = strategy.get("cp", 1) if isinstance(strategy, dict) else 1
-    own = tuple(degree for degree in space.cp if degree in (1, cp))
-    return replace(space, micro_batch_size=(1, 2, 4), zero_stage=(1, 3), placement=PLACEMENTS[:1], offload=((),), cp=own)
+    own = tuple(degree for degree in space.cp if degree in (1, 2, cp))
+    return replace(space, micro_batch_size=(1, 2, 4), placement=PLACEMENTS[:1], offload=((),), cp=own)
 
 
-def _cells(tried: Tried) -> tuple[str, ...]:
+def _parts(space: Space) -> tuple[Space, Space]:
+    """Return what most people run: sharded optimizer states in any layout, and everything sharded without pipeline stages."""
+    return replace(space, zero_stage=(1,)), replace(space, zero_stage=(3,), pp=(1,))
+
+
+def _cells(tried: Tried, note: str = "") -> tuple[str, ...]:
     metrics = tried.result.metrics
-    memory = format_quantity(metrics.memory.peak_bytes, "B")
-    return (tried.layout.words(), format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)
+    memory = f"{format_quantity(metrics.memory.peak_bytes, 'B')}, {metrics.memory.verdict}"
+    return (f"{note}{tried.layout.words()}", format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from secrets import token_hex
 from typing import Any, Final
 
 from dash import dcc, html
@@ -31,6 +32,7 @@ def page(starts: Sequence[str]) -> Component:
         [
             dcc.Location(id="address", refresh=False),
             *(dcc.Store(id=name) for name in ("base", "current", "kept", "plan-rows", "ignored")),
+            dcc.Store(id="visit", data={"id": token_hex(8)}),
             html.A("To the result", href="#result", className="skip", id="skip"),
             html.Header([html.H1(TITLE), html.P("How long a training step takes, where the time goes, and whether it fits.")]),
             html.Div([_inputs(starts), _result()], className="columns"),

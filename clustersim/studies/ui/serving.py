@@ -12,14 +12,18 @@ from clustersim.errors import ScenarioError
 from clustersim.studies.ui.held import is_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from flask import Flask
+    from dash import Dash
+    from flask import Flask, Request
 
 HOST: Final = "127.0.0.1"
 _NAMES: Final = (HOST, "localhost")
 _REFUSED: Final = 403
 _NOT_OURS: Final = 400
+_UNKNOWN: Final = 404
+_NOT_THERE: Final = "there is no such file"
+_HEADERS: Final = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
 _MOST_BYTES: Final = 2_000_000
 """Of one request."""
 
@@ -52,7 +56,7 @@ def make_app(*, runs: Path, first: str) -> Flask:
     # Made anew for each visitor, who may have written further runs.
     app.layout = lambda: page(starts(runs))
     register(app, runs, first)
-    _shut(app.server)
+    _shut(app)
     return app.server
 
 
@@ -73,6 +77,8 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
     """
     from werkzeug.serving import make_server
 
+    from clustersim.studies.ui.workers import make_ready, stop
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,26 +89,70 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
                 f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one"
             ) from error
         listening.listen()
+        make_ready()
         own = listening.getsockname()[1]
         answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
         told(f"http://{HOST}:{own}/")
-        answering.serve_forever()
+        try:
+            answering.serve_forever()
+        finally:
+            stop()
 
 
-def _shut(server: Flask) -> None:
+def _shut(app: Dash) -> None:
     """Let nobody in but a browser on this machine that was told this address, and nothing but what the page itself sends.
 
     A page from elsewhere could point a name of its own at 127.0.0.1 and ask through the browser of whoever reads it: the name it uses
     stands in the request.
     """
-    from flask import abort, request
+    from dash.exceptions import DependencyException
+    from flask import Response, abort, request
 
+    server = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    headers = {**_HEADERS, "Content-Security-Policy": _policy(app.csp_hashes())}
 
-    @server.before_request
+    def known() -> Mapping[str, Mapping[str, object]]:
+        return app.callback_map  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - Dash says only dict
+
+    def unknown(_: DependencyException) -> tuple[str, int]:
+        return _NOT_THERE, _UNKNOWN
+
     def refuse() -> None:
         origin = request.headers.get("Origin")
         if request.host.partition(":")[0] not in _NAMES or (origin is not None and origin != f"http://{request.host}"):
             abort(_REFUSED)
-        if request.method == "POST" and not is_request(request.get_json(silent=True)):
+        if request.method == "POST" and not is_request(_body(request), known()):
             abort(_NOT_OURS)
+
+    def guard(response: Response) -> Response:
+        response.headers.update(headers)
+        return response
+
+    server.before_request(refuse)
+    server.after_request(guard)
+    server.register_error_handler(DependencyException, unknown)
+
+
+def _body(request: Request) -> object:
+    try:
+        return request.get_json(silent=True)
+    except RecursionError:
+        return None
+
+
+def _policy(hashes: Sequence[str]) -> str:
+    """Return what the page may load: its own files, and the scripts with these hashes that stand in it."""
+    # Plotly and the components of Dash write styles into the page, and make pictures to save of data and blobs.
+    parts = {
+        "default-src": "'none'",
+        "script-src": " ".join(("'self'", *hashes)),
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self' data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from clustersim.errors import InfeasibleError
+from clustersim.scenario.load import example_names, example_path, load_scenario
 from clustersim.scenario.run import run
 from clustersim.studies.side_by_side import side_by_side
 from clustersim.studies.ui.answering import Answered, Mistake, answer, mistake, result_of, run_of
 from clustersim.studies.ui.controls import controls, values_of
+from clustersim.studies.ui.limits import LimitError, check_limits
 
 BASE: dict[str, Any] = {
     "model": "llama3-8b",
@@ -75,14 +77,29 @@ def test_an_empty_page_is_a_mistake_and_no_bug() -> None:
     assert isinstance(answer({}, values_of({})), Mistake)
 
 
-def test_a_result_is_remembered() -> None:
-    assert result_of(BASE) is result_of(dict(BASE))
-
-
 def test_two_scenarios_stand_side_by_side() -> None:
     other = {**BASE, "training": {**BASE["training"], "global_batch_size": 32}}
 
-    compared = side_by_side([run_of(BASE, "kept"), run_of(other, "now")])
+    compared = side_by_side([run_of(result_of(BASE), "kept"), run_of(result_of(other), "now")])
 
     assert compared.labels == ("kept", "now")
     assert [row.key for row in compared.differences] == ["training.global_batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [("cluster.nodes", "100000", "800,000 GPUs are more than the 131,072"), ("strategy.tp", "2", "201 steps are more than the 200")],
+)
+def test_a_scenario_beyond_the_limits_of_the_page_is_not_built(key: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clustersim.studies.ui.answering.build", lambda _: pytest.fail("it is built"))
+    base = BASE if key == "cluster.nodes" else {**BASE, "steps": 201}
+    held: list[str | None] = list(values_of(base))
+    held[[control.key for control in controls()].index(key)] = text
+
+    with pytest.raises(LimitError, match=message):
+        answer(base, held)
+
+
+def test_every_shipped_example_is_within_the_limits_of_the_page() -> None:
+    for name in example_names():
+        check_limits(load_scenario(example_path(name)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -17,82 +16,14 @@ from clustersim.scenario.run import run
 from clustersim.scenario.rundir import write_run_directory
 from clustersim.studies.ui.controls import controls, values_of
 from clustersim.studies.ui.layouts import layout_rows
-from clustersim.studies.ui.link import PREFIX, link_of
+from clustersim.studies.ui.link import PREFIX, document_of, link_of
 from clustersim.studies.ui.serving import make_app
-
-if TYPE_CHECKING:
-    from flask.testing import FlaskClient
-    from werkzeug.test import TestResponse
+from clustersim.studies.ui.workers import WorkerError, Workers
+from tests.unit.studies.ui.visiting import BASE, Visitor, picked, texts_in
 
 pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
 
-BASE: dict[str, Any] = {
-    "model": "gpt2",
-    "cluster": {"node": "dgx-h100", "nodes": 1},
-    "training": {"global_batch_size": 16, "micro_batch_size": 2},
-    "strategy": {"zero_stage": 1},
-}
-PICK = "load"
-HEADERS = {"Host": "127.0.0.1"}
 SECRET = {**BASE, "cluster": {**BASE["cluster"], "calibration": "/etc/passwd"}}
-
-
-@dataclass
-class Visitor:
-    """Asks as the script of the page does."""
-
-    client: FlaskClient
-
-    def ask(self, output: str, changed: str, **held: Any) -> TestResponse:
-        """Ask for what changes an output, with what the page holds: by the names of its parts, with underscores."""
-        known = self.client.get("/_dash-dependencies", headers=HEADERS).json
-        assert isinstance(known, list)
-        asked = next(each for each in known if output in each["output"] and not each.get("clientside_function"))
-        body = {
-            "output": asked["output"],
-            "outputs": _outputs(asked["output"]),
-            "inputs": [_part(part, held) for part in asked["inputs"]],
-            "state": [_part(part, held) for part in asked["state"]],
-            "changedPropIds": [changed],
-        }
-        return self.client.post("/_dash-update-component", headers=HEADERS, json=body)
-
-    def told(self, output: str, changed: str, **held: Any) -> dict[str, Any]:
-        """Return what the page is told to change."""
-        answer = self.ask(output, changed, **held)
-        assert answer.status_code == 200
-        return json.loads(answer.text)["response"]
-
-    def shows(self, base: object, **texts: str) -> dict[str, Any]:
-        """Return what the page shows of a scenario, with some controls changed."""
-        shown = dict(zip((control.name.replace("-", "_") for control in controls()), values_of(base), strict=True))  # pyright: ignore[reportArgumentType]
-        return self.told("figures.children", "base.data", base=base, **{**shown, **texts})
-
-    def loads(self, changed: str, **held: Any) -> dict[str, Any]:
-        return self.told("base.data", changed, **held)
-
-
-def _outputs(text: str) -> object:
-    several = [dict(zip(("id", "property"), each.rsplit(".", 1), strict=True)) for each in text.strip(".").split("...")]
-    return several if text.startswith("..") else several[0]
-
-
-def _part(part: dict[str, str], held: dict[str, Any]) -> object:
-    if part["id"].startswith("{"):
-        return [
-            {"id": {"type": PICK, "index": place}, "property": part["property"], "value": value}
-            for place, value in enumerate(held.get("picked", []))
-        ]
-    return {**part, "value": held.get(part["id"].replace("-", "_"))}
-
-
-def texts_in(found: object) -> str:
-    """Return all text of components."""
-    if isinstance(found, list):
-        return " ".join(map(texts_in, found))
-    if isinstance(found, dict):
-        return texts_in(found["props"].get("children")) if "props" in found else ""
-    return "" if found is None else str(found)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +34,6 @@ def visitor(tmp_path_factory: pytest.TempPathFactory) -> Visitor:
 @pytest.fixture
 def visitor_of() -> Callable[[Path], Visitor]:
     return lambda runs: Visitor(make_app(runs=runs, first="starter").test_client())
-
-
-def picked(place: int) -> str:
-    return json.dumps({"index": place, "type": PICK}, separators=(",", ":")) + ".n_clicks"
 
 
 def test_a_scenario_is_shown_with_the_figures_of_a_run(visitor: Visitor) -> None:
@@ -191,8 +118,8 @@ def test_a_click_on_a_layout_loads_it_into_what_is_shown_now(visitor: Visitor) -
 
     told = visitor.loads(picked(1), picked=[None, 1, None], plan_rows=rows, current=shown_now, base=BASE)
 
-    assert rows == [dict(row.changes) for row in layout_rows(BASE)]
-    assert texts_in(table["plan-table"]["children"]).startswith("Found for gpt2 on 8 GPUs, batch 16; fastest first")
+    assert rows == [dict(row.changes) for row in layout_rows(BASE).rows]
+    assert texts_in(table["plan-table"]["children"]).startswith("Found for gpt2 on 8 GPUs, batch 16. Tried: ")
     assert told["base"]["data"]["training"]["global_batch_size"] == 32
     assert told["base"]["data"]["strategy"]["tp"] == rows[1]["strategy.tp"]
 
@@ -257,40 +184,63 @@ def test_no_file_is_read_by_way_of_what_the_page_is_said_to_hold(visitor: Visito
     assert "cluster.calibration: no file is read here" in visitor.shows(SECRET)["mistake"]["children"]
 
 
-@pytest.mark.parametrize(
-    ("output", "changed", "held"),
-    [
-        ("figures.children", "base.data", {"base": [1, 2]}),
-        ("figures.children", "base.data", {"base": "model: gpt2"}),
-        ("figures.children", "control-model.value", {"base": BASE, "control_model": 5}),
-        ("figures.children", "control-model.value", {"base": BASE, "control_strategy_tp": ["2"]}),
-        ("base.data", "start.value", {"start": ["starter"]}),
-        ("base.data", "address.hash", {"address": 7}),
-        ("base.data", picked(0), {"picked": ["yes"], "plan_rows": [{}], "current": BASE}),
-        ("base.data", picked(0), {"picked": [1], "plan_rows": [5], "current": BASE}),
-        ("base.data", picked(0), {"picked": [1], "plan_rows": {"strategy.tp": 2}, "current": BASE}),
-        ("comparison.children", "kept.data", {"kept": [1], "current": [2]}),
-        ("plan-table.children", "plan.n_clicks", {"plan": 1, "current": [1]}),
-    ],
-)
-def test_what_the_page_never_sends_is_refused_and_is_no_bug(
-    visitor: Visitor, output: str, changed: str, held: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        answer = visitor.ask(output, changed, **held)
+def test_what_is_too_large_is_told_with_the_command_that_runs_it(visitor: Visitor) -> None:
+    told = visitor.shows({**BASE, "cluster": {"node": "dgx-h100", "nodes": 100_000}})
 
-    assert answer.status_code == 400
-    assert caplog.records == []
+    assert told["mistake"]["children"] == (
+        "800,000 GPUs are more than the 131,072 that this page simulates;"
+        " save 'The scenario as a file' below as scenario.yaml, and run: clustersim run scenario.yaml"
+    )
+    assert "nodes: 100000" in told["yaml"]["children"]
+    assert document_of(told["link"]["href"]) == {**BASE, "cluster": {"node": "dgx-h100", "nodes": 100_000}}
+    assert (told["answer"]["className"], told["busy"]["hidden"]) == ("stale", True)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"inputs": 5}', b'{"inputs": [7]}', b'{"state": [[7]]}'])
-def test_a_body_that_is_no_request_is_refused(visitor: Visitor, body: bytes) -> None:
-    answer = visitor.client.post("/_dash-update-component", headers=HEADERS, data=body, content_type="application/json")
+def test_a_comparison_and_a_search_that_are_too_large_are_told_too(visitor: Visitor) -> None:
+    large = {**BASE, "steps": 201}
 
-    assert answer.status_code == 400
+    compared = visitor.told("comparison.children", "current.data", kept=BASE, current=large)
+    layouts = visitor.told("plan-table.children", "plan.n_clicks", plan=1, current=large)
+
+    assert texts_in(compared["comparison"]["children"]).startswith("201 steps are more than the 200 that this page simulates; save ")
+    assert texts_in(layouts["plan-table"]["children"]).endswith("run: clustersim plan scenario.yaml")
 
 
-def test_a_request_that_is_too_long_is_refused(visitor: Visitor) -> None:
-    answer = visitor.ask("figures.children", "base.data", base={"description": "x" * 2_500_000})
+def test_a_bug_is_told_on_the_page(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise WorkerError("IndexError: list index out of range (one, line 7)")
 
-    assert answer.status_code in {400, 413}
+    monkeypatch.setattr(Workers, "call", fail)
+
+    told = visitor.shows({**BASE, "name": "never-asked-before"})
+
+    assert told["mistake"]["children"].startswith("bug: IndexError: list index out of range (one, line 7). This is a mistake in clustersim")
+    assert told["mistake"]["children"].endswith("run: clustersim --traceback run scenario.yaml")
+
+
+def test_the_newest_request_of_a_page_wins(visitor: Visitor) -> None:
+    # Half a minute of work.
+    slow = {
+        "model": "llama3-70b",
+        "cluster": {"node": "dgx-h100", "nodes": 64, "jitter": {"sigma": 0.01}},
+        "training": {"global_batch_size": 512},
+        "strategy": {"tp": 8, "pp": 8},
+        "steps": 100,
+    }
+    held = {control.name.replace("-", "_"): value for control, value in zip(controls(), values_of(slow), strict=True)}
+    with ThreadPoolExecutor(1) as threads:
+        older = threads.submit(visitor.ask, "figures.children", "base.data", base=slow, visit={"id": "one"}, **held)
+        sleep(1)
+
+        newer = visitor.ask("figures.children", "base.data", base=BASE, visit={"id": "one"})
+
+    assert (older.result().status_code, newer.status_code) == (204, 200)
+
+
+def test_a_result_is_remembered(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = visitor.shows(BASE, control_strategy_tp="4")
+    monkeypatch.setattr(Workers, "call", lambda *_: pytest.fail("it is replayed"))
+
+    assert visitor.shows(BASE, control_strategy_tp="4") == first
+    compared = visitor.told("comparison.children", "kept.data", kept=first["current"]["data"], current=first["current"]["data"])
+    assert texts_in(compared["comparison"]["children"]).startswith("now against kept: as fast")

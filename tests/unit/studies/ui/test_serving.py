@@ -38,6 +38,31 @@ def test_a_page_from_elsewhere_is_refused(client: FlaskClient) -> None:
     assert client.post("/_dash-update-component", headers=headers, json={}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/", {}, 200),
+        ("GET", "/_dash-layout", {}, 200),
+        ("GET", "/assets/page.js", {}, 200),
+        ("GET", "/_dash-component-suites/dash/none.js", {}, 404),
+        ("GET", "/assets/none.js", {}, 404),
+        ("GET", "/", {"Host": "evil.example"}, 403),
+        ("POST", "/_dash-update-component", {}, 400),
+        ("DELETE", "/", {}, 405),
+    ],
+)
+def test_every_response_keeps_the_page_to_itself(client: FlaskClient, method: str, path: str, headers: dict[str, str], status: int) -> None:
+    with client.open(path, method=method, headers={"Host": "127.0.0.1", **headers}) as response:
+        assert response.status_code == status
+
+    assert response.headers["X-Frame-Options"] == "DENY"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    policy = dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "unsafe" not in policy["script-src"]
+    assert "http" not in response.headers["Content-Security-Policy"]
+
+
 @pytest.mark.parametrize("path", ["/assets/../serving.py", "/assets/%2e%2e/serving.py", "/assets//etc/passwd", "/etc/passwd"])
 def test_no_file_is_served_but_those_of_the_page(client: FlaskClient, path: str) -> None:
     response = client.get(path, headers={"Host": "127.0.0.1"})
