@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -163,5 +164,5 @@ def _condition(text: str, design: Design, place: Place) -> Condition:
             hint = (
                 f"'{words[0]}' is no number: write a mapping such as {{{words[0]}: value}}" if words else f"it may name {', '.join(names)}"
             )
-        message = error.message.replace("there is no metric", "no key is varied that is")
+        message = re.sub(r"there is no metric ('.*')", r"\1 is not varied", error.message)
         raise ScenarioError(message, field="exclude", hint=hint, place=place) from error

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import Place, ScenarioError
 
 LOCK = "lock"
 
@@ -23,7 +23,11 @@ def locked(folder: Path) -> Generator[None]:
         When another process holds it.
     """
     path = folder / LOCK
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        hint = "remove it, or choose another folder with --out"
+        raise ScenarioError("is no lock but leads elsewhere, and would be written over", place=Place(file=str(path)), hint=hint)
+    # O_NOFOLLOW: nor may a link take its place in the meantime.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
     try:
         if not _take(handle):
             holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() if sys.platform != "win32" else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.report.deciding import Judged, figures_at
+from clustersim.report.error_bars import ErrorBar
 from clustersim.scenario.build import build
 from clustersim.scenario.load import Scenario, Source, checked_scenario
 from clustersim.scenario.metric_names import metric_values
@@ -55,6 +57,12 @@ class Outcome:
     """Of the resolved scenario; empty where it could not be built."""
     figures: Mapping[str, float | bool] = field(default_factory=dict[str, float | bool])
     """Metrics by name, also of a plan that does not fit; none where there was no run."""
+    bar: ErrorBar | None = None
+    """Error bar of its step time; None where there was no run."""
+
+    def judged(self, score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
+        """Return the point by a score of its figures, of which less is better; None where its error is not known."""
+        return None if self.bar is None else Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar)
 
 
 def override_of(key: str, value: Data) -> Override:
@@ -85,7 +93,13 @@ def outcome_of(result: Result) -> Outcome:
     if not memory.fits:
         need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
         status, reason = "infeasible", f"does not fit in memory: {need} of {have}"
-    return Outcome(status=status, reason=_one_line(reason), scenario_hash=result.scenario_hash, figures=figures_of(result))
+    return Outcome(
+        status=status,
+        reason=_one_line(reason),
+        scenario_hash=result.scenario_hash,
+        figures=figures_of(result),
+        bar=result.metrics.error_bar,
+    )
 
 
 def figures_of(result: Result) -> dict[str, float | bool]:

@@ -6,17 +6,24 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from time import perf_counter
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from clustersim.errors import ScenarioError
+from clustersim.progress import advanced
+
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 KEPT: Final = "what is finished is kept, and the same command goes on"
 """Advice for whoever has lost workers or room."""
+PATIENCE_S: Final = 1.0
+"""Duration of work in this process before others are started for the rest, in seconds."""
 AHEAD: Final = 2
 """Points that are handed out for each worker, so that none waits for the next one."""
 
@@ -96,7 +103,7 @@ class LocalPool:
     def _start(self) -> Executor:
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
-        with _interrupts_kept_from_children():
+        with interrupts_kept_from_children():
             # One call for each, or later ones would be started outside.
             for _ in range(self.n_workers):
                 executor.submit(os.getpid)
@@ -126,8 +133,44 @@ def local_pool(n_workers: int) -> Generator[Pool]:
     pool.executor.shutdown(wait=True)
 
 
+def in_order(function: Callable[[S], T], items: Sequence[S], *, n_workers: int | None = None, chunk: int = 1) -> Iterator[T]:
+    """Yield what a function gives for each item, in the order of the items, and tell whoever watches how far that is.
+
+    The first ones are done in this process, and processes are started only where that takes long.
+
+    Parameters
+    ----------
+    n_workers
+        Processes; one for each processor when omitted.
+    chunk
+        Items that a process is handed at once.
+
+    Raises
+    ------
+    ScenarioError
+        When a process dies.
+    """
+    most, n_done, began_s = n_workers or usable_cores(), 0, perf_counter()
+    while n_done < len(items) and (most == 1 or n_done + 1 == len(items) or perf_counter() - began_s < PATIENCE_S):
+        yield function(items[n_done])
+        n_done += 1
+        advanced(n_done, len(items))
+    if n_done == len(items):
+        return
+    with local_pool(min(most, len(items) - n_done)) as pool:
+        try:
+            for found in pool.executor.map(function, items[n_done:], chunksize=chunk):
+                yield found
+                n_done += 1
+                advanced(n_done, len(items))
+        except BrokenExecutor as error:
+            raise ScenarioError("a worker died: killed, or out of memory", hint="use fewer --jobs") from error
+
+
 def usable_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return how many processors this process may use; one that works for another has a single one, and starts no others."""
+    if multiprocessing.parent_process() is not None:
+        return 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -140,7 +183,7 @@ def _end_after(sentinel: int) -> None:
 
 
 @contextmanager
-def _interrupts_kept_from_children() -> Generator[None]:
+def interrupts_kept_from_children() -> Generator[None]:
     """Hold Ctrl-C back inside: processes that are started meanwhile never see it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

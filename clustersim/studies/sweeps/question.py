@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.parse import Condition, Quantity, parse_condition, parse_quantity_of
 from clustersim.expressions.tokens import ExpressionError
+from clustersim.report.deciding import is_better
 from clustersim.scenario.build import build
 from clustersim.scenario.checks import given_by, lacking
 from clustersim.scenario.overriding import apply_overrides
@@ -50,6 +52,19 @@ class Question:
         found = [row for row in rows if self.meets(row)]
         return sorted(found, key=lambda row: (self.sort.value(self.values(row)), row.point.number))
 
+    def undecided(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the answers, the best first, that the best cannot be told apart from within the error bars."""
+        answers = self.answers(rows)
+        judged = [(row, row.outcome.judged(partial(self._score, row))) for row in answers]
+        best = judged[0][1] if judged else None
+        if best is None:
+            return []
+        others = [(row, each) for row, each in judged[1:] if each and row.outcome.scenario_hash != answers[0].outcome.scenario_hash]
+        return [row for row, each in others if is_better(best, each) == "not decided"]
+
+    def _score(self, row: Row, figures: Mapping[str, float | bool]) -> float:
+        return self.sort.value({**figures, **self._given(row)})
+
     def meets(self, row: Row) -> bool:
         """Return whether a point runs, and every condition is met that it has figures for."""
         if row.outcome.status != "ok":
@@ -60,9 +75,11 @@ class Question:
 
     def values(self, row: Row) -> dict[str, float | bool]:
         """Return what conditions may ask of a point: its figures, and its values that are numbers."""
+        return {**row.outcome.figures, **self._given(row)}
+
+    def _given(self, row: Row) -> dict[str, float | bool]:
         known = axis_names(self.design)
-        given = {key: value for key, value in row.point.values.items() if key in known and isinstance(value, int | float)}
-        return {**row.outcome.figures, **given}
+        return {key: value for key, value in row.point.values.items() if key in known and isinstance(value, int | float)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

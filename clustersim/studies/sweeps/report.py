@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import Final
 
+from clustersim.report.deciding import undecided_text
+from clustersim.studies.aligned import aligned
 from clustersim.studies.side_by_side_text import shown
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.point import STATUSES
-from clustersim.studies.sweeps.results import Row
+from clustersim.studies.sweeps.results import Row, chosen_metrics
 from clustersim.studies.sweeps.sweep import SweepResult
 
+N_SHOWN: Final = 20
+"""Points of the table."""
 N_REASONS = 5
 _TOO_LARGE = "does not fit in memory"
+
+
+def text_of(result: SweepResult) -> str:
+    """Return what ``sweep`` prints of a result, with the main metrics alone."""
+    main = tuple(name for name in chosen_metrics(()) if name in result.question.metrics)
+    columns, rows = table(replace(result, question=replace(result.question, metrics=main)), N_SHOWN)
+    parts = ["\n".join((headline(result), count_line(result))), aligned(columns, rows) if rows else "", "\n".join(reason_lines(result))]
+    return "\n\n".join(part for part in parts if part)
 
 
 def headline(result: SweepResult) -> str:
@@ -25,7 +39,9 @@ def headline(result: SweepResult) -> str:
     figures = ", ".join(
         f"{name} {shown(name, float(best.outcome.figures[name]))}" for name in question.sort.names if name in best.outcome.figures
     )
-    return f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
+    answer = f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
+    near = [f"point {row.point.number}" for row in result.undecided]
+    return "; ".join(part for part in (answer, undecided_text(near)) if part)
 
 
 def count_line(result: SweepResult) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint
+from clustersim.documents.csv_text import csv_text
+from clustersim.documents.files import replacing
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import metric_hint
@@ -41,6 +41,10 @@ MAIN_METRICS: Final = (
 _BEFORE: Final = "point"
 _AFTER: Final = ("status", "reason", "scenario_hash")
 
+BAR: Final = "error_bar."
+BAR_COLUMNS: Final = (f"{BAR}machine", f"{BAR}least_fraction", f"{BAR}most_fraction", f"{BAR}ratio_most_fraction")
+"""By which pictures tell points apart."""
+
 Cell = str | int | float | bool | None
 
 
@@ -63,14 +67,20 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all columns, in order."""
-        return (_BEFORE, *self.keys, *_AFTER, *self.metrics)
+        return (_BEFORE, *self.keys, *_AFTER, *self.metrics, *self._bar_names)
+
+    @property
+    def _bar_names(self) -> tuple[str, ...]:
+        return tuple(name for name in BAR_COLUMNS if name not in self.metrics)
 
     def cells(self, row: Row) -> tuple[Cell, ...]:
         """Return one row of the table; None where there is nothing."""
         outcome = row.outcome
         values = [_cell(row.point.values[key]) for key in self.keys]
         figures = [outcome.figures.get(name) for name in self.metrics]
-        return (row.point.number, *values, outcome.status, outcome.reason or None, outcome.scenario_hash or None, *figures)
+        head = (row.point.number, *values, outcome.status, outcome.reason or None, outcome.scenario_hash or None)
+        bar = {} if outcome.bar is None else {f"{BAR}{name}": value for name, value in asdict(outcome.bar).items()}
+        return (*head, *figures, *(bar.get(name) for name in self._bar_names))
 
     def record(self, row: Row) -> dict[str, Data]:
         """Return one row as a mapping, with values as they were written."""
@@ -162,15 +172,11 @@ def write_results(folder: Path, columns: Columns, rows: Sequence[Row], file_form
         return path
     from clustersim.studies.sweeps.duckdb_file import write_by_duckdb
 
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        fresh.unlink(missing_ok=True)
-        write_by_duckdb(table, fresh, _types(columns, rows), file_format)
-        fresh.replace(path)
+        with replacing(path) as fresh:
+            write_by_duckdb(table, fresh, _types(columns, rows), file_format)
     except OSError as error:
         raise cannot_write(path, error) from error
-    finally:
-        fresh.unlink(missing_ok=True)
     return path
 
 
@@ -195,17 +201,7 @@ def csv_bytes(columns: Columns, rows: Sequence[Row]) -> bytes:
 
 
 def _csv_lines(rows: Sequence[Sequence[Cell]]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([_csv_cell(cell) for cell in row] for row in rows)
-    return out.getvalue().encode()
-
-
-def _csv_cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    return repr(cell) if isinstance(cell, float) else str(cell)
+    return csv_text(rows).encode()
 
 
 def _cell(value: Data) -> Cell:

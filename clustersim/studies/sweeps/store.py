@@ -11,13 +11,15 @@ import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from clustersim import __version__
+from clustersim.documents.files import read_bytes, replacing
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
+from clustersim.report.deciding import bar_of
 from clustersim.scenario.model_spec import HUB_PREFIX
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.lock import locked
@@ -27,6 +29,9 @@ from clustersim.studies.sweeps.pools import KEPT
 POINTS: Final = "points.jsonl"
 SCHEMA_VERSION: Final = 1
 _FILES: Final = (".yaml", ".yml", ".json", ".csv")
+_MOST_BYTES: Final = 2 * 2**30
+"""Largest file, in bytes; a hundred thousand points with all figures take a quarter of it."""
+_ELSEWHERE: Final = "choose another folder with --out"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -128,15 +133,12 @@ def replace_file(path: Path, content: bytes) -> None:
     ScenarioError
         When it cannot be written; the old one is kept then.
     """
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        with fresh.open("wb") as stream:
+        with replacing(path) as fresh, fresh.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        fresh.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
 
 
@@ -150,28 +152,31 @@ def _read(path: Path, header: Mapping[str, Data]) -> dict[str, Outcome]:
     """Return what a file holds, with what a crash has left of its last line cut off."""
     if not path.exists():
         return {}
-    raw = path.read_bytes()
+    raw = read_bytes(path, _MOST_BYTES, _ELSEWHERE)
     whole = raw.rfind(b"\n") + 1
-    if whole < len(raw):
-        os.truncate(path, whole)
     lines = raw[:whole].decode("utf-8", "replace").splitlines()
+    if not lines and not _header_line(header).startswith(raw):
+        raise ScenarioError("is not the beginning of a sweep", place=Place(file=str(path)), hint=_ELSEWHERE)
     found: dict[str, Outcome] = {}
     for number, line in enumerate(lines, 1):
         place = Place(file=str(path), line=number)
         try:
             record: Data = json.loads(line)
         except ValueError as error:
-            raise ScenarioError("is not a line of a sweep", place=place, hint="choose another folder with --out") from error
+            raise ScenarioError("is not a line of a sweep", place=place, hint=_ELSEWHERE) from error
         if number == 1:
             _check_header(record, header, place)
         else:
             key, found[key] = _outcome(record, place)
+    if whole < len(raw):
+        # Only now: what is no sweep of ours is left as it is.
+        os.truncate(path, whole)
     return found
 
 
 def _check_header(record: Data, header: Mapping[str, Data], place: Place) -> None:
     if not isinstance(record, dict) or "clustersim" not in record:
-        raise ScenarioError("is not the beginning of a sweep", place=place, hint="choose another folder with --out")
+        raise ScenarioError("is not the beginning of a sweep", place=place, hint=_ELSEWHERE)
     advice = "choose another folder with --out, or remove this one"
     if (record["clustersim"], record.get("schema_version")) != (header["clustersim"], header["schema_version"]):
         message = f"was written by clustersim {record['clustersim']}, and this is clustersim {header['clustersim']}"
@@ -188,8 +193,9 @@ def _outcome(record: Data, place: Place) -> tuple[str, Outcome]:
         known: Status | None = next((each for each in STATUSES if each == status), None)
         if known and isinstance(figures, dict) and isinstance(reason, str) and isinstance(digits, str):
             numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
-            return canonical(record.get("point")), Outcome(status=known, reason=reason, scenario_hash=digits, figures=numbers)
-    raise ScenarioError("is not a line of a sweep", place=place, hint="choose another folder with --out")
+            bar = bar_of(record.get("error_bar"))
+            return canonical(record.get("point")), Outcome(status=known, reason=reason, scenario_hash=digits, figures=numbers, bar=bar)
+    raise ScenarioError("is not a line of a sweep", place=place, hint=_ELSEWHERE)
 
 
 def _header_line(header: Mapping[str, Data]) -> bytes:
@@ -203,6 +209,7 @@ def _line(key: str, outcome: Outcome) -> bytes:
         "reason": outcome.reason,
         "scenario_hash": outcome.scenario_hash,
         "figures": dict(outcome.figures),
+        "error_bar": None if outcome.bar is None else asdict(outcome.bar),
     }
     return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -223,6 +230,6 @@ def _digest(folder: Path, name: str) -> str | None:
     if not name.removeprefix(HUB_PREFIX).endswith(_FILES):
         return None
     try:
-        return hashlib.sha256((folder / name.removeprefix(HUB_PREFIX)).read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(read_bytes(folder / name.removeprefix(HUB_PREFIX), _MOST_BYTES)).hexdigest()
+    except ScenarioError:
         return None

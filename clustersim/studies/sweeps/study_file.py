@@ -48,7 +48,7 @@ class SweepSpec(Checked):
 class Asked:
     """What stands on the command line, or in a call."""
 
-    over: tuple[str, ...] = ()
+    over: tuple[str | Axis, ...] = ()
     exclude: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
@@ -101,11 +101,15 @@ def study_document(source: str | Path | Mapping[str, object], keys: Sequence[str
 
 def _from_command_line(source: Source, asked: Asked) -> Question:
     base = Base(source=source, changes=tuple(parse_override(text) for text in asked.changes), seed=asked.seed)
-    design = design_of([[parse_axis(text)] for text in asked.over])
+    design = design_of([[_axis(each)] for each in asked.over])
     design = _without(design, asked.exclude)
     name = base.scenario({}).name if _is_scenario(base) else Path(source.document.name).stem
     wishes = Wishes(where=asked.where, sort=asked.sort or BEST, metrics=asked.metrics, most_points=asked.most_points)
     return question_of(name, base, design, wishes)
+
+
+def _axis(asked: str | Axis) -> Axis:
+    return parse_axis(asked) if isinstance(asked, str) else asked
 
 
 def _is_scenario(base: Base) -> bool:
@@ -125,7 +129,7 @@ def _from_study(document: Document, asked: Asked) -> Question:
     base = Base(source=source, changes=(*fixed, *(parse_override(text) for text in asked.changes)), seed=asked.seed)
     blocks = [[axis_from_data(key, _at(document, "grid", key), document.place(("grid", key), key=True))] for key in spec.grid]
     blocks += [_together(document, index, keys) for index, keys in enumerate(spec.zip)]
-    blocks += [[parse_axis(text)] for text in asked.over]
+    blocks += [[_axis(each)] for each in asked.over]
     design = design_of(blocks)
     for index in range(len(spec.exclude)):
         place = document.place(("exclude", index))

@@ -50,9 +50,26 @@ class SweepResult:
         """The best point; None where none is good enough."""
         return next(iter(self.answers), None)
 
+    @property
+    def undecided(self) -> list[Row]:
+        """Points that the best cannot be told apart from within the error bars, the best first."""
+        return self.question.undecided(self.rows)
+
     def count(self, status: str) -> int:
         """Return how many points ended in one of ``ok``, ``unmet``, ``infeasible`` and ``failed``."""
         return sum(row.outcome.status == status for row in self.rows)
+
+    def __repr__(self) -> str:
+        """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""
+        from clustersim.studies.sweeps.report import headline
+
+        return f"<SweepResult {self.question.name}: {headline(self)}>"
+
+    def __str__(self) -> str:
+        """Return what ``sweep`` prints."""
+        from clustersim.studies.sweeps.report import text_of
+
+        return text_of(self)
 
     def records(self) -> list[dict[str, Data]]:
         """Return a mapping for each point: its number, values, status, reason, and metrics."""
@@ -71,6 +88,7 @@ class SweepResult:
             "sort": self.question.sort.text,
             "counts": {status: self.count(status) for status in STATUSES},
             "best": None if best is None else dict(self.question.columns.record(best)),
+            "undecided": [row.point.number for row in self.undecided],
             "answers": answers,
             "points": points,
         }

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clustersim.documents.spots import Data
+from clustersim.report.deciding import UNDECIDED, Decision, is_better, undecided_text
+from clustersim.studies.aligned import aligned
 from clustersim.studies.side_by_side_text import shown
 from clustersim.studies.sweeps.axis import Span, canonical
 from clustersim.studies.sweeps.point import Outcome
@@ -28,7 +30,8 @@ class Probe:
     method: Method | None = None
     """None varies one figure at a time."""
     samples: int | None = None
-    workers: int = 1
+    workers: int | None = 1
+    """None for one for each processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,31 @@ class Answer:
         sign = -1.0 if self.matter.number.higher_is_better else 1.0
         return sorted(numbers, key=lambda name: sign * numbers[name])
 
+    def better(self, name: str, other: str) -> Decision | None:
+        """Return whether a case is better than another, as far as the error bars tell; None where it is the same run, or has no number."""
+        one, two = self.outcomes[name], self.outcomes[other]
+        number = self.matter.number
+        if one.scenario_hash == two.scenario_hash or any(number.of(each) is None for each in (one, two)):
+            return None
+        sign = -1.0 if number.higher_is_better else 1.0
+        judged = [each.judged(lambda figures: sign * number.quantity.value(figures)) for each in (one, two)]
+        return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
+
+    @property
+    def undecided(self) -> list[str]:
+        """Cases that may be chosen, and that the best cannot be told apart from."""
+        best = self.best
+        return [] if best is None else [name for name in self.ranked if name != best and self.better(best, name) == "not decided"]
+
+    def __repr__(self) -> str:
+        """Return the answer in one sentence; all of it is in ``print(answer)`` and :meth:`to_dict`."""
+        return f"<Answer: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """Return the answer with what follows from it, and the cases."""
+        cases = aligned(*self.case_table())
+        return "\n".join((self.headline(), *self.lines(), "", cases))
+
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``what-if --json`` prints."""
         return {
@@ -64,6 +92,7 @@ class Answer:
             "higher_is_better": self.matter.number.higher_is_better,
             "where": [each.text for each in self.matter.where],
             "best": self.best,
+            "undecided": list[Data](self.undecided),
             "cases": [self._case(name) for name in self.outcomes],
             "break_even": None if self.break_even is None else _break_even_data(self.break_even),
             "sensitivity": None if self.sensitivity is None else _sensitivity_data(self.sensitivity),
@@ -82,7 +111,9 @@ class Answer:
         if len(ranked) == 1:
             return f"{self.best} is the only case that can be chosen, with {figure}"
         against = ranked[1] if self.best == BASE else BASE if BASE in ranked else ranked[1]
-        return f"{self.best} is best: {figure}, {self._relative(self.best, against)} {against}"
+        answer = f"{self.best} is best: {figure}, {self._relative(self.best, against)} {against}"
+        doubt = UNDECIDED if self.undecided == [against] else undecided_text(self.undecided)
+        return f"{answer}; {doubt}" if doubt else answer
 
     def lines(self) -> list[str]:
         """Return what follows from the break-even and the sensitivity, in sentences."""
@@ -103,8 +134,16 @@ class Answer:
             changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in case.changes.items())
             relative = self._fraction(case.name)
             against = "" if relative is None or case.name == BASE else "=" if abs(relative) < _EQUAL else f"{100 * relative:+.1f} %"
+            if case.name != BASE and self.better(case.name, BASE) == "not decided":
+                against += ", not decided"
             rows.append((case.name, changes, shown(metric, number), against, self._why(case.name)))
         return rows
+
+    def case_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return columns and :meth:`case_rows`, without the last column where it says nothing."""
+        columns = ("case", "changes", f">{self.matter.number.quantity.text}", ">against base", "cannot be chosen")
+        rows = self.case_rows()
+        return (columns, rows) if any(row[-1] for row in rows) else (columns[:-1], [row[:-1] for row in rows])
 
     def _case(self, name: str) -> Data:
         case = next(each for each in self.matter.cases if each.name == name)
@@ -116,6 +155,7 @@ class Answer:
             "reason": self._why(name) or None,
             "value": self.matter.number.of(outcome),
             "relative_fraction": self._fraction(name),
+            "better_than_base": None if name == BASE else self.better(name, BASE),
             "figures": dict(outcome.figures),
         }
 
@@ -150,7 +190,7 @@ def answered(matter: Matter, probe: Probe) -> Answer:
     found_one, found_many = None, None
     if probe.inputs and best is not None and number is not None:
         if probe.method is None:
-            found_one = sensitivity(matter, probe.inputs, best, number)
+            found_one = sensitivity(matter, probe.inputs, best, number, workers=probe.workers)
         else:
             found_many = sampled(matter, probe.inputs, best, probe.method, samples=probe.samples, workers=probe.workers)
     return Answer(matter=matter, outcomes=outcomes, best=best, break_even=found_even, sensitivity=found_one, sampled=found_many)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clustersim.studies.sweeps.python_values import texts_of
 from clustersim.studies.what_if.answer import Answer, answered
 from clustersim.studies.what_if.question_file import Asked, asked_matter
 
 
 def what_if(
     source: str | Path | Mapping[str, object],
-    cases: Sequence[str] = (),
+    cases: str | Sequence[str] = (),
     *,
-    set: Sequence[str] = (),  # noqa: A002 - named like --set
-    where: Sequence[str] = (),
+    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    where: str | Sequence[str] = (),
     break_even: str | None = None,
-    sensitivity: Sequence[str] = (),
+    sensitivity: str | Sequence[str] = (),
 ) -> Answer:
     """Say which of some changes to a scenario is best, where that changes, and what it depends on.
 
@@ -50,5 +51,7 @@ def what_if(
     >>> what_if("llama3-8b-8xh100", ["wide:strategy.tp=8"]).best
     'base'
     """
-    asked = Asked(cases=tuple(cases), changes=tuple(set), where=tuple(where), break_even=break_even, sensitivity=tuple(sensitivity))
+    asked = Asked(
+        cases=texts_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
+    )
     return answered(*asked_matter(source, asked))

@@ -111,7 +111,9 @@ def parse_case(text: str) -> Case:
     """
     place = Place(file=f"--case {text}" if len(text) < 80 else "--case")
     name, colon, changes = text.partition(":")
-    if not colon or not _NAME.fullmatch(name.strip()) or name.strip() == BASE or not _SIGN.match(changes):
+    if colon and name.strip() == BASE:
+        raise ScenarioError(f"'{BASE}' is the scenario itself", hint="choose another name", place=place)
+    if not colon or not _NAME.fullmatch(name.strip()) or not _SIGN.match(changes):
         raise ScenarioError("is not name:key=value,key=value", hint="write such as wide:strategy.tp=8,strategy.pp=2", place=place)
     parts: list[str] = []
     for part in split_values(changes):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from clustersim.documents.check import validate_document
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.report.deciding import undecided_text
 from clustersim.report.plots.tornado import Tornado, TornadoBar
 from clustersim.studies.side_by_side_text import shown
 from clustersim.studies.what_if.answer import Answer, Probe, answered
@@ -49,6 +50,8 @@ class WhatIfDocument(_Part):
 
     scenario: str
     metric: str
+    best: str | None = None
+    undecided: list[str] = []
     sensitivity: SensitivityDocument | None
 
 
@@ -81,7 +84,7 @@ def tornado_of(document: Mapping[str, object]) -> Tornado:
     return _tornado(WhatIfDocument.model_validate(document))
 
 
-def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0) -> Tornado:
+def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Tornado:
     """Return the picture of a what-if that is named.
 
     Parameters
@@ -93,6 +96,8 @@ def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed
         ``key=value`` texts for a scenario.
     seed
         Of everything random in a scenario.
+    jobs
+        Processes, None for one for each processor.
 
     Raises
     ------
@@ -107,7 +112,7 @@ def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed
     if Path(source).suffix.lower() == ".json":
         return _written_tornado(source, overrides)
     matter, probe = asked_matter(source, Asked(changes=tuple(overrides), seed=seed))
-    answer = answered(matter, Probe(inputs=probe.inputs or inputs_of(matter, (HARDWARE,))))
+    answer = answered(matter, Probe(inputs=probe.inputs or inputs_of(matter, (HARDWARE,)), workers=jobs))
     if answer.sensitivity is None:
         raise InfeasibleError(answer.headline())
     return tornado_of(answer.to_dict())
@@ -141,6 +146,7 @@ def _tornado(document: WhatIfDocument) -> Tornado:
         axis=metric,
         base=found.value,
         bars=[_bar(each, found.case) for each in found.inputs],
+        note=f"{document.best} is best: {undecided_text(document.undecided)}" if document.undecided else "",
     )
 
 

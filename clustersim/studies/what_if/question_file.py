@@ -54,7 +54,7 @@ class Asked:
     sensitivity: tuple[str, ...] = ()
     method: str = ONE_AT_A_TIME
     samples: int | None = None
-    workers: int = 1
+    workers: int | None = 1
     seed: int = 0
 
 

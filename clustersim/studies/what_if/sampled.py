@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.progress import advanced, phase
 from clustersim.studies.sweeps.design import Point
-from clustersim.studies.sweeps.pools import local_pool
+from clustersim.studies.sweeps.pools import local_pool, usable_cores
 from clustersim.studies.sweeps.running import run_points
 from clustersim.studies.what_if.cases import Matter
 from clustersim.studies.what_if.sensitivity import Input
@@ -81,7 +82,9 @@ def check_method(name: str) -> Method:
     raise ScenarioError(f"'{name}' is no method", field="--method", hint=choices_hint(name, ("one", *METHODS)))
 
 
-def sampled(matter: Matter, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, workers: int = 1) -> Sampled:
+def sampled(
+    matter: Matter, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, workers: int | None = 1
+) -> Sampled:
     """Return what each figure does where all vary at once, each evenly between its ends.
 
     Parameters
@@ -136,7 +139,7 @@ def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) ->
     return np.asarray(sobol.sample(problem, n_base, calc_second_order=False, seed=seed), dtype=np.float64)
 
 
-def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, workers: int) -> dict[str, FloatArray]:
+def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, workers: int | None) -> dict[str, FloatArray]:
     """Return the number of each case at each sample."""
     points: list[Point] = []
     for case in matter.cases:
@@ -146,8 +149,9 @@ def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, workers:
                 values |= each.values(number)
             points.append(Point(number=len(points), values=values))
     found: list[float] = [0.0] * len(points)
-    with local_pool(min(workers, len(points))) as pool:
-        for point, outcome in run_points(matter.base, points, pool):
+    with phase("vary all figures at once"), local_pool(min(workers or usable_cores(), len(points))) as pool:
+        for n_done, (point, outcome) in enumerate(run_points(matter.base, points, pool), 1):
+            advanced(n_done, len(points))
             number = matter.number.of(outcome) if outcome.status == "ok" else None
             if number is None:
                 case = matter.cases[point.number // len(rows)].name

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.progress import phase
 from clustersim.scenario.build import build
 from clustersim.scenario.resolve import resolved_scenario
 from clustersim.studies.sweeps.axis import Span, parse_span
+from clustersim.studies.sweeps.point import evaluate
+from clustersim.studies.sweeps.pools import in_order
 from clustersim.studies.what_if.break_even import check_span
 from clustersim.studies.what_if.cases import Matter
 from clustersim.units.quantity import parse_quantity
@@ -100,18 +104,26 @@ def inputs_of(matter: Matter, texts: Sequence[str]) -> tuple[Input, ...]:
     return tuple(found.values())
 
 
-def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: float) -> Sensitivity:
-    """Return what each figure does to the number of the best case, and to which case that is."""
-    bars: list[Bar] = []
-    for each in inputs:
-        low, high = (_numbers(matter, each.values(end)) for end in (each.span.low, each.span.high))
-        bars.append(Bar(input=each, low=low, high=high, best_at_low=matter.best(low), best_at_high=matter.best(high)))
+def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: float, *, workers: int | None = 1) -> Sensitivity:
+    """Return what each figure does to the number of the best case, and to which case that is.
+
+    Parameters
+    ----------
+    workers
+        Processes, None for one for each processor.
+    """
+    ends = [each.values(end) for each in inputs for end in (each.span.low, each.span.high)]
+    asked = [{**case.changes, **values} for values in ends for case in matter.cases]
+    with phase("vary figures one by one"):
+        judged = [matter.judged(outcome) for outcome in in_order(partial(evaluate, matter.base), asked, n_workers=workers)]
+    names = [case.name for case in matter.cases]
+    numbers = [dict(zip(names, judged[at : at + len(names)], strict=True)) for at in range(0, len(judged), len(names))]
+    bars = [
+        Bar(input=each, low=low, high=high, best_at_low=matter.best(low), best_at_high=matter.best(high))
+        for each, low, high in zip(inputs, numbers[::2], numbers[1::2], strict=True)
+    ]
     bars.sort(key=lambda bar: (-bar.swing(best), bar.input.name))
     return Sensitivity(case=best, number=number, best=best, bars=tuple(bars))
-
-
-def _numbers(matter: Matter, values: Mapping[str, Data]) -> dict[str, float | None]:
-    return {case.name: matter.judged(matter.outcome(case, values)) for case in matter.cases}
 
 
 def _input(matter: Matter, text: str) -> Input:

@@ -58,6 +58,7 @@ ROW: Final = RowResult(
     quality="A",
     model="small",
     accelerator="a100-sxm4-40g",
+    machine="0123abcd",
     generation="ampere",
     gpus=16,
     parallelism=Parallelism(dp=1, tp=8, pp=2, cp=1, ep=1),

@@ -99,16 +99,6 @@ def test_a_source_that_is_named_twice_is_run_once(tmp_path: Path) -> None:
     assert len(validate([path, path], quality="A").sources) == 1
 
 
-def test_progress_counts_the_rows_of_all_sources(tmp_path: Path) -> None:
-    first = write(tmp_path)
-    second = write(tmp_path, TEXT.replace("source_id: small", "source_id: other"), "other.yaml")
-    seen: list[tuple[int, int, str]] = []
-
-    validate([first, second], on_row=lambda *progress: seen.append(progress))
-
-    assert seen == [(1, 4, "one"), (2, 4, "two"), (3, 4, "one"), (4, 4, "two")]
-
-
 def test_a_row_that_contradicts_itself_is_told_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, TEXT.replace("strategy: {tp: 4}", "strategy: {tp: 3}"))
 

@@ -37,6 +37,31 @@ def test_the_first_line_answers() -> None:
     assert verdicts(compared()) == ("b against a: +25.0 %, 625,000 instead of 500,000 tokens/s, a step -20.0 %",)
 
 
+def bar(machine: str, most: float = 1.3) -> Data:
+    return {"least_fraction": 0.9, "most_fraction": most, "ratio_most_fraction": 1.1, "machine": machine, "measured": True}
+
+
+@pytest.mark.parametrize(("machine", "said"), [("one", "yes"), ("other", "not decided")])
+def test_what_lies_within_the_error_bars_is_said_to_be_not_decided(machine: str, said: str) -> None:
+    runs = side_by_side([made("a", 1, 2.0, error_bar=bar("one")), made("b", 2, 1.6, error_bar=bar(machine))])
+
+    line = "b against a: +25.0 %, 625,000 instead of 500,000 tokens/s, a step -20.0 %"
+    line += "; within the error bars: not decided" if said == "not decided" else ""
+    assert verdicts(runs) == (line,)
+    assert f"{line}." in markdown(runs)
+    assert document(runs)["verdicts"] == [{"label": "b", "against": "a", "faster": said, "text": line}]
+
+
+def test_runs_of_an_earlier_version_are_compared_without_a_decision() -> None:
+    assert document(compared())["verdicts"] == [{"label": "b", "against": "a", "faster": None, "text": verdicts(compared())[0]}]
+
+
+def test_a_run_beside_itself_is_as_fast_and_not_undecided() -> None:
+    one = made("a", 1, 2.0, error_bar=bar("one"))
+
+    assert verdicts(side_by_side([one, one]))[0].endswith("as fast, 500,000 tokens/s")
+
+
 def test_a_run_that_is_as_fast_is_said_to_be() -> None:
     assert verdicts(side_by_side([made("a", 1, 2.0), made("b", 2, 2.0)])) == ("b against a: as fast, 500,000 tokens/s",)
 
@@ -78,6 +103,26 @@ def test_markdown_has_the_same_tables_and_escapes_bars() -> None:
     assert text.startswith("# a\\|b against c\n\nc against a\\|b: +25.0 %")
     assert "## What differs\n\n| key | a\\|b | c |\n| --- | ---: | ---: |\n| strategy.tp | 1 | 2 |" in text
     assert text.endswith("|\n")
+
+
+def test_markdown_reads_no_code_and_no_html_from_names() -> None:
+    text = markdown(side_by_side([made("<b>x</b>", 1, 2.0), made("`rm`", 2, 1.6)]))
+
+    assert "<b>" not in text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    assert r"\`rm\`" in text
+    assert "strategy.tp" in text
+
+
+def test_csv_has_no_cell_that_begins_a_formula() -> None:
+    first, second = made("=a", 1, 2.0), made("b", 1, 2.0)
+    other = Run(source="b", name="b", scenario_hash="b", resolved={"x": "=HYPERLINK()", "y": None}, results=second.results)
+
+    cells = [cell for row in csv.reader(io.StringIO(csv_text(side_by_side([first, other])))) for cell in row]
+
+    assert "'=HYPERLINK()" in cells
+    assert "'=a" in cells
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "-"))]
 
 
 def test_scenarios_that_do_not_differ_are_said_not_to() -> None:

@@ -112,8 +112,8 @@ def test_axes_that_move_together_are_of_one_length() -> None:
     ("data", "message", "hint"),
     [
         ("a >", "something is missing at the end", None),
-        ("aa > 1", "no key is varied that is 'aa'", None),
-        ("s == 1", "no key is varied that is 's'", "'s' is no number: write a mapping such as {s: value}"),
+        ("aa > 1", "'aa' is not varied", None),
+        ("s == 1", "'s' is not varied", "'s' is no number: write a mapping such as {s: value}"),
         ("a + 1", "'a + 1' compares nothing", None),
         ({"aa": 1}, "'aa' is not varied", None),
         (3, "is no condition and no mapping of values", None),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
+from clustersim.report.error_bars import ErrorBar
 from clustersim.studies.sweeps import results as module
 from clustersim.studies.sweeps.design import Point
 from clustersim.studies.sweeps.point import Outcome
@@ -27,7 +28,12 @@ from clustersim.studies.sweeps.results import (
 COLUMNS = Columns(keys=("strategy.tp", "x", "y"), metrics=("mfu", "memory.fits", "gpus", "time_to_train_s"))
 GOOD = Row(
     point=Point(number=1, values={"strategy.tp": 4, "x": 'a, "b"\'c', "y": [1, "z"]}),
-    outcome=Outcome(status="ok", scenario_hash="00000001", figures={"mfu": 1 / 3, "memory.fits": True, "gpus": 8}),
+    outcome=Outcome(
+        status="ok",
+        scenario_hash="00000001",
+        figures={"mfu": 1 / 3, "memory.fits": True, "gpus": 8},
+        bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd", measured=True),
+    ),
 )
 BAD = Row(
     point=Point(number=2, values={"strategy.tp": 8, "x": "ü", "y": None}),
@@ -50,6 +56,10 @@ def test_a_cell_holds_what_reads_back_and_nothing_where_there_is_nothing() -> No
         "memory.fits",
         "gpus",
         "time_to_train_s",
+        "error_bar.machine",
+        "error_bar.least_fraction",
+        "error_bar.most_fraction",
+        "error_bar.ratio_most_fraction",
     ]
     assert (first["x"], first["y"], first["memory.fits"], first["gpus"], first["time_to_train_s"]) == (
         'a, "b"\'c',
@@ -110,8 +120,8 @@ def test_duckdb_reads_what_was_written(tmp_path: Path, file_format: str) -> None
     with duckdb.connect(str(path) if file_format == "duckdb" else ":memory:", read_only=file_format == "duckdb") as connection:
         rows = connection.execute(f"SELECT * FROM {source} ORDER BY point").fetchall()
         types = dict(connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source})").fetchall())
-    assert rows[0] == (1, 4, 'a, "b"\'c', '[1, "z"]', "ok", None, "00000001", 1 / 3, True, 8.0, None)
-    assert rows[1] == (2, 8, "ü", None, "infeasible", "strategy.tp: no, it's\nnot", None, None, None, None, None)
+    assert rows[0] == (1, 4, 'a, "b"\'c', '[1, "z"]', "ok", None, "00000001", 1 / 3, True, 8.0, None, "0123abcd", 0.9, 1.2, 1.1)
+    assert rows[1] == (2, 8, "ü", None, "infeasible", "strategy.tp: no, it's\nnot", *[None] * 9)
     assert (types["strategy.tp"], types["x"], types["mfu"], types["memory.fits"], types["time_to_train_s"]) == (
         "BIGINT",
         "VARCHAR",

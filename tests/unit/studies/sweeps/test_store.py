@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
+from clustersim.report.error_bars import ErrorBar
 from clustersim.studies.sweeps import store as module
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.point import Base, Outcome, override_of
 from clustersim.studies.sweeps.store import POINTS, header_of, opened, replace_file
 from tests.unit.studies.sweeps.factories import make_base
 
-GOOD = Outcome(status="ok", scenario_hash="12345678", figures={"step_time_s": 0.1, "mfu": 1 / 3, "memory.fits": True, "gpus": 8})
+GOOD = Outcome(
+    status="ok",
+    scenario_hash="12345678",
+    figures={"step_time_s": 0.1, "mfu": 1 / 3, "memory.fits": True, "gpus": 8},
+    bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd", measured=True),
+)
 BAD = Outcome(status="infeasible", reason="strategy.tp: does not divide – ü")
 
 
@@ -75,6 +81,26 @@ def test_a_crash_in_the_first_line_begins_anew(tmp_path: Path) -> None:
 
     with opened(tmp_path, make_base()) as again:
         assert list(again.found) == [key(1)]
+
+
+@pytest.mark.parametrize("raw", [b"my only copy", b"my only copy\n", b'{"a": 1}\n{"b":', b"\0" * 50])
+def test_a_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / POINTS).write_bytes(raw)
+
+    with pytest.raises(ScenarioError, match=r"is not (the beginning|a line) of a sweep"), opened(tmp_path, make_base()):
+        pass
+
+    assert (tmp_path / POINTS).read_bytes() == raw
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine", encoding="utf-8")
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+
+    with pytest.raises(ScenarioError, match="leads elsewhere"), opened(tmp_path, make_base()):
+        pass
+
+    assert (tmp_path / "precious").read_text(encoding="utf-8") == "mine"
 
 
 def test_it_does_not_matter_in_which_order_points_finished(tmp_path: Path) -> None:

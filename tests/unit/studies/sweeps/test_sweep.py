@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import clustersim
 from clustersim.errors import ScenarioError
+from clustersim.report.error_bars import ErrorBar
 from clustersim.studies.sweeps.design import Point
 from clustersim.studies.sweeps.point import Outcome
 from clustersim.studies.sweeps.pools import InlineExecutor, local_pool, usable_cores
@@ -61,6 +63,27 @@ def test_the_first_line_answers() -> None:
     assert headline(make_result(TOO_LARGE)) == "None of 1 point can run"
     assert headline(make_result(OK, where=("mfu > 0.5", "hfu > 0.1"))) == "None of 1 point meets mfu > 0.5 and hfu > 0.1"
     assert headline(make_result(TOO_LARGE, where=("mfu > 0.5",))) == "None of 1 point can run"
+
+
+def at(rate: float, machine: str) -> Outcome:
+    bar = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine=machine, measured=True)
+    return Outcome(status="ok", scenario_hash=f"{rate}{machine}", figures={"tokens_per_s": rate}, bar=bar)
+
+
+def test_points_that_the_best_cannot_be_told_apart_from_are_named() -> None:
+    result = make_result(at(100.0, "a"), at(95.0, "a"), at(85.0, "a"), at(85.0, "b"))
+
+    assert headline(result).endswith("; within the error bars: not decided against point 2 and point 4")
+    assert result.to_dict()["undecided"] == [2, 4]
+    assert "error bars" not in headline(make_result(at(100.0, "a"), at(85.0, "a"), at(100.0, "a")))
+
+
+def test_what_does_not_depend_on_time_is_decided() -> None:
+    question = make_question("strategy.tp=1..2", sort="memory.peak_bytes")
+    outcomes = [replace(at(100.0, "a"), figures={"memory.peak_bytes": size}) for size in (1.0, 1.01)]
+    rows = [Row(point=point, outcome=outcome) for point, outcome in zip(question.points, outcomes, strict=True)]
+
+    assert question.undecided(rows) == []
 
 
 def test_the_second_line_counts() -> None:

@@ -32,10 +32,15 @@ def test_a_comma_inside_a_value_ends_no_change() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["", "x", "x:", ":a=1", "x:1", "base:strategy.tp=2", "a b:c=1", "x:a"])
+@pytest.mark.parametrize("text", ["", "x", "x:", ":a=1", "x:1", "a b:c=1", "x:a"])
 def test_what_is_no_case_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match="is not name:key=value,key=value"):
         parse_case(text)
+
+
+def test_the_base_is_no_name_of_a_case() -> None:
+    with pytest.raises(ScenarioError, match="'base' is the scenario itself; choose another name"):
+        parse_case("base:strategy.tp=2")
 
 
 def test_of_rates_more_is_better_and_of_all_else_less() -> None:

@@ -47,6 +47,21 @@ def test_the_first_line_answers() -> None:
     assert clustersim.what_if(SMALL).headline().startswith("The base has tokens_per_s ")
 
 
+def test_cases_within_the_error_bars_are_not_decided_and_said_so() -> None:
+    answer = ask(WIDE, "a80:cluster.node=dgx-a100-80g")
+    document = answer.to_dict()
+
+    assert answer.better("base", "wide") == "yes"
+    assert answer.better("base", "a80") == "not decided"
+    assert answer.best == "a80"
+    assert answer.headline().endswith(" more than base; within the error bars: not decided")
+    assert document["undecided"] == answer.undecided == ["base"]
+    assert {row[0]: row[3].endswith(", not decided") for row in answer.case_rows()}["a80"]
+    cases = document["cases"]
+    assert isinstance(cases, list)
+    assert [case["better_than_base"] for case in cases if isinstance(case, dict)] == [None, "no", "not decided"]
+
+
 def test_a_case_that_cannot_run_stands_there_with_the_reason() -> None:
     rows = ask("odd:strategy.tp=5").case_rows()
 
@@ -194,3 +209,20 @@ def test_a_mistake_in_a_file_has_its_line(tmp_path: Path) -> None:
             asked_matter(path, Asked())
         assert caught.value.place is not None
         assert caught.value.place.line == line
+
+
+def test_a_printed_answer_is_a_page() -> None:
+    answer = ask()
+
+    lines = str(answer).splitlines()
+    assert lines[0] == answer.headline()
+    assert lines[2].split() == ["case", "changes", "tokens_per_s", "against", "base"]
+    assert [line.split()[0] for line in lines[3:]] == ["base", "wide"]
+    assert repr(answer) == f"<Answer: {answer.headline()}>"
+
+
+def test_a_single_text_stands_for_a_list_of_it() -> None:
+    one = clustersim.what_if(SMALL, WIDE, set="cluster.nodes=2", where="mfu > 0")
+
+    assert one.numbers == clustersim.what_if(SMALL, [WIDE], set=["cluster.nodes=2"], where=["mfu > 0"]).numbers
+    assert clustersim.run(SMALL, set="cluster.nodes=2").gpus == 16
