@@ -11,13 +11,16 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clustersim.errors import ScenarioError
+from clustersim.progress import phase
 from clustersim.report.error_bars import Bands
 from clustersim.scenario.error_bars import shipped_bands
 from clustersim.studies.ranking import Ranking, rankings
 from clustersim.studies.sources import QUALITIES, PublishedSource, Quality, read_source, source_names, value_at
 from clustersim.studies.validation.correlates import Correlate, correlates
-from clustersim.studies.validation.many_rows import OnRow, run_rows
-from clustersim.studies.validation.residuals import FEWEST_SOURCES, ErrorBars, Residual, error_bars
+from clustersim.studies.validation.cross import read_folds, shipped_folds_path, unmeasured_widening
+from clustersim.studies.validation.many_rows import run_rows
+from clustersim.studies.validation.quantiles import FEWEST_SOURCES, Residual
+from clustersim.studies.validation.residuals import ErrorBars, error_bars
 from clustersim.studies.validation.rows import MisfitResult, RowResult, run_misfit
 from clustersim.studies.validation.summary import (
     CapabilitySummary,
@@ -80,6 +83,8 @@ class Validation:
     """Runs that ran out of memory and are predicted to fit."""
     error_bars: ErrorBars | None = None
     """Made of these rows; None where they are not those of all shipped sources."""
+    memory_error_bars: ErrorBars | None = None
+    """The same of peaks of memory, of the rows that have one."""
 
     def faster_than_peak(self) -> tuple[RowResult, ...]:
         """Return the rows that were measured to be shorter than the peak of the data sheet allows, worst first."""
@@ -91,9 +96,7 @@ class Validation:
         return self.summary.mean_absolute_error_fraction <= limit_fraction and not self.summary.false_out_of_memory
 
 
-def validate(
-    sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], n_processes: int = 1, on_row: OnRow | None = None
-) -> Validation:
+def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], n_processes: int | None = 1) -> Validation:
     """Simulate published runs and compare the step times.
 
     Parameters
@@ -103,9 +106,7 @@ def validate(
     quality
         The least that a row must have.
     n_processes
-        Among which rows are divided; the result is the same.
-    on_row
-        Told of the progress.
+        Among which rows are divided, None for one for each processor; the result is the same.
 
     Raises
     ------
@@ -121,7 +122,8 @@ def validate(
     wanted = [(source, index) for source in chosen for index, row in enumerate(source.spec.rows) if row.quality <= quality]
     if not wanted:
         raise ScenarioError(f"no row has quality {quality}", hint=f"use quality {QUALITIES[-1]}")
-    ran = run_rows(wanted, n_processes=n_processes, on_row=on_row)
+    with phase("simulate published rows"):
+        ran = run_rows(wanted, n_processes=n_processes)
     of_source = {source.spec.source_id: [each for each, (of, _) in zip(ran, wanted, strict=True) if of is source] for source in chosen}
     complete = not sources and quality == QUALITIES[-1]
     bars = _error_bars({name: [row for row, _ in rows] for name, rows in of_source.items()}) if complete else None
@@ -131,7 +133,7 @@ def validate(
         for source in chosen
         if (rows := of_source[source.spec.source_id])
     )
-    return _together(results, bars)
+    return replace(_together(results, bars), memory_error_bars=error_bars(memory_residuals_of(results)) if bars is not None else None)
 
 
 def check_complete(sources: Sequence[str], quality: Quality) -> None:
@@ -150,15 +152,35 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
 def residuals_of(rows_of: dict[str, list[RowResult]]) -> list[Residual]:
     """Return what error bars are made of: the rows, by source, of which all that decides the result is known."""
     return [
-        Residual(source_id=source_id, row_id=row.id, kind=row.kind, measured_s=row.measured_s, predicted_s=row.predicted_s)
+        Residual(
+            source_id=source_id,
+            row_id=row.id,
+            kind=row.kind,
+            measured_s=row.measured_s,
+            predicted_s=row.predicted_s,
+            accelerator=row.accelerator,
+            machine=row.machine,
+        )
         for source_id, rows in rows_of.items()
         for row in rows
         if row.predicted_range_s is None
     ]
 
 
+def memory_residuals_of(sources: Sequence[SourceResult]) -> list[Residual]:
+    """Return measured and predicted peaks of memory, in bytes in the place of seconds: only their ratio counts. All are of one kind."""
+    return [
+        Residual(source_id=source.source_id, row_id=row.id, kind=(), measured_s=row.measured_peak_bytes, predicted_s=row.peak_bytes)
+        for source in sources
+        for row in source.rows
+        if row.memory_error_fraction is not None and row.measured_peak_bytes is not None
+    ]
+
+
 def _error_bars(rows_of: dict[str, list[RowResult]]) -> ErrorBars | None:
-    return error_bars(residuals_of(rows_of)) if len(rows_of) >= FEWEST_SOURCES else None
+    if len(rows_of) < FEWEST_SOURCES:
+        return None
+    return error_bars(residuals_of(rows_of), unmeasured_widening=unmeasured_widening(read_folds(shipped_folds_path())))
 
 
 def _together(results: tuple[SourceResult, ...], bars: ErrorBars | None) -> Validation:

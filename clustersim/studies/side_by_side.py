@@ -11,6 +11,7 @@ from clustersim.documents.json_text import read_json
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.report.deciding import Decision, Judged, bar_of, is_better
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
@@ -18,7 +19,7 @@ from clustersim.scenario.rundir import results_document
 from clustersim.scenario.simulate import SCHEMA_VERSION
 from clustersim.studies.run_directories import RESOLVED, RESULTS, named_directory
 
-_ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.wall_s")
+_ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.n_tasks", "engine.wall_s")
 """Figures of the simulator and not of what it simulates."""
 
 
@@ -68,6 +69,14 @@ class SideBySide:
     differences: tuple[Difference, ...]
     figures: tuple[Figure, ...]
     """All single figures of the results, in their order."""
+
+    def faster(self, place: int) -> Decision | None:
+        """Return whether a run trains faster than the first, as far as the error bars tell; None where they are one run or one has none."""
+        first, run = self.runs[0], self.runs[place]
+        if run.scenario_hash == first.scenario_hash:
+            return None
+        judged = [_judged(each.results) for each in (run, first)]
+        return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
 
     def figure(self, key: str) -> Figure | None:
         """Return a figure by its key, if any run has it."""
@@ -123,6 +132,14 @@ def side_by_side(runs: Sequence[Run]) -> SideBySide:
         differences=_differences([run.resolved for run in runs]),
         figures=_figures([run.results for run in runs]),
     )
+
+
+def _judged(results: Mapping[str, Data]) -> Judged | None:
+    """Return a run by the time that a token takes."""
+    rate, bar = results.get("tokens_per_s"), bar_of(results.get("error_bar"))
+    if bar is None or not isinstance(rate, int | float) or rate <= 0.0:
+        return None
+    return Judged(at=lambda fraction: fraction / rate, bar=bar)
 
 
 def _read(source: str, folder: Path) -> Run:

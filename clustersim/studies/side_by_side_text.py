@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.documents.spots import Data
 from clustersim.expressions.measures import measure_of_key
+from clustersim.report.deciding import UNDECIDED
 from clustersim.report.shares import COMMUNICATION, PART_LABELS
 from clustersim.studies.side_by_side import Difference, Figure, Run, SideBySide
 from clustersim.units.quantity import format_quantity
@@ -24,6 +25,8 @@ _EQUAL: Final = 5e-5
 _TONNE_KG: Final = 1e3
 _LONGEST: Final = 40
 """Characters of a value of the scenario."""
+_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
+"""Signs that Markdown reads; an underscore between letters is none."""
 _SMALL: Final = 1e-7
 """Of the step time: what is shorter is round-off of a difference."""
 
@@ -84,7 +87,8 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
     if rates is None or steps is None:
         return ()
     first = compared.labels[0]
-    return tuple(_verdict(f"{label} against {first}", rates, steps, index) for index, label in enumerate(compared.labels) if index > 0)
+    others = [(place, label) for place, label in enumerate(compared.labels) if place]
+    return tuple(_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others)
 
 
 def tables(compared: SideBySide) -> tuple[Table, ...]:
@@ -122,15 +126,17 @@ def markdown(compared: SideBySide) -> str:
 
 def csv_text(compared: SideBySide) -> str:
     """Return everything as tidy CSV: what differs, then all single figures in SI units, with what each is relative to the first."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["kind", "key", *compared.labels, *(f"relative {label}" for label in compared.labels[1:])])
-    for row in compared.differences:
-        writer.writerow(["scenario", row.key, *(_plain(value) for value in row.values), *("" for _ in compared.labels[1:])])
-    for figure in compared.figures:
-        cells = [*figure.values, *figure.relative[1:]]
-        writer.writerow(["result", figure.key, *("" if cell is None else repr(cell) for cell in cells)])
-    return out.getvalue()
+    unrelated = [None for _ in compared.labels[1:]]
+    return csv_of(
+        [
+            ["kind", "key", *compared.labels, *(f"relative {label}" for label in compared.labels[1:])],
+            *(
+                ["scenario", row.key, *(None if value is None else _plain(value) for value in row.values), *unrelated]
+                for row in compared.differences
+            ),
+            *(["result", figure.key, *figure.values, *figure.relative[1:]] for figure in compared.figures),
+        ]
+    )
 
 
 def document(compared: SideBySide) -> dict[str, object]:
@@ -140,6 +146,10 @@ def document(compared: SideBySide) -> dict[str, object]:
         "runs": [
             {"label": label, "source": run.source, "scenario": run.name, "scenario_hash": run.scenario_hash}
             for label, run in zip(compared.labels, compared.runs, strict=True)
+        ],
+        "verdicts": [
+            {"label": label, "against": compared.labels[0], "faster": compared.faster(place), "text": text}
+            for (place, label), text in zip(list(enumerate(compared.labels))[1:], verdicts(compared), strict=False)
         ],
         "differences": [{"key": row.key, "values": list(row.values)} for row in compared.differences],
         "figures": [{"key": each.key, "values": list(each.values), "relative": list(each.relative)} for each in compared.figures],
@@ -178,6 +188,10 @@ _UNITS: Final[Mapping[object, str]] = MappingProxyType(
     }
 )
 """By what a key measures."""
+
+
+def _undecided(compared: SideBySide, place: int) -> str:
+    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
 
 
 def _verdict(names: str, rates: Figure, steps: Figure, index: int) -> str:
@@ -243,4 +257,6 @@ def _signed(fraction: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
+    shown = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from clustersim.documents.check import choices_hint, validate_document, validate_part
 from clustersim.documents.data import data_path
+from clustersim.documents.files import MB, read_text
 from clustersim.documents.merging import merged
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
@@ -36,6 +37,8 @@ Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
 Share = Annotated[PositiveRatio, Field(le=1.0)]
 _SUFFIXES: Final = (".yaml", ".yml")
+_MOST_BYTES: Final = 50 * MB
+"""Largest table of rows, in bytes."""
 
 
 class PlaceSpec(Checked):
@@ -234,10 +237,10 @@ def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
         When there is no such file, or a line of it cannot be used.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as text:
-            lines = list(csv.DictReader(text))
-    except OSError as error:
-        raise ScenarioError(f"cannot read '{file.name}': {error.strerror}", field="table.file", hint="put it beside the source") from error
+        lines = list(csv.DictReader(read_text(file, _MOST_BYTES).splitlines()))
+    except (ScenarioError, csv.Error) as error:
+        reason = error.message if isinstance(error, ScenarioError) else str(error)
+        raise ScenarioError(f"cannot read '{file.name}': {reason}", field="table.file", hint="put it beside the source") from error
     rows = [_row_of(table, line) for line in lines]
     document = Document(name=file.name, data={"lines": [{}, *rows]})  # the header is line 0
     return [validate_part(RowSpec, row, document, ("lines", number)) for number, row in enumerate(rows, 1)]

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.check import choices_hint
+from clustersim.documents.csv_text import csv_cell
+from clustersim.documents.files import replacing
 from clustersim.errors import ScenarioError
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
@@ -20,7 +22,15 @@ def _chrome(timeline: Timeline, path: Path) -> None:
 
 
 def _csv(timeline: Timeline, path: Path) -> None:
-    timeline.to_frame().to_csv(path, index=False, lineterminator="\n")
+    from pandas.api.types import is_numeric_dtype
+
+    frame = timeline.to_frame()
+    for column in frame.columns:
+        if not is_numeric_dtype(frame[column]):
+            # Few names stand in many rows.
+            frame[column] = frame[column].map({name: csv_cell(name) for name in frame[column].unique()})
+    with replacing(path) as fresh:
+        frame.to_csv(fresh, index=False, lineterminator="\n")
 
 
 def _kineto(timeline: Timeline, path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clustersim.documents.check import choices_hint
+from clustersim.documents.files import read_bytes
 from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.progress import phase
 from clustersim.scenario.result import Result
 from clustersim.scenario.subject import subject_of
 from clustersim.studies.drawing.results import load_result
+from clustersim.studies.sweeps.point import reason_of
+from clustersim.studies.sweeps.pools import in_order
 
 if TYPE_CHECKING:
     import pandas
@@ -20,11 +26,13 @@ if TYPE_CHECKING:
 
 TABLES: Final = (".csv", ".parquet")
 FORMATS: Final = (".png", ".svg")
+_MOST_BYTES: Final = 256 * 2**20
+"""Largest table, in bytes: a hundred thousand points of a sweep with all figures fit in."""
 N_SIZES: Final = 4
 """Sizes of a cluster that one scenario is run on, each twice the one before."""
 
 
-def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0) -> Axes:
+def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Axes:
     """Return a picture.
 
     Parameters
@@ -36,6 +44,8 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         predictions, all of them where none is named; for a tornado one scenario, or one what-if or its answer.
     overrides
         ``key=value`` texts for scenarios.
+    jobs
+        Processes for runs, None for one for each processor.
 
     Raises
     ------
@@ -51,13 +61,13 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
     table = TABLE_PLOTS.get(name)
     with style():
         if table is not None and table.of_sources:
-            return table.draw(_validation(sources), None)
+            return table.draw(_validation(sources, jobs), None)
         if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
             return table.draw(read_points(name, sources), None)
         if name in ANSWER_PLOTS:
             from clustersim.studies.what_if.picture import asked_tornado
 
-            return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed), None)
+            return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
         plot = RUN_PLOTS[name]
         if not sources:
             raise ScenarioError(
@@ -67,36 +77,74 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
             hint = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
             raise ScenarioError(f"'{name}' does not show {len(sources)} runs at once", hint=hint)
         if plot.grows and len(sources) == 1:
-            return plot.draw(_growing(sources[0], overrides, plot.grows, seed=seed), None)
+            return plot.draw(_growing(_Asked(sources[0], tuple(overrides), seed), plot.grows, jobs), None)
         if len(sources) < plot.n_least:
             raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")
-        return plot.draw(subjects_of([load_result(source, overrides, seed=seed) for source in sources]), None)
+        asked = [_Asked(source, tuple(overrides), seed) for source in sources]
+        return plot.draw(_told_apart([_found(each) for each in _runs(asked, jobs)]), None)
+
+
+class _Asked(NamedTuple):
+    """A run for a picture."""
+
+    source: str
+    overrides: tuple[str, ...]
+    seed: int
+
+
+_Named = tuple["Subject", str]
+"""A run as pictures see it, and the digits of its hash."""
+
+
+def _run(asked: _Asked) -> _Named | ScenarioError | InfeasibleError:
+    """Return a run, or why there is none, as one process gives it to another."""
+    try:
+        result = load_result(asked.source, asked.overrides, seed=asked.seed)
+    except (ScenarioError, InfeasibleError) as error:
+        return error
+    return subject_of(result), result.scenario_hash
+
+
+def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named | ScenarioError | InfeasibleError]:
+    with phase("simulate"):
+        yield from in_order(_run, asked, n_workers=jobs)
+
+
+def _found(run: _Named | ScenarioError | InfeasibleError) -> _Named:
+    if isinstance(run, ScenarioError | InfeasibleError):
+        raise run
+    return run
 
 
 def subjects_of(results: Sequence[Result]) -> list[Subject]:
     """Return runs as pictures see them, with the digits of their hash where two have the same name."""
-    names = [result.metrics.scenario for result in results]
-    labels = [name if names.count(name) == 1 else f"{name} {result.scenario_hash}" for name, result in zip(names, results, strict=True)]
-    return [subject_of(result, label) for result, label in zip(results, labels, strict=True)]
+    return _told_apart([(subject_of(result), result.scenario_hash) for result in results])
 
 
-def _growing(source: str, overrides: Sequence[str], grows: str, *, seed: int) -> list[Subject]:
+def _told_apart(runs: Sequence[_Named]) -> list[Subject]:
+    names = [subject.label for subject, _ in runs]
+    return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
+
+
+def _growing(asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
     """Return one scenario on clusters of several sizes, from its own size on, each twice the one before, with as many replicas as fit."""
-    first = load_result(source, overrides, seed=seed)
+    first = load_result(asked.source, asked.overrides, seed=asked.seed)
     n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
-    found, refused = [first], ""
+    larger: list[_Asked] = []
     for doubling in range(1, N_SIZES):
         factor = 2**doubling
-        more = [*overrides, f"cluster.nodes={n_nodes * factor}", "strategy.dp=auto"]
+        more = [f"cluster.nodes={n_nodes * factor}", "strategy.dp=auto"]
         more += [f"training.global_batch_size={batch * factor}"] if grows == "weak" else []
-        try:
-            found.append(load_result(source, more, seed=seed))
-        except (ScenarioError, InfeasibleError) as error:
-            refused = str(error)
+        larger.append(asked._replace(overrides=(*asked.overrides, *more)))
+    found, refused = [subject_of(first)], ""
+    for run in _runs(larger, jobs):
+        if isinstance(run, ScenarioError | InfeasibleError):
+            refused = reason_of(run) if isinstance(run, ScenarioError) else str(run)
             break
+        found.append(run[0])
     if len(found) < 2:
-        raise ScenarioError(f"{source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
-    return [subject_of(result, f"{result.metrics.gpus} GPUs") for result in found]
+        raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
+    return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]
 
 
 def _are_tables(sources: Sequence[str]) -> bool:
@@ -113,24 +161,21 @@ def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
         )
     path = Path(sources[0])
     try:
-        if path.suffix.lower() == ".csv":
-            return pandas.read_csv(path)
-        return pandas.read_parquet(path)
-    except FileNotFoundError as error:
-        raise ScenarioError("there is no such file", place=Place(file=sources[0])) from error
+        raw = BytesIO(read_bytes(path, _MOST_BYTES))
+        return pandas.read_csv(raw) if path.suffix.lower() == ".csv" else pandas.read_parquet(raw)
     except ImportError as error:
         raise ScenarioError("a Parquet file needs another package", place=Place(file=sources[0]), hint="write the table as CSV") from error
     except (OSError, ValueError) as error:
         raise ScenarioError(f"is not a table: {error}", place=Place(file=sources[0]), hint="a header, and a row for each point") from error
 
 
-def _validation(sources: Sequence[str]) -> pandas.DataFrame:
+def _validation(sources: Sequence[str], jobs: int | None) -> pandas.DataFrame:
     """Return measured and predicted step times of published runs."""
     import pandas
 
     from clustersim.report.plots.validation import COLUMNS
     from clustersim.studies.published import validate
 
-    validation = validate(sources)
+    validation = validate(sources, n_processes=jobs)
     rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
     return pandas.DataFrame(rows, columns=list(COLUMNS))
