@@ -62,6 +62,8 @@ class Built:
     priced: Priced | None
     """What things cost; None where nobody asked."""
     flags: tuple[Flag, ...]
+    planned_flags: tuple[Flag, ...]
+    """Those of model, training and strategy alone: what the scenario leaves open of them."""
     constants: ConstantsFile | None = None
     """Measured constants of the user's own; None for the shipped ones."""
 
@@ -143,6 +145,7 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
             *(priced.flags if priced else ()),
             *(flag for job in jobs for flag in job.planned.flags),
         ),
+        planned_flags=planned.flags,
         constants=hardware.constants,
     )
 

@@ -21,6 +21,7 @@ from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.report.metrics import Flag
+from clustersim.scenario.constraints import check_size
 from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 from clustersim.scenario.schema import ClusterSpec, Part
@@ -277,6 +278,7 @@ def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *
         spec = validate_document(_Setting, document).cluster
         hardware = hardware_of(spec, document)
         node = hardware.node
+        check_size(hardware.n_nodes, node.n_accelerators)
         servers = ServerHosts(n_hosts=n_dedicated, host=node.host, nic=node.nic, n_nics=node.n_nics) if n_dedicated else None
         return build_mixed_cluster(hardware.kinds, hardware.fabric, changes=link_changes(spec), servers=servers)
     except ScenarioError as error:

@@ -8,6 +8,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.scenario.pipelining import check_micro_batches, divisors, listed
 from clustersim.strategy.plan import SHARDS_PARAMETERS
+from clustersim.units.fields import MOST_GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
-MAX_GPUS: Final = 1_000_000
-"""Ten times the largest cluster known; a slip in a number must not fill the memory."""
 
 MAX_PASSES: Final = 200_000
 """Forward and backward passes of all stages that a replay takes on: minutes of computing."""
@@ -50,11 +49,11 @@ def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
 
 def check_size(n_nodes: int, n_accelerators: int) -> None:
     """Refuse clusters beyond what anybody has."""
-    if n_nodes * n_accelerators > MAX_GPUS:
+    if n_nodes * n_accelerators > MOST_GPUS:
         raise ScenarioError(
-            f"{n_nodes} nodes of {n_accelerators} GPUs are more than {MAX_GPUS}",
+            f"{n_nodes} nodes of {n_accelerators} GPUs are more than {MOST_GPUS}",
             field="cluster.nodes",
-            hint=f"use at most {MAX_GPUS // n_accelerators}",
+            hint=f"use at most {MOST_GPUS // n_accelerators}",
         )
 
 

@@ -12,7 +12,9 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from clustersim.documents.files import read_text
 from clustersim.documents.spots import Data
+from clustersim.documents.text import MOST_BYTES
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.hardware.prices import PositiveUsd, PositiveUsdPerHour, PriceList, Pue, load_price_list, price_list_names, read_price_list
@@ -213,7 +215,7 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
         price_lists=tuple(desk.used),
         owned=spec.owned is not None,
         nodes=tuple(power[id(node)] for node in nodes),
-        files=MappingProxyType({Path(name).name: (folder / name).read_text(encoding="utf-8") for name in _named(spec) if _is_file(name)}),
+        files=MappingProxyType({Path(name).name: read_text(folder / name, MOST_BYTES) for name in _named(spec) if _is_file(name)}),
         flags=flags,
     )
 

@@ -48,9 +48,10 @@ def _check_degrees(experts: Experts, strategy: Strategy) -> None:
         good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
         raise ScenarioError(f"{ep} does not divide {experts.n_experts} experts", field="strategy.ep", hint=f"use {listed(good or [1])}")
     if experts.intermediate_size % etp:
-        good = divisors(experts.intermediate_size)
+        good = [each for each in divisors(experts.intermediate_size) if stage % (ep * each) == 0]
         message = f"{etp} does not divide the width {experts.intermediate_size} of an expert"
-        raise ScenarioError(message, field="strategy.etp", hint=f"use {listed([each for each in good if stage % (ep * each) == 0])}")
+        hint = f"use {listed(good)}" if good else f"use 1, and an ep that divides {stage}"
+        raise ScenarioError(message, field="strategy.etp", hint=hint)
     if stage % (ep * etp):
         good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
         raise ScenarioError(

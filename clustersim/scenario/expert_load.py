@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from clustersim.documents.files import MB, read_text
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Flag
 from clustersim.workload.routing import ExpertLoad, LoadKind
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _FIELD: Final = "strategy.expert_load"
 _HEADER: Final = "write a header of layer, expert and tokens, and a row for each expert of each layer"
+_MOST_BYTES: Final = 20 * MB
+"""A row for each expert of the largest models takes a hundredth of it."""
 _MOST: Final = 1e15
 """Tokens; sums of them stay exact enough."""
 _SKEWS: Final[Mapping[str, float]] = {"zipf": 1.0, "dirichlet": 1.0}
@@ -46,7 +49,7 @@ def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) ->
     if kind.endswith(".csv"):
         if asked.expert_skew is not None:
             raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
-        text = _text(_found(kind, scenario))
+        text = read_text(_found(kind, scenario), _MOST_BYTES, _HEADER)
         shares = _read(text, Path(kind).name, model)
         return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, text=text, capacity_factor=capacity), ()
     known: LoadKind = "zipf" if kind == "zipf" else "dirichlet"
@@ -73,13 +76,6 @@ def _rows(text: str) -> list[tuple[int, dict[str, str | None]]]:
         return []
     (_, header), *rest = lines
     return [(number, dict(zip_longest(header, cells[: len(header)]))) for number, cells in rest]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"'{path.name}' cannot be read: {error}", field=_FIELD, hint=_HEADER) from error
 
 
 def _read(text: str, name: str, model: Transformer) -> tuple[tuple[float, ...], ...]:

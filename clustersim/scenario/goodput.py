@@ -220,6 +220,16 @@ def _check_progress(upkeep: Upkeep, shares: Shares) -> None:
             f"reliability: the job would train {100 * shares.useful:.1g} % of the time; it is interrupted every {every}, saves every"
             f" {cycle} and takes {restart} to restart"
         )
+    recovery, failures = upkeep.recovery, upkeep.failures
+    if recovery.spares is None:
+        return
+    there, in_repair = failures.n_nodes + recovery.spares, failures.node_rate * recovery.repair_s
+    if in_repair > there or (not recovery.shrinks and short_of_spares_fraction(failures, recovery) > 1.0 - LEAST_GOODPUT):
+        repair = format_quantity(recovery.repair_s, "s")
+        raise InfeasibleError(
+            f"reliability: the job would wait for nodes all the time; repairs take {repair}, so that {in_repair:.3g} nodes are in repair in"
+            f" the mean, of {there} with {recovery.spares} spares"
+        )
 
 
 def _replays(upkeep: Upkeep, work_s: float, count: int, seed: int) -> list[Replayed]:

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from clustersim.documents.files import read_text
+from clustersim.documents.json_text import check_characters
 from clustersim.documents.spots import Data, Spot, source_place
-from clustersim.documents.text import Document
+from clustersim.documents.text import MOST_BYTES, Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.scenario.model_families import BIAS_KEYS, FAMILIES, REFUSED, WITH_TEXT_PART, Family
 from clustersim.scenario.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, Origin, Reading, require
 from clustersim.scenario.model_sparse import OF_EXPERTS, OF_LATENT
 
-_MAX_BYTES: Final = 2_000_000
 _FIELDS: Final = (
     "num_hidden_layers",
     "hidden_size",
@@ -75,20 +76,7 @@ def read_config(path: Path) -> Document:
         When there is no such file, or it is too large, not text, not JSON or not an object.
     """
     file = path / "config.json" if path.is_dir() else path
-    name = str(file)
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ScenarioError(f"cannot be read: {reason or error}", place=Place(file=name), hint="name a config.json") from error
-    if len(raw) > _MAX_BYTES:
-        raise ScenarioError("is larger than 2 MB", place=Place(file=name), hint="a config.json is a short file")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint="name a config.json") from error
-    return parse_config(text, name)
+    return parse_config(read_text(file, MOST_BYTES, "name a config.json, which is a short file"), str(file))
 
 
 def parse_config(text: str, name: str) -> Document:
@@ -111,6 +99,7 @@ def parse_config(text: str, name: str) -> Document:
         raise ScenarioError("is not JSON that can be read: nested too deep, or a number too long", place=Place(file=name)) from error
     if not isinstance(data, dict):
         raise ScenarioError("is not a JSON object", place=source_place(name, lines, 1, 1), hint="a config.json is a JSON object")
+    check_characters(text, name, data)
     return Document(name=name, data=data, spot=_outline(text), lines=lines)
 
 

@@ -32,8 +32,9 @@ def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
             raise ScenarioError(
                 f"{degree} parts of {model.name}, which is not a transformer", field=f"strategy.{name}", hint=_REPLICAS_ONLY
             )
-    if strategy.expert_load != "balanced":
-        raise ScenarioError(f"{model.name} has no experts", field="strategy.expert_load", hint="leave it out")
+    for name, asked in (("etp", strategy.etp is not None), ("expert_load", strategy.expert_load != "balanced")):
+        if asked:
+            raise ScenarioError(f"{model.name} has no experts", field=f"strategy.{name}", hint="leave it out")
     if strategy.sequence_parallel:
         raise ScenarioError(f"{model.name} is not a transformer", field="strategy.sequence_parallel", hint="leave it out, or false")
     if strategy.recompute in ("selective", "alternate"):

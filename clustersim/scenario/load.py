@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,16 @@ from typing import Final, TypeGuard
 
 from clustersim.documents.check import did_you_mean, located, validate_document
 from clustersim.documents.data import data_path
+from clustersim.documents.files import STDIN, STDIN_NAME, read_stdin, text_of
 from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, parse_document, plain_document, read_document
+from clustersim.documents.surrogates import HALF, WHOLE, whole_text
+from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import Place, ScenarioError
 from clustersim.scenario.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.schema import NAME_PATTERN, ScenarioSpec
 from clustersim.scenario.yaml_text import yaml_text
 
-STDIN: Final = "-"
-_MAX_STDIN_BYTES: Final = 2_000_001
-"""One more than a document may have, so that the reader of documents refuses it."""
 _MAX_DEPTH: Final = 50
 _MAPPING: Final = "scenario"
 """Stands for the file in messages about a mapping."""
@@ -78,7 +76,7 @@ def example_path(name: str) -> Path:
     return _examples() / f"{name}.yaml"
 
 
-def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence[str] = ()) -> Scenario:
+def load_scenario(source: str | Path | Mapping[str, object], overrides: str | Sequence[str] = ()) -> Scenario:
     """Return a checked scenario.
 
     Parameters
@@ -86,14 +84,15 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: Sequence
     source
         A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
     overrides
-        ``key=value`` texts, put into the data before it is checked.
+        ``key=value`` texts, or a single one, put into the data before it is checked.
 
     Raises
     ------
     ScenarioError
         With the first mistake, its place and what would be right.
     """
-    return checked_scenario(read_source(source), [parse_override(text) for text in overrides])
+    texts = (overrides,) if isinstance(overrides, str) else overrides
+    return checked_scenario(read_source(source), [parse_override(text) for text in texts])
 
 
 def read_source(source: str | Path | Mapping[str, object]) -> Source:
@@ -108,13 +107,11 @@ def read_source(source: str | Path | Mapping[str, object]) -> Source:
         data = _plain_mapping(source, "", 0)
         return Source(document=plain_document(data, _MAPPING), text=yaml_text(data), folder=Path())
     if source == STDIN:
-        text = _stdin_text()
-        return Source(document=parse_document(text, "stdin"), text=text, folder=Path())
+        text = text_of(read_stdin(MOST_BYTES, hint="a scenario is a short YAML file"), STDIN_NAME, "write a YAML document")
+        return Source(document=parse_document(text, STDIN_NAME), text=text, folder=Path())
     path = _find(source if isinstance(source, Path) else str(source))
-    try:
-        return Source(document=read_document(path), text=path.read_text(encoding="utf-8-sig"), folder=path.parent)
-    except OSError as error:
-        raise ScenarioError(f"cannot be read: {error.strerror}", place=Place(file=str(path))) from error
+    document, text = read_written(path)
+    return Source(document=document, text=text, folder=path.parent)
 
 
 def checked_scenario(source: Source, changes: Sequence[Override]) -> Scenario:
@@ -153,6 +150,8 @@ def _find(source: str | Path) -> Path:
         return path
     if text in example_names():
         return example_path(text)
+    if path.exists():
+        return path  # a folder, which its reader refuses as that
     near = did_you_mean(text, example_names())
     raise ScenarioError(
         f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"
@@ -161,14 +160,6 @@ def _find(source: str | Path) -> Path:
 
 def _examples() -> Path:
     return data_path("scenarios") / "examples"
-
-
-def _stdin_text() -> str:
-    raw = sys.stdin.buffer.read(_MAX_STDIN_BYTES)
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ScenarioError("is not text in UTF-8", place=Place(file="stdin"), hint="write a YAML document") from error
 
 
 def _name_from(file: str) -> str:
@@ -182,6 +173,8 @@ def _plain_mapping(source: Mapping[object, object], at: str, depth: int) -> dict
     for key, value in source.items():
         if not isinstance(key, str):
             raise ScenarioError(f"key {key!r} is not text", field=at or None, place=Place(file=_MAPPING))
+        if whole_text(key) is None:
+            raise ScenarioError(f"key {key!r} {HALF}", field=at or None, hint=WHOLE, place=Place(file=_MAPPING))
         data[key] = _plain(value, f"{at}.{key}" if at else key, depth + 1)
     return data
 
@@ -196,7 +189,12 @@ def _plain(value: object, at: str, depth: int) -> Data:
         return [_plain(item, f"{at}.{index}", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise ScenarioError(f"{value} is not a finite number", field=at, place=place)
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str):
+        whole = whole_text(value)
+        if whole is None:
+            raise ScenarioError(HALF, field=at, hint=WHOLE, place=place)
+        return whole
+    if value is None or isinstance(value, int | float):
         return value
     raise ScenarioError(f"a {type(value).__name__} is not understood", field=at, hint="use text, numbers, lists and mappings", place=place)
 

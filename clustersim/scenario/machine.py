@@ -9,7 +9,7 @@ from clustersim.documents.merging import merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
 from clustersim.hardware.models import Node
-from clustersim.hardware.overrides import fabric_from_mapping, node_from_mapping
+from clustersim.hardware.overrides import changed_fields, fabric_from_mapping, node_from_mapping
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.hardware.schema import NodeChange
 from clustersim.report.metrics import Flag
@@ -47,7 +47,9 @@ def _described(spec: ClusterSpec, document: Document) -> Hardware:
         fabric = profile.fabric
         if isinstance(fabric_change, dict):
             fabric = fabric_from_mapping(fabric, fabric_change, document, ("cluster", "fabric"))
-        given_keys = tuple(f"{profile.name}.fabric.{key}" for key in fabric_change) if isinstance(fabric_change, dict) else ()
+        others = [f"fabric.{key}" for key in changed_fields(profile.fabric, fabric)]
+        others += [] if spec.nodes in (None, profile.n_nodes) else ["nodes"]
+        given_keys = [f"{profile.name}.{key}" for key in others]
         unseen = tuple(name for name in remembered_fields(replace(profile, node=node)) if name not in given_keys)
         return Hardware(kinds=((node, spec.nodes or profile.n_nodes),), fabric=fabric, unseen=unseen)
     if spec.node is None:

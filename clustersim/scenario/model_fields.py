@@ -105,6 +105,9 @@ class ModelSpec(SparseSpec):
     @model_validator(mode="after")
     def _layers_without_experts_have_a_width(self) -> Self:
         dense = self.dense_layers(self.num_hidden_layers) if self.has_experts else ()
+        if len(dense) == self.num_hidden_layers:
+            hint = "mind first_k_dense_replace, decoder_sparse_step, moe_layer_freq and mlp_only_layers, or delete it"
+            raise ScenarioError(f"none of the {len(dense)} layers has experts", field="num_experts", hint=hint)
         if dense and self.intermediate_size is None and self.gated_mlp and self.multiple_of is None:
             what = f"layers such as {dense[0]} have an MLP whose width is not given"
             raise ScenarioError(what, field="intermediate_size", hint="give the width of the gated MLP, such as 14336")

@@ -84,7 +84,8 @@ def load_model(
         return _from_own(found.data, Origin(document=found), default_name=Path(reference).stem)
     shipped = _load_shipped(reference)
     if shipped is None:
-        raise origin.error(f"there is no model '{reference}'", hint=choices_hint(reference, model_names()))
+        hint = f"write {HUB_PREFIX}{reference}" if reference.endswith(".json") else choices_hint(reference, model_names())
+        raise origin.error(f"there is no model '{reference}'", hint=hint)
     return shipped
 
 

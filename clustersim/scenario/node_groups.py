@@ -14,14 +14,14 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.schema import NodeChange
 from clustersim.scenario.own_constants import ConstantsFile
-from clustersim.units.fields import PositiveInt
+from clustersim.units.fields import Degree
 
 
 class NodeGroupSpec(NodeChange):
     """So many nodes of one kind: a shipped one, with any of its parts changed in place, or one described in full."""
 
     node: str | NodeChange = Field(description="A shipped node, or one described in full.")
-    count: PositiveInt = Field(description="How many there are of it.")
+    count: Degree = Field(description="How many there are of it.")
 
 
 def _check_some(groups: list[NodeGroupSpec]) -> list[NodeGroupSpec]:

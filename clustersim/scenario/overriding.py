@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from clustersim.documents.composing import read_yaml
@@ -14,6 +15,11 @@ from clustersim.errors import Place, ScenarioError
 
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _LONGEST: Final = 10_000
+_FILE_KEYS: Final = re.compile(
+    r"(jobs\.\d+\.scenario\.)?(model|strategy\.(schedule|expert_load)|cluster\.calibration|cost\.prices(\.\d+)?)|jobs\.\d+\.scenario"
+)
+"""Keys whose text may name a file."""
+_FILE: Final = re.compile(r"(hf:)\s*(.+)|()(.*/.*|.*\.(?:ya?ml|csv|json))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,7 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Return what ``key=value`` asks for; the value is read as YAML.
+    """Return what ``key=value`` asks for; the value is read as YAML, and paths of files in it count from the current directory.
 
     Raises
     ------
@@ -46,7 +52,9 @@ def parse_override(text: str) -> Override:
     """
     place = Place(file=f"--set {text}" if len(text) < 80 else "--set")
     key, sign, value = text.partition("=")
-    if not sign or not _KEY.fullmatch(key.strip()) or not value.strip() or len(text) > _LONGEST:
+    if sign and _KEY.fullmatch(key.strip()) and not value.strip():
+        raise ScenarioError("holds no value", hint="write it such as --set strategy.tp=4", place=place)
+    if not sign or not _KEY.fullmatch(key.strip()) or len(text) > _LONGEST:
         raise ScenarioError("is not key=value", hint="write it such as --set strategy.tp=4", place=place)
     try:
         read = read_yaml(value, str(place), value.splitlines())
@@ -54,7 +62,21 @@ def parse_override(text: str) -> Override:
         raise ScenarioError(error.message, hint=error.hint, place=place) from error
     if read is None:
         raise ScenarioError("holds no value", hint="write it such as --set strategy.tp=4", place=place)
-    return Override(path=tuple(key.strip().split(".")), value=read[0], text=text)
+    path = tuple(key.strip().split("."))
+    return Override(path=path, value=_from_here(read[0], ".".join(path)), text=text)
+
+
+def _from_here(value: Data, key: str) -> Data:
+    """Return a value with the paths of files in it made absolute: a scenario may lie elsewhere, and its paths count from there."""
+    if isinstance(value, dict):
+        return {name: _from_here(below, f"{key}.{name}") for name, below in value.items()}
+    if isinstance(value, list):
+        return [_from_here(below, f"{key}.{index}") for index, below in enumerate(value)]
+    found = _FILE.fullmatch(value.strip()) if isinstance(value, str) and _FILE_KEYS.fullmatch(key) else None
+    if found is None:
+        return value
+    prefix, path = (part for part in found.groups() if part is not None)
+    return f"{prefix}{Path(path).absolute()}"
 
 
 def apply_overrides(document: Document, overrides: Sequence[Override]) -> Document:

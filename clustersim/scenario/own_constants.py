@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint, did_you_mean
+from clustersim.documents.files import read_text
+from clustersim.documents.text import MOST_BYTES
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import read_calibration
@@ -48,7 +50,7 @@ def read_constants(asked: str, scenario: str) -> ConstantsFile:
         if name not in accelerator_names():
             message = f"{path.name} was measured on '{name}', which is no known accelerator"
             raise ScenarioError(message, field=FIELD, hint=choices_hint(name, accelerator_names()))
-    return ConstantsFile(name=path.name, text=path.read_text(encoding="utf-8-sig"), calibration=calibration)
+    return ConstantsFile(name=path.name, text=read_text(path, MOST_BYTES), calibration=calibration)
 
 
 def in_place(calibration: Calibration, kinds: tuple[tuple[Node, int], ...]) -> tuple[tuple[Node, int], ...]:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from clustersim.documents.files import MB, read_text
 from clustersim.errors import ScenarioError
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from clustersim.strategy.schedules.schedule import Schedule
 
 _MOST_SHOWN: Final = 12
-_MAX_FILE_BYTES: Final = 50_000_000
+_MAX_FILE_BYTES: Final = 50 * MB
 _DIGITS: Final = 8
+_WITHOUT_LAYERS: Final = 2
+"""Parts of a model that may have no layer: that of the embedding and that of the logits."""
 _UNEVEN: Final = "stage_layers: balanced, or stage_layers with the layers of each chunk"
 
 
@@ -54,6 +57,10 @@ def pipelining_of(strategy: StrategySpec, n_layers: int, folder: Path) -> Pipeli
         found = _written(strategy, folder)
     else:
         schedule, chunks = SCHEDULES[strategy.schedule], virtual_stages(strategy, n_layers)
+        n_least = strategy.pp * (chunks if schedule.n_chunks is None else 1)
+        if n_least > n_layers + _WITHOUT_LAYERS:
+            # Before so many are laid out.
+            check_layers(n_layers, strategy, n_least)
         found = Pipelining(
             name=strategy.schedule,
             chunks=chunks,
@@ -70,14 +77,10 @@ def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
     if strategy.pp < 2:
         raise ScenarioError("a schedule is for at least 2 stages", field="strategy.pp", hint="use pp of 2 or more, or schedule 1f1b")
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            message = f"{path} has more than {_MAX_FILE_BYTES // 1_000_000} MB"
-            raise ScenarioError(message, field="strategy.schedule", hint="use fewer micro-batches")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not text in UTF-8"
-        hint = "write a path relative to the scenario, or the name of a schedule" if isinstance(error, OSError) else "save it as UTF-8"
-        raise ScenarioError(f"cannot read {path}: {reason}", field="strategy.schedule", hint=hint) from error
+        text = read_text(path, _MAX_FILE_BYTES)
+    except ScenarioError as error:
+        hint = error.hint or "write the path of a file, or the name of a schedule"
+        raise ScenarioError(f"{path}: {error.message}", field="strategy.schedule", hint=hint) from error
     written = read_schedule(text, path.name, strategy.pp)
     n_parts = written.places.n_parts
     chunks, asked = n_parts // strategy.pp, strategy.virtual_stages
@@ -107,7 +110,9 @@ def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
     if schedule.n_chunks is None:
         if asked is None or asked < 2:
             plain = "1f1b" if name == "interleaved_1f1b" else "gpipe"
-            hint = f"use virtual_stages {listed(_chunk_choices(n_layers, strategy.pp))}, or schedule {plain}"
+            choices = _chunk_choices(n_layers, strategy.pp)
+            more = f"virtual_stages {listed(choices)}, or " if choices else ""
+            hint = f"use {more}schedule {plain}"
             raise ScenarioError(f"{name} with 1 chunk per stage is {plain}", field="strategy.schedule", hint=hint)
         return asked
     if asked not in (None, schedule.n_chunks):

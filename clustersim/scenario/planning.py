@@ -71,7 +71,9 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
         *server_flags(plan, node),
         *more_flags,
     )
-    return Planned(loaded=loaded, plan=plan, flags=flags)
+    # A resolved scenario leaves nothing open, and brings what was assumed for the one that it stands for.
+    brought = tuple(Flag(code=each.code, message=each.message) for each in spec.assumed)
+    return Planned(loaded=loaded, plan=plan, flags=tuple(dict.fromkeys((*brought, *flags))))
 
 
 def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> Strategy:

@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from clustersim.hardware.schema import Checked
-from clustersim.units.fields import Bytes, BytesPerSecond, NonNegativeInt, PositiveInt, Seconds
+from clustersim.units.fields import MOST_GPUS, Bytes, BytesPerSecond, NonNegativeInt, Seconds
 
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 
@@ -54,11 +54,13 @@ class ReliabilitySpec(Checked):
     detection: Seconds = Field(default=0.0, description="Until a failure is noticed, if restart does not count from the failure on.")
     restart: Seconds | None = Field(default=None, description="From then until the first step, reading the checkpoint included.")
     repair: Seconds | None = Field(default=None, description="Until a node that failed can be used again.")
-    spares: NonNegativeInt | None = Field(
+    spares: Annotated[NonNegativeInt, Field(le=MOST_GPUS)] | None = Field(
         default=None, description="Nodes that stand by; default: none where repair is given, else always one more."
     )
     shrink: StrictBool = Field(default=False, description="Without a spare the job goes on with fewer data-parallel replicas.")
-    replays: PositiveInt = Field(default=32, ge=4, le=10_000, description="Of the whole training, each with failures of its own.")
+    replays: Annotated[int, Field(strict=True, ge=4, le=10_000)] = Field(
+        default=32, description="Of the whole training, each with failures of its own."
+    )
 
     @model_validator(mode="after")
     def _check_repair(self) -> ReliabilitySpec:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from clustersim import __version__
 from clustersim.documents.spots import Data
 from clustersim.hardware.models import Node
+from clustersim.report.metrics import Flag
 from clustersim.scenario.build import Built
 from clustersim.scenario.cost import resolved_cost
 from clustersim.scenario.jobs import Job
@@ -33,7 +36,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "version": spec.version,
         "name": built.name,
         "model": _model(built.loaded, built.plan),
-        "cluster": resolved_hardware(built.cluster.kinds, built.cluster.fabric) | _constants(built) | _unlike(spec.cluster),
+        "cluster": resolved_cluster(built, spec.cluster.name),
         "training": _training(built.plan, built.cluster.node) | _tokens(built),
         "strategy": _strategy(built.plan.strategy, len(built.nodes)),
     }
@@ -44,7 +47,13 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
     if spec.reliability is not None:
         resolved["reliability"] = spec.reliability.model_dump(mode="json", exclude_none=True)
     resolved["checks"] = [check.text for check in built.checks]
-    return resolved | _others(built)
+    return resolved | _others(built) | _assumed(built.planned_flags)
+
+
+def resolved_cluster(built: Built, profile: str | None = None) -> dict[str, Data]:
+    """Return the machine that a scenario stands for, with nothing left to defaults; by its own parts, or as a shipped cluster."""
+    hardware = resolved_hardware(built.cluster.kinds, built.cluster.fabric, profile)
+    return hardware | _constants(built) | _unlike(built.scenario.spec.cluster)
 
 
 def files_of(built: Built) -> dict[str, str]:
@@ -66,10 +75,23 @@ def scenario_hash(resolved: dict[str, Data], seed: int, files: dict[str, str] | 
     package and what stands in files that it refers to. How the scenario was written does not matter: comments, key order, units and
     defaults left out or spelled out give the same hash.
     """
-    whole: dict[str, object] = {"clustersim": __version__, "scenario": resolved, "seed": seed}
+    whole: dict[str, object] = {"clustersim": __version__, "scenario": _as_spelled_out(resolved), "seed": seed}
     whole |= {"files": files} if files else {}
     canonical = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def _assumed(flags: Sequence[Flag]) -> dict[str, Data]:
+    """Return what was assumed where a scenario leaves something open; nothing where it leaves nothing."""
+    found: list[Data] = [{"code": flag.code, "message": flag.message} for flag in flags]
+    return {"assumed": found} if found else {}
+
+
+def _as_spelled_out(data: Data) -> Data:
+    """Return a resolved scenario without what was assumed: spelled out it gives the same run."""
+    if isinstance(data, dict):
+        return {key: _as_spelled_out(part) for key, part in data.items() if key != "assumed"}
+    return [_as_spelled_out(part) for part in data] if isinstance(data, list) else data
 
 
 def _others(built: Built) -> dict[str, Data]:
@@ -86,6 +108,8 @@ def _job(job: Job, node: Node) -> dict[str, Data]:
         "model": _model(job.planned.loaded, plan),
         "training": _training(plan, node),
         "strategy": _strategy(plan.strategy, len(job.nodes)),
+        # A run puts the name of the job before them.
+        **_assumed([replace(flag, message=flag.message.removeprefix(f"job {job.name}: ")) for flag in job.planned.flags]),
     }
 
 

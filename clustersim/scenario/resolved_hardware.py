@@ -10,13 +10,15 @@ from clustersim.hardware.overrides import INLINE_NAME
 from clustersim.units.quantity import exact_quantity
 
 
-def resolved_hardware(kinds: Sequence[tuple[Node, int]], fabric: Fabric) -> dict[str, Data]:
+def resolved_hardware(kinds: Sequence[tuple[Node, int]], fabric: Fabric, profile: str | None = None) -> dict[str, Data]:
     """Return nodes and fabric as keys of ``cluster``; shipped parts stay named, and their figures are written out.
 
     Parameters
     ----------
     kinds
         Each kind of node and how many there are; several are written as groups.
+    profile
+        The shipped cluster that they are from; None where there is none.
     """
     wires = _fabric(fabric)
     if len(kinds) > 1:
@@ -24,7 +26,8 @@ def resolved_hardware(kinds: Sequence[tuple[Node, int]], fabric: Fabric) -> dict
     node, n_nodes = kinds[0]
     if node.name == INLINE_NAME:
         return {"node": {**_node(node), "fabric": wires}, "nodes": n_nodes}
-    return {"node": node.name, "nodes": n_nodes, **_node(node), "fabric": wires}
+    base: dict[str, Data] = {"node": node.name} if profile is None else {"name": profile}
+    return {**base, "nodes": n_nodes, **_node(node), "fabric": wires}
 
 
 def _group(node: Node, count: int) -> dict[str, Data]:
@@ -80,7 +83,9 @@ def _fabric(fabric: Fabric) -> dict[str, Data]:
     if fabric.topology == "torus":
         resolved["dimensions"] = list(fabric.dimensions)
     if fabric.topology == "dragonfly":
-        resolved |= {"leaves_per_group": fabric.leaves_per_group, "global_links": fabric.global_links}
+        # 0 stands for what the topology gives it.
+        parts = {"leaves_per_group": fabric.leaves_per_group, "global_links": fabric.global_links}
+        resolved |= {key: count for key, count in parts.items() if count}
     if fabric.link_bandwidth_bytes_per_s is not None:
         resolved["link_bandwidth"] = exact_quantity(fabric.link_bandwidth_bytes_per_s, "B/s")
     return resolved

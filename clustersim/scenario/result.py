@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.documents.spots import Data
 from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
+from clustersim.report.facts import headline
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Flag, Metrics
 from clustersim.scenario.bounds.report import LeastTime
@@ -82,6 +83,16 @@ class Result:
             raise AttributeError(f"'Result' has no attribute '{name}'")
         value: object = getattr(self.metrics, name)
         return value
+
+    def __repr__(self) -> str:
+        """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""
+        return f"<Result {self.metrics.scenario}: {', '.join(f'{name} {value}' for name, value in headline(self.metrics)[:4])}>"
+
+    def __str__(self) -> str:
+        """Return what ``run`` prints, as plain text."""
+        from clustersim.scenario.verdict import result_text
+
+        return result_text(self)
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``run --json`` prints."""

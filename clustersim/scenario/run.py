@@ -25,7 +25,7 @@ from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 
 
-def run(source: str | Path | Mapping[str, object], *, set: Sequence[str] = (), seed: int = 0, fold: bool = True) -> Result:  # noqa: A002 - named like --set
+def run(source: str | Path | Mapping[str, object], *, set: str | Sequence[str] = (), seed: int = 0, fold: bool = True) -> Result:  # noqa: A002 - named like --set
     """Simulate one training step.
 
     Parameters

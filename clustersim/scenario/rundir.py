@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -14,16 +13,20 @@ from platform import machine, python_version, system
 from typing import Final
 
 from clustersim import __version__
+from clustersim.documents.files import beside, sweep_stale
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.scenario.resolve import files_of
+from clustersim.scenario.resolve import HASH_DIGITS, files_of
 from clustersim.scenario.result import Result
 from clustersim.scenario.verdict import markdown_verdict
 from clustersim.scenario.yaml_text import yaml_text
 
-LIBRARIES: Final = ("matplotlib", "networkx", "numpy", "pandas", "pydantic", "quantiphy", "ruamel.yaml", "simpy")
-"""Whose versions the manifest records."""
+LIBRARIES: Final = ("jinja2", "matplotlib", "numpy", "pandas", "pillow", "pydantic", "quantiphy", "rich", "ruamel.yaml", "simpy", "typer")
+"""Whose versions the manifest records: all that the package depends on."""
+OPTIONAL: Final = ("numba", "plotly")
+"""Recorded where they are installed: one works out rates, the other draws in ``report.html``."""
 
+_ANY_HASH: Final = rf"[0-9a-f]{{{HASH_DIGITS}}}"
 ENGINE_TIMES: Final = ("wall_s", "events_per_s")
 """Figures of the engine that no two runs have in common."""
 
@@ -103,10 +106,15 @@ def _manifest(result: Result, folder: Path) -> dict[str, Data]:
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine_wall_s": result.metrics.engine.wall_s,
         "engine_events_per_s": result.metrics.engine.events_per_s,
-        "versions": {"clustersim": __version__, "python": python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "versions": {"clustersim": __version__, "python": python_version(), **_versions()},
         "platform": f"{system()} {machine()}",
         "files": [*files, "manifest.json"],
     }
+
+
+def _versions() -> dict[str, Data]:
+    optional = {name: found for name in OPTIONAL if (found := _version(name)) is not None}
+    return {**{name: _version(name) for name in LIBRARIES}, **optional}
 
 
 def _version(name: str) -> str | None:
@@ -120,8 +128,8 @@ def _version(name: str) -> str | None:
 def _replacing(target: Path) -> Generator[Path]:
     """Give a new folder beside ``target`` and put it in its place at the end; on any error remove it, and the parents it needed."""
     made = _make_parents(target.parent)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    fresh, old = beside(target, "new"), beside(target, "old")
+    sweep_stale(target.parent, _ANY_HASH)
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()

@@ -35,9 +35,12 @@ from clustersim.strategy.plan import (
 )
 from clustersim.strategy.schedules import SCHEDULES as SCHEDULE_TABLE
 from clustersim.units.fields import (
+    MOST_GPUS,
+    MOST_RATIO,
     Bytes,
     BytesPerSecond,
     Count,
+    Degree,
     NonNegativeInt,
     PositiveInt,
     SamplesPerSecond,
@@ -92,6 +95,20 @@ def _choice_or_file(names: tuple[str, ...], example: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": r"\.csv$", "examples": [example]}]})
 
 
+# Slips in a number that must not fill the memory or take hours: each is a hundred times what anybody uses, or more.
+Batch = Annotated[int, Field(strict=True, gt=0, le=1_000_000_000)]
+Tokens = Annotated[int, Field(strict=True, gt=0, le=100_000_000)]
+"""Longest sequence, in tokens."""
+Chunks = Annotated[int, Field(strict=True, gt=0, le=10_000)]
+"""Chunks of layers: a model has no more layers."""
+Steps = Annotated[int, Field(strict=True, gt=0, le=1_000_000)]
+FewerSteps = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+Ahead = Annotated[int, Field(strict=True, ge=0, le=10_000)]
+Backups = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
+Fraction = Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)]
+Losses = Annotated[int, Field(strict=True, ge=0, le=100)]
+
+
 class Part(BaseModel):
     """A mapping of the scenario in which unknown keys are mistakes."""
 
@@ -107,9 +124,9 @@ class DataLoaderSpec(Part):
 class TrainingSpec(Part):
     """One optimizer step: batch, precision, kernels."""
 
-    global_batch_size: PositiveInt = Field(description="Sequences per optimizer step.")
-    micro_batch_size: PositiveInt = Field(default=1, description="Sequences per pass of one data-parallel replica.")
-    seq_length: PositiveInt | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
+    global_batch_size: Batch = Field(description="Sequences per optimizer step.")
+    micro_batch_size: Batch = Field(default=1, description="Sequences per pass of one data-parallel replica.")
+    seq_length: Tokens | None = Field(default=None, description="Tokens per sequence; default: the positions of the model.")
     precision: Precision | None = Field(default=None, description="Default: bf16 where the accelerator has it, else fp16, else fp32.")
     optimizer: Optimizer = "adam"
     optimizer_kernels: OptimizerKernels | None = Field(
@@ -139,14 +156,14 @@ class TrainingSpec(Part):
     cuda_graphs: StrictBool = Field(
         default=False, description="Kernels of passes were captured in graphs, so that nothing waits for the host to issue them one by one."
     )
-    scored_tokens: PositiveInt | None = Field(
+    scored_tokens: Tokens | None = Field(
         default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
-    vocabulary_multiple: PositiveInt | None = Field(
+    vocabulary_multiple: Tokens | None = Field(
         default=None,
         description="The vocabulary is padded until each tensor-parallel rank has a multiple of this; default: 128 with tp > 1, else 1.",
     )
-    loss_metrics: NonNegativeInt = Field(
+    loss_metrics: Losses = Field(
         default=0, description="Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
     )
     fp8_parameters: StrictBool = Field(
@@ -182,8 +199,8 @@ class DataParallelSpec(Part):
         default=None,
         description="Accelerators of a node add up before they push to parameter servers; default: true where all workers wait for all.",
     )
-    staleness: NonNegativeInt | None = Field(default=None, description="For ssp: steps that a worker may be ahead of the slowest.")
-    backup_workers: NonNegativeInt | None = Field(default=None, description="Workers that a synchronous update does not wait for.")
+    staleness: FewerSteps | None = Field(default=None, description="For ssp: steps that a worker may be ahead of the slowest.")
+    backup_workers: Backups | None = Field(default=None, description="Workers that a synchronous update does not wait for.")
     first_bucket: Annotated[Bytes, Field(gt=0)] | None = Field(
         default=None, description="Bytes of the bucket that is ready first; default: as the others."
     )
@@ -199,14 +216,14 @@ class DataParallelSpec(Part):
 class StrategySpec(Part):
     """How the model is divided among ranks."""
 
-    dp: Literal["auto"] | PositiveInt = Field(default="auto", description="Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
-    tp: PositiveInt = 1
-    pp: PositiveInt = 1
-    cp: PositiveInt = 1
-    ep: PositiveInt = 1
+    dp: Literal["auto"] | Degree = Field(default="auto", description="Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
+    tp: Degree = 1
+    pp: Degree = 1
+    cp: Degree = 1
+    ep: Degree = 1
     sequence_parallel: StrictBool | None = Field(default=None, description="Default: true with tp > 1.")
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(SCHEDULES, "schedule.csv")] = "1f1b"
-    virtual_stages: PositiveInt | None = Field(
+    virtual_stages: Chunks | None = Field(
         default=None,
         description="Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it.",
     )
@@ -219,7 +236,7 @@ class StrategySpec(Part):
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(_refuse_boolean)] = 0
     recompute: Recompute = "none"
-    recompute_layers: PositiveInt | None = Field(
+    recompute_layers: Chunks | None = Field(
         default=None, description="Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
     )
     recompute_modules: Annotated[list[RecomputeModule], Field(min_length=1)] | None = Field(
@@ -237,11 +254,11 @@ class StrategySpec(Part):
         description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
         " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
     )
-    shard_degree: Literal["auto"] | PositiveInt = Field(default="auto", description="Ranks over which ZeRO shards.")
+    shard_degree: Literal["auto"] | Degree = Field(default="auto", description="Ranks over which ZeRO shards.")
     gather: GatherUnit = Field(
         default="layer", description="zero_stage 3: one gather call for each layer (flat units), or for each tensor."
     )
-    prefetch: NonNegativeInt = Field(default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for.")
+    prefetch: Ahead = Field(default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for.")
     reshard_after_forward: StrictBool = Field(
         default=True, description="zero_stage 3: free parameters after the forward pass and gather them again; false keeps them."
     )
@@ -250,7 +267,7 @@ class StrategySpec(Part):
     )
     preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
     offload: list[Literal["optimizer", "gradients", "parameters", "activations"] | dict[Literal["to"], Literal["host", "nvme"]]] = []
-    etp: PositiveInt | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
+    etp: Degree | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[str, AfterValidator(_check_expert_load), _choice_or_file(EXPERT_LOADS, "load.csv")] = "balanced"
     expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = Field(
         default=None, description="Exponent of zipf, or concentration of dirichlet; default: 1."
@@ -276,7 +293,7 @@ class LinkSpec(Part):
 
     between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
     bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
-    fraction: Annotated[float, Field(strict=True, allow_inf_nan=False)] | None = Field(default=None, description="Share that is left.")
+    fraction: Fraction | None = Field(default=None, description="Share that is left.")
     latency: Seconds | None = None
     state: Literal["up", "down"] = "up"
     half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
@@ -294,7 +311,7 @@ class ClusterSpec(NodeChange):
 
     name: str | None = Field(default=None, description="A shipped cluster; see `clustersim show clusters`.")
     node: str | NodeChange | None = Field(default=None, description="A shipped node, or one described in full.")
-    nodes: PositiveInt | NodeGroups | None = Field(
+    nodes: Degree | NodeGroups | None = Field(
         default=None, description="Servers; a shipped cluster brings its own number. Or groups: [{node: ..., count: ...}, ...]."
     )
     calibration: Annotated[str, Field(min_length=1)] | None = Field(
@@ -311,7 +328,7 @@ class JobSpec(Part):
     scenario: str | dict[str, JsonValue] = Field(
         description="A shipped name, a path, or a mapping with model, training and strategy; its cluster is not used."
     )
-    nodes: Annotated[PositiveInt | Numbers, Field(union_mode="left_to_right")] = Field(
+    nodes: Annotated[Degree | Numbers, Field(union_mode="left_to_right")] = Field(
         description="How many, taken from the last; or which, such as [8-15] or '1,3,5,7'."
     )
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Default: that of its scenario.")
@@ -324,11 +341,18 @@ class BackgroundSpec(Part):
         description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
     )
     load: LoadAmount = Field(description="What it takes at most: a rate, or a share of each link's bandwidth.")
-    flows: PositiveInt = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
+    flows: Degree = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
     name: str | None = Field(default=None, min_length=1, max_length=100, description="Default: background.")
     start: Seconds = Field(default=0.0, description="Of the first burst.")
     period: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="From burst to burst; default: one without end.")
     burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="How long a burst lasts; less than the period.")
+
+
+class AssumptionSpec(Part):
+    """A flag of the run that wrote a resolved scenario."""
+
+    code: str = Field(pattern="^[a-z0-9_]{1,100}$")
+    message: str = Field(max_length=2000)
 
 
 class ScenarioSpec(Part):
@@ -342,7 +366,7 @@ class ScenarioSpec(Part):
     cluster: ClusterSpec
     training: TrainingSpec
     strategy: StrategySpec = StrategySpec()
-    steps: PositiveInt | None = Field(
+    steps: Steps | None = Field(
         default=None, description="Steps to replay; default: one, or 50 where steps differ (jitter, workers at their own pace)."
     )
     cost: CostSpec | None = None
@@ -350,6 +374,9 @@ class ScenarioSpec(Part):
     checks: list[str] = Field(default=[], description="Conditions such as 'memory_fraction <= 0.92'; one that is false gives exit code 1.")
     jobs: list[JobSpec] = Field(default=[], description="Further jobs on nodes of the same cluster.")
     background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links.")
+    assumed: list[AssumptionSpec] = Field(
+        default=[], description="Of a resolved scenario: what the one that it stands for left open; results say it again."
+    )
 
 
 def scenario_json_schema() -> dict[str, JsonValue]:

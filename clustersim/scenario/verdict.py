@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import textwrap
+from io import StringIO
+from typing import Final
+
 from clustersim.report.bounds import bound_lines
 from clustersim.report.cost import cost_lines
 from clustersim.report.goodput import goodput_lines
+from clustersim.report.summary import LARGEST_WIDTH, terminal_report
 from clustersim.scenario.result import Result
 from clustersim.units.quantity import format_quantity
+
+_WIDTH: Final = 100
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+
+
+def result_text(result: Result, width: int = _WIDTH) -> str:
+    """Return all that ``run`` prints of a result, as plain text of so many columns."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
+    with console.capture() as printed:
+        terminal_report(result.metrics, result.spans, console)
+    return (printed.get() + folded_verdict(result, width)).rstrip("\n")
+
+
+def folded_verdict(result: Result, width: int) -> str:
+    """Return :func:`verdict_lines` folded to so many columns."""
+    most = min(width, LARGEST_WIDTH) - 1
+    return "".join(f"{_folded(line, most)}\n" for line in verdict_lines(result))
+
+
+def _folded(line: str, width: int) -> str:
+    # A percent sign stays with its number.
+    kept = line.replace(" %", f"{_NO_BREAK}%")
+    folded = textwrap.fill(kept, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return folded.replace(_NO_BREAK, " ")
 
 
 def verdict_lines(result: Result) -> list[str]:

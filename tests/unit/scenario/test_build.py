@@ -40,10 +40,18 @@ def test_a_named_cluster_answers_for_its_own_fabric_and_not_for_that_of_its_node
 
 
 def test_a_figure_of_the_fabric_that_the_scenario_gives_is_no_longer_unseen() -> None:
-    message = unseen({"name": "selene-a100", "nodes": 16, "fabric": {"nodes_per_leaf": 20}})
+    message = unseen({"name": "selene-a100", "nodes": 16, "fabric": {"nodes_per_leaf": 10}})
 
     assert "selene-a100.fabric.nodes_per_leaf" not in message
     assert "selene-a100.fabric.leaves_per_pod" in message
+    assert "selene-a100.nodes" not in message
+
+
+def test_a_figure_that_is_spelled_out_as_the_profile_has_it_is_still_the_profiles() -> None:
+    plain, node = unseen({"node": "dgx-a100-80g", "nodes": 16}), load_node("dgx-a100-80g")
+
+    assert unseen({"node": "dgx-a100-80g", "nodes": 16, "fabric": {"nodes_per_leaf": node.fabric.nodes_per_leaf}}) == plain
+    assert unseen({"node": "dgx-a100-80g", "nodes": 16, "nics": {"bandwidth": "25 GB/s"}}) == plain
 
 
 def test_the_defaults_are_those_of_the_promise() -> None:

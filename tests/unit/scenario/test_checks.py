@@ -90,6 +90,7 @@ def test_names_are_those_of_the_result_and_lists_are_none() -> None:
     assert {"mfu", "memory.peak_bytes", "breakdown_s.exposed_communication.tp", "parallelism.tp", "steps.staleness.mean"} <= set(names)
     assert not [name for name in names if name.startswith(("links", "flags", "memory.by_stage", "schema_version"))]
     assert [name for name, flag in names.items() if flag] == [
+        "error_bar.measured",
         "memory.fits",
         "engine.folded",
         "cost.owned",
@@ -102,8 +103,8 @@ def test_every_name_without_a_condition_has_a_value_in_a_plain_run() -> None:
     values = metric_values(reference_metrics(reference_timeline()), 1.0, {})
     lacking = {name.partition(".")[0] for name in metric_names() if name not in values and not wanted_by(name)}
 
-    # What only some scenarios have: several steps, other jobs, experts. Bounds stand beside the metrics.
-    assert lacking <= {"steps", "step_time_alone_s", "experts", "bounds"}
+    # What only some scenarios have: several steps, other jobs, experts. Bounds and error bars are added to the metrics later.
+    assert lacking <= {"steps", "step_time_alone_s", "experts", "bounds", "error_bar"}
     assert set(values) <= set(metric_names())
 
 

@@ -164,6 +164,11 @@ def test_storage_that_nobody_describes_is_asked_for() -> None:
     assert caught.value.hint == "add 'bandwidth: 100 GB/s', of the storage for all nodes together"
 
 
+def test_a_job_that_waits_for_nodes_all_the_time_says_why() -> None:
+    with pytest.raises(InfeasibleError, match=r"wait for nodes all the time; repairs take 1000000 years, so that .* nodes are in repair"):
+        report(node_mtbf="5 years", restart="10 min", repair="1000000 years")
+
+
 def test_a_job_that_makes_no_progress_says_why() -> None:
     with pytest.raises(InfeasibleError, match=r"trains? 0.0\d* % of the time|would train .* interrupted every 1 min"):
         report(node_mtbf="2 min", restart="10 min")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
+from clustersim.scenario.build import build
 from clustersim.scenario.load import example_names, example_path, load_scenario
 from tests.unit.scenario.samples import TEXT, small
 
@@ -155,3 +156,55 @@ def test_a_mapping_that_holds_itself_is_refused() -> None:
     data["model"] = data
 
     assert refused(data).message == "is nested more than 50 levels deep"
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("tp=4", "did you mean 'strategy.tp'?"),
+        ("micro_batch_size=2", "did you mean 'training.micro_batch_size'?"),
+        ("strategy.micro_batch_size=2", "did you mean 'training.micro_batch_size'?"),
+        ("microbatch_size=2", "did you mean 'training.micro_batch_size'?"),
+        ("nodes=2", "did you mean 'cluster.nodes'?"),
+        ("nics={count: 4}", "did you mean 'cluster.nics'?"),
+        ("latency=1 us", "did you mean 'cluster.nics.latency' or 'cluster.scale_up.latency'?"),
+        ("strategy.tpp=4", "did you mean 'tp'?"),
+        ("stratgy.tp=4", "did you mean 'strategy'?"),
+        (
+            "nothing_like_it=4",
+            "use one of version, name, model, cluster, training, strategy, steps, cost, reliability, checks, jobs, background, ...",
+        ),
+    ],
+)
+def test_a_key_of_another_level_is_suggested_with_its_whole_path(tmp_path: Path, override: str, hint: str) -> None:
+    assert refused(write(tmp_path, TEXT), override).hint == hint
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cluster=dgx-h100", "cluster.name: unknown cluster 'dgx-h100'; it is a node: write {node: dgx-h100, nodes: 2}, with as many"),
+        (
+            "cluster={node: selene-a100, nodes: 2}",
+            "cluster.node: unknown node 'selene-a100'; it is a cluster: write name: selene-a100 in place",
+        ),
+        ("cluster.node=dgx-h10", "cluster.node: unknown node 'dgx-h10'; did you mean 'dgx-h100'?"),
+        ("strategy.tp=", "holds no value; write it such as --set strategy.tp=4"),
+        ("checks=mfu > 0.1", "checks: 'mfu > 0.1' is not a list; write it in brackets: [mfu > 0.1]"),
+        ("name=a/b", "name: 'a/b' does not have the form ^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$; use letters, digits, dots, hyphens"),
+    ],
+)
+def test_a_slip_is_told_with_what_would_be_right(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        build(load_scenario(write(tmp_path, TEXT), [override]))
+
+    assert str(caught.value).startswith(f"--set {override}: {message}")
+
+
+def test_a_folder_is_refused_as_one_unless_an_example_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("folder", "starter"):
+        (tmp_path / name).mkdir()
+
+    assert refused("folder").message == "is a directory, not a file"
+    assert load_scenario("starter").name == "starter"

@@ -9,6 +9,7 @@ import pytest
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import Place, ScenarioError
+from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 
@@ -17,6 +18,52 @@ DOCUMENT = plain_document({"name": "a", "strategy": {"tp": 2, "pp": 4}, "model":
 
 def changed(*texts: str) -> dict[str, Data]:
     return apply_overrides(DOCUMENT, [parse_override(text) for text in texts]).data
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("model=./mine.yaml", "HERE/mine.yaml"),
+        ("model=mine.yaml", "HERE/mine.yaml"),
+        ("model=models/mine", "HERE/models/mine"),
+        ("model=../mine.yml", "HERE/../mine.yml"),
+        ("model=/mine.yaml", "/mine.yaml"),
+        ("model=hf:mine", "hf:HERE/mine"),
+        ("model=llama3-8b", "llama3-8b"),
+        ("strategy.schedule=mine.csv", "HERE/mine.csv"),
+        ("strategy.schedule=1f1b", "1f1b"),
+        ("strategy={schedule: mine.csv, tp: 2}", {"schedule": "HERE/mine.csv", "tp": 2}),
+        ("strategy.expert_load=mine.csv", "HERE/mine.csv"),
+        ("cluster.calibration=mine.yaml", "HERE/mine.yaml"),
+        ("cost.prices=[mine.yaml, rented-2026]", ["HERE/mine.yaml", "rented-2026"]),
+        ("jobs=[{scenario: mine.yaml, nodes: 1}]", [{"scenario": "HERE/mine.yaml", "nodes": 1}]),
+        ("jobs=[{scenario: {model: mine.yaml}}]", [{"scenario": {"model": "HERE/mine.yaml"}}]),
+        ("description=see mine.yaml", "see mine.yaml"),
+        ("cluster.nics.bandwidth=50 GB/s", "50 GB/s"),
+        ("checks=['a/b <= 1']", ["a/b <= 1"]),
+    ],
+)
+def test_a_path_counts_from_the_current_directory(text: str, value: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    # As text, since a path may stand anywhere in it.
+    assert repr(parse_override(text).value) == repr(value).replace("HERE", str(tmp_path))
+
+
+def test_a_model_is_that_of_the_current_directory_and_not_one_beside_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = "num_hidden_layers: {}\nhidden_size: 1024\nintermediate_size: 4096\nnum_attention_heads: 16\nvocab_size: 32000\n"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine.yaml").write_text(sizes.format(4))
+    (tmp_path / "sub" / "mine.yaml").write_text(sizes.format(8))
+    (tmp_path / "sub" / "s.yaml").write_text(
+        "model: mine.yaml\ncluster: {node: dgx-h100, nodes: 1}\ntraining: {global_batch_size: 16, seq_length: 512}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def n_layers(*overrides: str) -> int:
+        return build(load_scenario("sub/s.yaml", overrides)).plan.model.n_layers
+
+    assert (n_layers("model=./mine.yaml"), n_layers("model=sub/mine.yaml"), n_layers()) == (4, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +87,15 @@ def test_the_value_is_read_as_yaml(text: str, value: Data) -> None:
     assert (override.path, override.value) == (("a",), value)
 
 
-@pytest.mark.parametrize("text", ["", "a", "=4", "a=", "a= ", "1a=3", "a..b=3", "a.=3", ".a=3", "a b=3"])
+@pytest.mark.parametrize("text", ["", "a", "=4", "1a=3", "a..b=3", "a.=3", ".a=3", "a b=3"])
 def test_what_is_not_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match=r"is not key=value; write it such as --set strategy\.tp=4"):
+        parse_override(text)
+
+
+@pytest.mark.parametrize("text", ["a=", "a= "])
+def test_a_key_without_a_value_is_refused_as_that(text: str) -> None:
+    with pytest.raises(ScenarioError, match=r"holds no value; write it such as --set strategy\.tp=4"):
         parse_override(text)
 
 

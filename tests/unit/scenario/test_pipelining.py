@@ -19,10 +19,12 @@ SPLIT = "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1W0,1F1,1B1\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "small.yaml").write_text(TEXT, encoding="utf-8")
     (tmp_path / "mine.csv").write_text(ONE, encoding="utf-8")
     (tmp_path / "split.csv").write_text(SPLIT, encoding="utf-8")
+    # Paths of overrides count from the current folder.
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -31,8 +33,12 @@ def built(folder: Path, *overrides: str) -> Built:
     return build(load_scenario(folder / "small.yaml", [*fixed, *overrides]))
 
 
-def test_a_file_is_found_beside_the_scenario(folder: Path) -> None:
-    strategy = built(folder).plan.strategy
+def test_a_file_is_found_beside_the_scenario_that_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    text = TEXT.replace("strategy:\n", "strategy:\n  schedule: mine.csv\n")
+    (folder / "small.yaml").write_text(text, encoding="utf-8")
+    strategy = build(load_scenario(folder / "small.yaml", ["training.global_batch_size=8"])).plan.strategy
 
     assert strategy.written is not None
     assert strategy.written.n_micro_batches == 2
@@ -83,7 +89,7 @@ def test_a_resolved_scenario_says_how_layers_are_dealt_out_and_whether_norms_are
 @pytest.mark.parametrize(
     ("overrides", "field", "message"),
     [
-        (["strategy.schedule=none.csv"], "schedule", "No such file or directory"),
+        (["strategy.schedule=none.csv"], "schedule", "no such file"),
         (["strategy.virtual_stages=2"], "virtual_stages", "mine.csv has 1 per stage, not 2"),
         (["strategy.pp=4", "strategy.tp=1"], "pp", "mine.csv has 2 rows, one for each rank of a pipeline, and pp is 4"),
         (["strategy.pp=1", "strategy.tp=1"], "pp", "a schedule is for at least 2 stages"),

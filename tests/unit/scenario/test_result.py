@@ -103,3 +103,20 @@ def test_a_host_with_too_little_memory_is_not_ok(code: str) -> None:
     assert made.ok
     assert not short.ok
     assert [flag.code for flag in short.host_shortages] == [code]
+
+
+def test_a_printed_result_is_the_page_that_run_prints() -> None:
+    text = str(result())
+
+    # As on a terminal of 100 columns; the fields of the classes inside were 90,000 characters.
+    assert 500 < len(text) < 5_000
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.splitlines()[0] == "reference"
+    assert "\nWhere the step goes (mean over ranks)\n" in text
+    assert "\nLeast time\n  bound by matrix products" in text
+    assert text.endswith("Checks\n  holds  mfu >= 0.1  (0.2)")
+
+
+def test_a_result_in_a_list_is_one_line() -> None:
+    assert repr([result()]).startswith("[<Result reference: step time ")
+    assert len(repr(result())) < 120

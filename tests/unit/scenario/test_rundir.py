@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document
 from clustersim.errors import ScenarioError
 from clustersim.scenario import rundir
@@ -16,7 +21,7 @@ from clustersim.scenario.load import load_scenario
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.scenario.rundir import results_document, write_run_directory
-from tests.unit.scenario.samples import TEXT, small
+from tests.unit.scenario.samples import MODEL, TEXT, small
 
 FILES = [
     "breakdown.csv", "links.csv", "manifest.json", "memory.csv", "memory_over_time.csv",
@@ -97,6 +102,7 @@ def test_the_results_are_the_document_without_the_wall_time(result: Result, tmp_
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert (manifest["engine_wall_s"], manifest["engine_events_per_s"]) == (wall_s, events_per_s)
     assert events_per_s == pytest.approx(document["engine"]["events"] / wall_s, rel=1e-12)
+    assert document["engine"]["n_tasks"] > 0
 
 
 def test_the_trace_is_compressed_json_without_a_time_in_its_header(result: Result, tmp_path: Path) -> None:
@@ -135,6 +141,39 @@ def test_an_interruption_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_run_left_is_removed_by_the_next_one(result: Result, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    for name in (f".{'0' * 8}.{gone.pid}.new", f".{'1' * 8}.{os.getpid()}.new"):
+        (tmp_path / "small" / name).mkdir(parents=True)
+        (tmp_path / "small" / name / "scenario.yaml").touch()
+
+    write_run_directory(result, tmp_path, plots=False)
+
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == [f".{'1' * 8}.{os.getpid()}.new", result.scenario_hash]
+
+
+OPEN = small(
+    model={key: value for key, value in MODEL.items() if key != "model_type"},
+    training={"global_batch_size": 32},
+    strategy={"tp": 2, "placement": "auto", "prefetch": 3},
+    jobs=[{"nodes": 1, "scenario": {"model": {**MODEL}, "training": {"global_batch_size": 32}, "checks": ["mfu > 0"]}}],
+)
+CHEAP = ["1f1b", "bert-large-2xv100", "gpt-10b-zero-offload-v100", "gpt2-servers-25g", "gpt2-xl-h100-and-a100", "two-jobs-one-fabric"]
+
+
+@pytest.mark.parametrize("source", [*CHEAP, OPEN, small(cluster={"name": "selene-a100", "nodes": 2})], ids=[*CHEAP, "open", "cluster"])
+def test_a_resolved_scenario_run_again_gives_the_same_bytes_flags_included(source: str | dict[str, Data], tmp_path: Path) -> None:
+    first = write_run_directory(run(source), tmp_path / "a", plots=False)
+
+    second = write_run_directory(run(first / "resolved.yaml"), tmp_path / "b", plots=False)
+
+    assert second.name == first.name
+    before, after = contents(first), contents(second)
+    assert {name for name in before if before[name] != after[name]} <= {"manifest.json", "scenario.yaml"}
+    assert json.loads(before["results.json"])["flags"]
+
+
 def test_an_interruption_keeps_the_earlier_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(write_run_directory(result, tmp_path, plots=False))
     monkeypatch.setattr(rundir, "_manifest", failing(KeyboardInterrupt()))
@@ -155,11 +194,20 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(result: Result, tmp_
     assert (tmp_path / "runs").read_text(encoding="utf-8") == "a file"
 
 
+def test_the_manifest_records_all_that_the_package_depends_on_and_nothing_else() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [name for names in (project["optional-dependencies"][each] for each in ("fast", "html")) for name in names]
+
+    assert [each.partition(">=")[0] for each in project["dependencies"]] == list(rundir.LIBRARIES)
+    assert [each.partition(">=")[0] for each in extras] == list(rundir.OPTIONAL)
+
+
 def test_the_manifest_alone_holds_times_and_versions(result: Result, tmp_path: Path) -> None:
     folder = write_run_directory(result, tmp_path, plots=False)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
 
-    assert set(manifest["versions"]) == {"clustersim", "python", *rundir.LIBRARIES}
+    assert {"clustersim", "python", *rundir.LIBRARIES} <= set(manifest["versions"])
+    assert set(manifest["versions"]) <= {"clustersim", "python", *rundir.LIBRARIES, *rundir.OPTIONAL}
     assert all(manifest["versions"].values())
     assert manifest["written_at"].endswith("+00:00")
     for name in ("results.json", "resolved.yaml", "summary.md"):

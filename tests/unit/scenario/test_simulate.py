@@ -80,7 +80,7 @@ def test_classes_stand_for_ranks_and_say_so() -> None:
     engine = metrics_of(PLAN).engine
 
     assert (engine.ranks, engine.rank_classes, engine.folded) == (16, 4, True)
-    assert engine.events > 0
+    assert engine.n_tasks > 0
 
 
 def test_nothing_is_folded_where_every_rank_is_a_class() -> None:

@@ -71,8 +71,8 @@ def test_somebody_who_is_not_there_is_refused(key: str, last: int) -> None:
 @pytest.mark.parametrize(
     ("entry", "field", "message", "hint"),
     [
-        ({"ranks": 3, "slowdown": 0}, "stragglers.0.slowdown", "0 is out of range", "more than 0"),
-        ({"ranks": 3, "slowdown": -1.5}, "stragglers.0.slowdown", "-1.5 is out of range", "more than 0"),
+        ({"ranks": 3, "slowdown": 0}, "stragglers.0.slowdown", "0 is out of range", "at least 1e-06"),
+        ({"ranks": 3, "slowdown": -1.5}, "stragglers.0.slowdown", "-1.5 is out of range", "at least 1e-06"),
         ({"ranks": 3, "slowdown": "30 %"}, "stragglers.0.slowdown", "'30 %' is not a number", None),
         ({"ranks": 3}, "stragglers.0.slowdown", "'slowdown' is missing", "add"),
         ({"ranks": 3, "slowdwn": 1.3}, "stragglers.0.slowdwn", "unknown field 'slowdwn'", "did you mean 'slowdown'"),
