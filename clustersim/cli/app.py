@@ -17,8 +17,10 @@ from clustersim import __version__
 from clustersim.cli import many_runs, one_run
 from clustersim.cli.ending import ended_by
 from clustersim.cli.options import JsonOption
-from clustersim.cli.terminal import notice, write_out
-from clustersim.errors import EXIT_INTERRUPTED, EXIT_OK
+from clustersim.cli.signals import forget_interruption, interruptible
+from clustersim.cli.terminal import notice, open_standard_files, write_out
+from clustersim.documents.surrogates import HALF, WHOLE
+from clustersim.errors import EXIT_INTERRUPTED, EXIT_OK, ScenarioError
 
 app: Final = typer.Typer(
     name="clustersim",
@@ -121,14 +123,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         Words after the program's name; those of the process when omitted.
     """
-    try:
-        ended: object = typer.main.get_command(app).main(
-            args=None if arguments is None else list(arguments), prog_name="clustersim", standalone_mode=False
-        )
-    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
-        return ended_by(error)
+    open_standard_files()
+    for word in arguments or ():
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError:
+            return ended_by(ScenarioError(f"{word!r} {HALF}", hint=WHOLE))
+    with interruptible() as heard:
+        try:
+            ended: object = typer.main.get_command(app).main(
+                args=None if arguments is None else list(arguments), prog_name="clustersim", standalone_mode=False
+            )
+        except SystemExit:
+            # The command-line library ends so when nobody reads its help any more.
+            return EXIT_OK
+        except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
+            return ended_by(error, interrupted=heard.any)
+        except KeyboardInterrupt as error:
+            return ended_by(error, interrupted=True)
     code = ended if isinstance(ended, int) else EXIT_OK
     if code == EXIT_INTERRUPTED:
+        forget_interruption()
         notice("interrupted")
     return code
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from clustersim.studies.calibration.calibration_text import (
     document,
     error_rows,
     headline,
+    kept_line,
 )
-from clustersim.studies.calibration.nccl_tests import Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,23 +26,6 @@ class CalibrateOptions:
 
     out: str
     as_json: bool
-
-
-def request_of(
-    accelerator: str, files: Mapping[str, tuple[str, ...]], *, base: str | None, node: str | None, ranks: tuple[int | None, int | None]
-) -> CalibrationRequest:
-    """Return what the command line asks for; files by the name of their option."""
-    return CalibrationRequest(
-        accelerator=accelerator,
-        base=base,
-        gemm=files["gemm"],
-        attention=files["attention"],
-        nccl=files["nccl"],
-        trace=files["trace"],
-        steps=files["steps"],
-        node=node,
-        ranks=Ranks(n_nodes=ranks[0], per_node=ranks[1]),
-    )
 
 
 def calibrate_command(request: CalibrationRequest, options: CalibrateOptions) -> int:
@@ -62,12 +44,17 @@ def calibrate_command(request: CalibrationRequest, options: CalibrateOptions) ->
         _print(found)
     for line in found.notices:
         notice(f"note: {line}")
+    for line in found.doubts:
+        notice(f"warning: {line}")
     notice(f"wrote {path}; use it with cluster.calibration: {path.name}")
     return EXIT_OK
 
 
 def _print(found: Calibrated) -> None:
-    write_out(f"{headline(found)}\n\nErrors of predicted times\n")
-    print_table(ERROR_COLUMNS, error_rows(found))
+    write_out(f"{headline(found)}\n")
+    if found.parts:
+        write_out("\nErrors of predicted times\n")
+        print_table(ERROR_COLUMNS, error_rows(found))
     write_out("\nConstants\n")
     print_table(CONSTANT_COLUMNS, constant_rows(found))
+    write_out(f"\n{kept_line(found)}\n")

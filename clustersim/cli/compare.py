@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.documents.check import did_you_mean
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.studies.side_by_side import Run, SideBySide, load_run, side_by_side
 from clustersim.studies.side_by_side_text import csv_text, document, markdown, tables, verdicts
@@ -90,8 +91,5 @@ def _write_file(compared: SideBySide, chosen: str, path: Path) -> None:
         "csv": lambda: csv_text(compared),
         "json": lambda: json.dumps(document(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
     }
-    try:
-        path.write_text(texts[chosen](), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
+    write_text(path, texts[chosen]())
     notice(f"wrote {path}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
 import typer
 
-from clustersim.cli.terminal import notice
+from clustersim.cli.signals import forget_interruption
+from clustersim.cli.terminal import notice, silence_stdout
 from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, InfeasibleError, ScenarioError
 
 _LONGEST: Final = 400
 """Characters of one part of an error message."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk is nobody's mistake, wherever it is noticed."""
 
 
 @runtime_checkable
@@ -24,8 +28,18 @@ class _UsageProblem(Protocol):
     def format_message(self) -> str: ...
 
 
-def ended_by(error: Exception) -> int:
-    """Tell a person what went wrong, and return the exit code."""
+def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
+    """Tell a person what went wrong, and return the exit code.
+
+    Parameters
+    ----------
+    interrupted
+        Whether a signal came, whatever was raised after it.
+    """
+    if interrupted or isinstance(error, typer.Abort):
+        forget_interruption()
+        notice("interrupted")
+        return EXIT_INTERRUPTED
     if isinstance(error, ScenarioError):
         notice(f"error: {_short(error)}")
         return EXIT_BAD_INPUT
@@ -37,9 +51,17 @@ def ended_by(error: Exception) -> int:
         message = error.format_message()
         notice(message if message.startswith("Usage:") else f"error: {_one_line(message)}")
         return EXIT_BAD_INPUT
-    if isinstance(error, typer.Abort):
-        notice("interrupted")
-        return EXIT_INTERRUPTED
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        silence_stdout()
+        notice(f"error: cannot write: {error.strerror}; make room")
+        return EXIT_BAD_INPUT
+    if isinstance(error, OSError) and error.filename is not None:
+        # A name that no file can have, or a file that is not what it was a moment ago.
+        notice(f"error: {_one_line(str(error.filename))}: {error.strerror or error}")
+        return EXIT_BAD_INPUT
+    if isinstance(error, MemoryError):
+        notice("error: there is not enough memory for this; ask for less, such as fewer nodes, layers or micro-batches")
+        return EXIT_BAD_INPUT
     return _report_bug(error)
 
 
@@ -59,7 +81,7 @@ def _one_line(text: str) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in shown)
 
 
-def _report_bug(error: Exception) -> int:
+def _report_bug(error: BaseException) -> int:
     import traceback
 
     if os.environ.get("CLUSTERSIM_TRACEBACK", "") not in {"", "0"}:

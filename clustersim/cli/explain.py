@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, tells_a_person, write_json, write_out
 from clustersim.errors import EXIT_OK
 from clustersim.studies.explaining.explanation import explain
 from clustersim.studies.explaining.text import document, lines, tables
@@ -14,8 +14,8 @@ _STATUS_WIDTH = 60
 
 def explain_command(source: str, overrides: tuple[str, ...], *, as_json: bool, seed: int, changes: bool) -> int:
     """Explain a run, print it, and return the exit code."""
-    explanation = explain(source, overrides, seed=seed, changes=changes, on_candidate=_tell if sys.stderr.isatty() else None)
-    if sys.stderr.isatty():
+    explanation = explain(source, overrides, seed=seed, changes=changes, on_candidate=_tell if tells_a_person() else None)
+    if tells_a_person():
         sys.stderr.write("\r\x1b[K")
     if as_json:
         write_json(document(explanation))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SetOption
 
 
 def sweep(
@@ -27,7 +27,7 @@ def sweep(
     ] = None,
     metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
     set_: SetOption = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one for each processor.")] = None,
+    jobs: JobsOption = None,
     executor: Annotated[str, typer.Option(help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")] = "local",
     file_format: Annotated[str, typer.Option("--format", help="Of the table: csv, parquet or duckdb.")] = "csv",
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
@@ -36,7 +36,10 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Run a scenario for all combinations of some values; the same command goes on where it was stopped."""
+    """Run a scenario for all combinations of some values.
+
+    The same command goes on where it was stopped.
+    """
     from clustersim.cli.sweep import SweepOptions, sweep_command
     from clustersim.studies.sweeps.study_file import Asked
 
@@ -50,7 +53,7 @@ def sweep(
         most_points=max_points,
         seed=seed,
     )
-    options = SweepOptions(executor=executor, workers=workers, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
+    options = SweepOptions(executor=executor, workers=jobs, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
     return sweep_command(source, asked, options)
 
 
@@ -73,13 +76,16 @@ def what_if(
     ] = None,
     method: Annotated[str, typer.Option(help="one (figure at a time), morris or sobol.")] = "one",
     samples: Annotated[int | None, typer.Option(min=2, help="Of morris (8) or sobol (32).")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, for morris and sobol.")] = 1,
+    jobs: JobsOption = None,
     set_: SetOption = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     json: JsonOption = False,
 ) -> int:
-    """Say which of some changes is best, where that changes, and what it depends on."""
+    """Say which of some changes is best, and what that depends on.
+
+    Also where another one becomes best.
+    """
     from clustersim.cli.what_if import WhatIfOptions, what_if_command
     from clustersim.studies.what_if.question_file import Asked
 
@@ -92,7 +98,7 @@ def what_if(
         sensitivity=tuple(sensitivity or ()),
         method=method,
         samples=samples,
-        workers=workers,
+        workers=jobs,
         seed=seed,
     )
     return what_if_command(source, asked, WhatIfOptions(plot=plot, as_json=json))
@@ -107,17 +113,26 @@ def plan(
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
     constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
     most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after so many.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
     within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
     power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
     accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
     max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Of a goal.")] = 2048,
-    write: Annotated[str | None, typer.Option("--write", metavar="FILE", help="Write the winner as a scenario, or as --as says.")] = None,
-    as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed.")] = None,
+    write: Annotated[
+        str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or as --as says.")
+    ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed; without a file alone on stdout."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Find the fastest layout of a model on a cluster, and say why no other one is faster; or what reaches a goal."""
+    """Find the fastest layout of a model on a cluster.
+
+    Say why no other one is faster; or, with --tokens, find what reaches a goal.
+    """
     from clustersim.cli.plan import PlanOptions, goal_of, plan_command
 
     goal = None
@@ -130,6 +145,7 @@ def plan(
         only=tuple(only or ()),
         constraints=tuple(constraint or ()),
         most_replays=most_replays,
+        memory_margin=memory_margin,
         write=write,
         framework=as_,
         as_json=json,
@@ -147,7 +163,10 @@ def advise(
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
     json: JsonOption = False,
 ) -> int:
-    """Say which family of parallel strategies suits a model on a cluster, with the best run of each."""
+    """Say which family of parallel strategies suits a model.
+
+    Show the best run of each family on a cluster.
+    """
     from clustersim.cli.advise import advise_command
 
     return advise_command(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), only=tuple(only or ()), as_json=json)
@@ -182,7 +201,7 @@ def validate(
     cross_validate: Annotated[
         str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a CSV. Takes long.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same.")] = 2,
+    jobs: JobsOption = None,
 ) -> int:
     """Compare predictions with published measurements."""
     from clustersim.cli.validate import ValidateOptions, validate_command
@@ -214,12 +233,33 @@ def calibrate(
     node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
     ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none, as NCCL_ALGO had it, such as ring.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Device that traces are of, such as a100; default: what they say.")
+    ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Fit a calibration file to measurements of your own, and show errors before and after."""
-    from clustersim.cli.calibrate import CalibrateOptions, calibrate_command, request_of
+    """Fit a calibration file to measurements of your own.
 
-    files = {"gemm": gemm, "attention": attention, "nccl": nccl, "trace": trace, "steps": steps}
-    given = {name: tuple(paths or ()) for name, paths in files.items()}
-    request = request_of(accelerator, given, base=base, node=node, ranks=(nodes, ranks_per_node))
+    Show errors before and after.
+    """
+    from clustersim.cli.calibrate import CalibrateOptions, calibrate_command
+    from clustersim.studies.calibration.calibrate import CalibrationRequest
+    from clustersim.studies.calibration.nccl_tests import Ranks
+
+    request = CalibrationRequest(
+        accelerator=accelerator,
+        base=base,
+        gemm=tuple(gemm or ()),
+        attention=tuple(attention or ()),
+        nccl=tuple(nccl or ()),
+        trace=tuple(trace or ()),
+        steps=tuple(steps or ()),
+        node=node,
+        ranks=Ranks(n_nodes=nodes, per_node=ranks_per_node),
+        algorithm=algorithm,
+        device=device,
+    )
     return calibrate_command(request, CalibrateOptions(out=out, as_json=json))

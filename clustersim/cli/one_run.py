@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, ScenarioArgument, SetOption
 
 
 def run(
@@ -39,7 +39,10 @@ def compare(
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
 ) -> int:
-    """Hold runs against the first: only what differs, and their figures side by side."""
+    """Hold runs against the first, and show what differs.
+
+    Show keys of the scenarios that differ, and all figures side by side.
+    """
     from clustersim.cli.compare import CompareOptions, compare_command
 
     formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
@@ -54,7 +57,10 @@ def explain(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
 ) -> int:
-    """Say what sets the step time, how figures and constants come about, and what would shorten it."""
+    """Say what sets the step time, and what would shorten it.
+
+    Say also how figures and constants come about.
+    """
     from clustersim.cli.explain import explain_command
 
     return explain_command(run, tuple(set_ or ()), as_json=json, seed=seed, changes=changes)
@@ -76,13 +82,14 @@ def plot(
     *,
     set_: SetOption = None,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, .png or .svg; default KIND.png.")] = None,
+    jobs: JobsOption = None,
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
 ) -> int:
     """Draw a picture of runs, of a table or of predictions."""
     from clustersim.cli.plot import PlotOptions, plot_command
 
-    return plot_command(kind, tuple(runs or ()), PlotOptions(overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json))
+    return plot_command(kind, tuple(runs or ()), PlotOptions(overrides=tuple(set_ or ()), out=out, seed=seed, jobs=jobs, as_json=json))
 
 
 def report(
@@ -96,7 +103,10 @@ def report(
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
 ) -> int:
-    """Write a page of one run, of several side by side, or of a sweep: one file that opens without a network."""
+    """Write a page of one run, of several, or of a sweep.
+
+    The page is one file that opens without a network. Several runs stand side by side.
+    """
     from clustersim.cli.report import ReportOptions, report_command
 
     options = ReportOptions(overrides=tuple(set_ or ()), out=out, seed=seed, static=static, as_json=json)
@@ -115,7 +125,10 @@ def export(
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
 ) -> int:
-    """Write the timeline of a run for Perfetto, Holistic Trace Analysis or a spreadsheet."""
+    """Write the timeline of a run for Perfetto and other tools.
+
+    The others are Holistic Trace Analysis and spreadsheets.
+    """
     from clustersim.cli.export import export_command
 
     return export_command(run_, as_, overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json)
@@ -157,7 +170,10 @@ def flows(
     *,
     json: JsonOption = False,
 ) -> int:
-    """Print when flows on shared links finish: the network model alone."""
+    """Print when flows on shared links finish.
+
+    This is the network model alone.
+    """
     from clustersim.cli.flows import flows_command
 
     return flows_command(file, as_json=json)
@@ -170,7 +186,10 @@ def schedule(
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; stdout if left out.")] = None,
     json: JsonOption = False,
 ) -> int:
-    """Print the pipeline schedule of a scenario as PyTorch writes it, a row for each rank."""
+    """Print the pipeline schedule of a scenario.
+
+    Each rank has a row, as PyTorch writes it.
+    """
     from clustersim.cli.schedule import schedule_command
 
     return schedule_command(scenario, tuple(set_ or ()), out=out, as_json=json)
@@ -184,7 +203,10 @@ def ui(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
     runs: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs that can be opened.")] = "runs",
 ) -> int:
-    """Show a page on which a scenario is changed and its result seen at once, on this machine only."""
+    """Show a page on which a scenario is changed and run.
+
+    The result is seen at once. The page is for a browser on this machine only.
+    """
     from clustersim.cli.ui import ui_command
 
     return ui_command(scenario, port=port, runs=runs)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.check import did_you_mean
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.scenario.checks import parse_check
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.studies.planning.answer import COLUMNS, RUNNERS_UP, Answer, certificate_lines, document, margin_lines, rows
 from clustersim.studies.planning.asking import asked_of
+from clustersim.studies.planning.findings import MARGIN
 from clustersim.studies.planning.flags import FRAMEWORKS
-from clustersim.studies.planning.goal import Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
+from clustersim.studies.planning.goal import Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
 from clustersim.studies.planning.plan import plan_for
+from clustersim.studies.planning.search import Terms
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import TextIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +37,20 @@ class PlanOptions:
     only: tuple[str, ...]
     constraints: tuple[str, ...]
     most_replays: int | None
+    memory_margin: str
     write: str | None
     framework: str | None
     as_json: bool
     goal: Goal | None
+
+    @property
+    def alone(self) -> bool:
+        """Whether stdout is the file of a framework, so that all else goes to stderr."""
+        return self.framework is not None and self.write is None
+
+    def report(self) -> AbstractContextManager[TextIO | None]:
+        """Return the context in which what stdout holds for a person is written."""
+        return redirect_stdout(sys.stderr) if self.alone else nullcontext()
 
 
 def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
@@ -37,26 +58,59 @@ def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
     if options.framework is not None and options.framework not in FRAMEWORKS:
         hint = did_you_mean(options.framework, FRAMEWORKS) or f"use {', '.join(FRAMEWORKS)}"
         raise ScenarioError(f"'{options.framework}' is no framework that plans are written for", field="--as", hint=hint)
+    if options.alone and options.as_json:
+        raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the framework")
+    if options.write is not None and not Path(options.write).parent.is_dir():
+        raise ScenarioError(f"cannot write {options.write}: its folder does not exist", field="--write", hint="choose another file")
+    terms = Terms(most_replays=options.most_replays, memory_margin_fraction=margin_of(options.memory_margin))
     if options.goal is not None:
-        return _goal(model, options.goal, options)
+        return _goal(model, options.goal, options, terms)
     with watched(profiles=False, shows=not options.as_json):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
-        answer = plan_for(asked, constraints=options.constraints, most_replays=options.most_replays)
+        answer = plan_for(asked, constraints=options.constraints, terms=terms)
     if options.as_json:
         write_json(document(answer))
     else:
-        _print(answer)
+        with options.report():
+            _print(answer)
     _write(answer, options)
     return EXIT_OK if answer.search.winner else EXIT_NO
 
 
-def _goal(model: str, goal: Goal, options: PlanOptions) -> int:
+def margin_of(text: str) -> float:
+    """Return the share of the memory that stays free.
+
+    Raises
+    ------
+    ScenarioError
+        When it is none, or all of it.
+
+    Examples
+    --------
+    >>> margin_of("8 %"), margin_of("0.05")
+    (0.08, 0.05)
+    """
+    number = text.strip().removesuffix("%").strip()
+    try:
+        found = float(number) / (100.0 if text.strip().endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found < 1.0:
+        hint = "write what stays free of the memory, such as '8 %', or 0 for nothing"
+        raise ScenarioError(f"'{text}' is no share of the memory", field="--memory-margin", hint=hint)
+    return found
+
+
+def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
+    terms = replace(terms, constraints=tuple(map(parse_check, options.constraints)))
+    asking = Asking(overrides=options.overrides, limits=options.only, terms=terms, told=None if options.as_json else notice)
     with watched(profiles=False, shows=not options.as_json):
-        found: GoalAnswer = reach(model, goal, overrides=options.overrides, limits=options.only)
+        found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:
         write_json(goal_document(found))
     else:
-        write_out("".join(f"{line}\n" for line in goal_lines(found)))
+        with options.report():
+            write_out("".join(f"{line}\n" for line in goal_lines(found)))
     if found.best is not None:
         _write(found.best.answer, options)
     return EXIT_OK if found.reached else EXIT_NO
@@ -66,7 +120,7 @@ def _print(answer: Answer) -> None:
     search = answer.search
     winner = search.winner
     if winner is None:
-        write_out("No layout can run.\n")
+        write_out("No layout can run.\n" if not search.counts.get(MARGIN) else f"{_only_without(answer)}\n")
     else:
         write_out(f"{winner.layout.words()}\n  {winner.result.bounds.sentence}\n\n")
         print_table(COLUMNS, rows(search.tried[: RUNNERS_UP + 1]))
@@ -77,26 +131,34 @@ def _print(answer: Answer) -> None:
     for heading, lines in sections:
         if lines:
             write_out("\n".join(["", heading, *lines, ""]))
+    for flag in answer.flags:
+        notice(f"{flag.code}: {flag.message}")
     for line in answer.assumed:
         notice(f"assumed: {line}")
+
+
+def _only_without(answer: Answer) -> str:
+    """Return how many layouts the margin alone rules out, where nothing else is left."""
+    share = f"{100 * answer.memory_margin_fraction:g} %"
+    return f"No layout leaves {share} of the memory free; {answer.search.counts[MARGIN]:,} may fit with less (--memory-margin)."
 
 
 def _write(answer: Answer, options: PlanOptions) -> None:
     if answer.plan is None or answer.scenario is None:
         return
     if options.framework is not None:
-        text = FRAMEWORKS[options.framework](answer.plan)
+        written = FRAMEWORKS[options.framework](answer.plan)
+        text = written.text
+        for line in written.notes:
+            notice(f"note: {line}")
     elif options.write is not None:
         text = yaml_text(answer.scenario)
     else:
         return
     if options.write is None:
-        write_out("\n" + text)
+        write_out(text)
         return
-    try:
-        Path(options.write).write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ScenarioError(f"cannot write {options.write}: {error.strerror or error}", hint="choose another file with --write") from error
+    write_text(Path(options.write), text, hint="choose another file with --write")
     notice(f"wrote {options.write}")
 
 

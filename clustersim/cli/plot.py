@@ -23,6 +23,8 @@ class PlotOptions:
     overrides: tuple[str, ...]
     out: str | None
     seed: int
+    jobs: int | None
+    """Processes; None for one for each processor."""
     as_json: bool
 
 
@@ -31,7 +33,7 @@ def plot_command(kind: str, sources: tuple[str, ...], options: PlotOptions) -> i
     path = _file(kind, options.out)
     with watched():
         with phase("draw"):
-            axes = draw_plot(kind, sources, options.overrides, seed=options.seed)
+            axes = draw_plot(kind, sources, options.overrides, seed=options.seed, jobs=options.jobs)
         with phase("write"):
             title = _write(axes, path)
     if options.as_json:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 from clustersim.studies.drawing.pages import report_page
@@ -33,10 +34,7 @@ def report_command(sources: tuple[str, ...], options: ReportOptions) -> int:
     with watched():
         with phase("report"):
             text = report_page(sources, options.overrides, seed=options.seed, zooms=False if options.static else None)
-        try:
-            path.write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
+        write_text(path, text)
     if options.as_json:
         write_json({"file": str(path), "size_bytes": path.stat().st_size})
     notice(f"wrote {path}")

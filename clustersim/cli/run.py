@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
-from clustersim.report.summary import LARGEST_WIDTH, terminal_report
+from clustersim.report.summary import terminal_report
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import load_scenario
@@ -21,11 +19,9 @@ from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_ha
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import write_run_directory
-from clustersim.scenario.verdict import verdict_lines
+from clustersim.scenario.verdict import folded_verdict
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
-
-_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +55,12 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
     elif not options.quiet:
         console = make_console()
         terminal_report(result.metrics, result.spans, console)
-        width = min(console.width, LARGEST_WIDTH) - 1
-        write_out("".join(f"{_folded(line, width)}\n" for line in verdict_lines(result)))
+        write_out(folded_verdict(result, console.width))
     if not options.quiet:
         for line in _failures(result):
             notice(line)
         notice(f"wrote {folder}")
     return EXIT_OK if result.ok else EXIT_NO
-
-
-def _folded(line: str, width: int) -> str:
-    # A percent sign stays with its number.
-    kept = line.replace(" %", f"{_NO_BREAK}%")
-    folded = textwrap.fill(kept, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return folded.replace(_NO_BREAK, " ")
 
 
 def _failures(result: Result) -> list[str]:

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
@@ -24,10 +25,7 @@ def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None
     places = places_of(plan.strategy)
     text = written(orders_of(plan), places)
     if out is not None:
-        try:
-            Path(out).write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ScenarioError(f"cannot write {out}: {error.strerror or error}", hint="choose another file with --out") from error
+        write_text(Path(out), text)
         later = "true" if plan.strategy.optimizer_post_validation else "false"
         beside = "true" if plan.strategy.overlap_p2p else "false"
         keys = f"schedule: {Path(out).resolve()}, overlap_p2p: {beside}, optimizer_post_validation: {later}"

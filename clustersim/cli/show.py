@@ -21,8 +21,7 @@ from clustersim.hardware.prices import PriceList, load_price_list, price_list_na
 from clustersim.scenario.load import example_names, example_path
 from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
 from clustersim.scenario.plain import plain
-from clustersim.scenario.preset_sources import Setting
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
 from clustersim.workload.layered import Layered
@@ -199,36 +198,32 @@ def _full_prices(name: str) -> Data:
     return plain(prices)
 
 
-def _preset_names() -> tuple[str, ...]:
-    return tuple(PRESETS)
-
-
 def _preset_row(name: str) -> Row:
-    return (PRESETS[name].title,)
+    return (load_preset(name).title,)
 
 
 def _full_preset(name: str) -> Data:
-    preset = PRESETS[name]
-    settings: list[Data] = [_full_setting(setting) for setting in preset.settings]
+    preset = load_preset(name)
+    settings: list[Data] = [_full_setting(preset, setting) for setting in preset.settings]
     return {
         "name": name,
         "title": preset.title,
         "stands_for": preset.stands_for,
         "settings": settings,
-        "refused": [{"key": each.key, "value": each.value, "reason": each.reason} for each in preset.refuses],
+        "refused": [each.model_dump(exclude_defaults=True) for each in preset.refuses],
         "not_simulated": list(preset.left_out),
     }
 
 
-def _full_setting(setting: Setting) -> Data:
-    where: dict[str, Data] = {} if setting.where is None else {"where": {setting.where[0]: list(setting.where[1])}}
+def _full_setting(preset: Preset, setting: PresetSetting) -> Data:
+    where: dict[str, Data] = {} if setting.where is None else {"where": {key: list(values) for key, values in setting.where.items()}}
     return {
         "key": setting.key,
-        "value": setting.value,
+        "value": setting.data,
         "kind": "fixed" if setting.fixed else "default",
         **where,
         "reason": setting.reason,
-        "source": plain(setting.source),
+        "source": preset.sources[setting.source].model_dump(),
     }
 
 
@@ -269,7 +264,7 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         "prices": Shelf(
             singular="price list", names=price_list_names, columns=("as of", "figures", "about"), row=_price_row, full=_full_prices
         ),
-        "presets": Shelf(singular="preset", names=_preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
+        "presets": Shelf(singular="preset", names=preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
     }
 )
 """What can be shown. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
@@ -13,12 +12,10 @@ from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
 from clustersim.studies.sweeps.executors import check_executor, make_pool
 from clustersim.studies.sweeps.pools import Pool
 from clustersim.studies.sweeps.question import Question
-from clustersim.studies.sweeps.report import count_line, headline, reason_lines, table, value_text
+from clustersim.studies.sweeps.report import N_SHOWN, count_line, headline, reason_lines, table, value_text
 from clustersim.studies.sweeps.results import check_format
 from clustersim.studies.sweeps.study_file import Asked, asked_question
 from clustersim.studies.sweeps.sweep import SweepResult, default_folder, run_sweep
-
-N_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
+
+from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,13 +18,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE: Final = 400
+_ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 _PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
 """Behind the last cell of a row, where a narrow terminal would fold it into empty lines."""
 
 
 def write_out(text: str) -> None:
-    """Write data to stdout; a reader that has gone away (``| head``) is no error."""
-    _write(sys.stdout, text)
+    """Write data to stdout; a reader that has gone away (``| head``) is no error.
+
+    Raises
+    ------
+    ScenarioError
+        When stdout is closed, or full.
+    """
+    try:
+        if not _write(sys.stdout, text):
+            raise ScenarioError("stdout is closed, and there is something to write to it", hint=_ELSEWHERE)
+    except OSError as error:
+        silence_stdout()
+        raise ScenarioError(f"cannot write to stdout: {error.strerror or error}", hint=_ELSEWHERE) from error
 
 
 def write_json(document: object) -> None:
@@ -29,12 +45,35 @@ def write_json(document: object) -> None:
 
 
 def notice(text: str) -> None:
-    """Write a line for the person at the terminal to stderr."""
-    _write(sys.stderr, text + "\n")
+    """Write a line for the person at the terminal to stderr; where that is closed or full, nobody can be told."""
+    try:
+        _write(sys.stderr, text + "\n")
+    except OSError:
+        _silence(sys.stderr)
+
+
+def tells_a_person() -> bool:
+    """Return whether a person sees what is written to stderr."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def open_standard_files() -> None:
+    """Put nothing in the place of stdin, stdout and stderr that are closed, or the next file that is opened would be taken for them."""
+    for handle in range(3):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def silence_stdout() -> None:
+    """Write nothing more to stdout, also not at the end."""
+    if sys.stdout is not None:
+        _silence(sys.stdout)
 
 
 def make_console(width: int | None = None) -> Console:
-    """Return a rich console on stdout that honours ``NO_COLOR`` and survives a closed pipe.
+    """Return a rich console that writes as :func:`write_out` does, and honours ``NO_COLOR``.
 
     Parameters
     ----------
@@ -43,14 +82,7 @@ def make_console(width: int | None = None) -> Console:
     """
     from rich.console import Console
 
-    class PatientConsole(Console):
-        """A console that goes on silently when nobody reads it any more; rich itself would end the process."""
-
-        def on_broken_pipe(self) -> None:
-            self.quiet = True
-            _silence(sys.stdout)
-
-    return PatientConsole(file=sys.stdout, highlight=False, width=width)
+    return Console(file=_Out(), highlight=False, width=width)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -71,7 +103,28 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     write_out(_PADDING.sub("\n", printed.get()))
 
 
-def _write(stream: TextIO, text: str) -> None:
+class _Out(io.StringIO):
+    """Stdout as a console takes it."""
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - read only, as that of all streams
+        return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def fileno(self) -> int:
+        return 1 if sys.stdout is None else sys.stdout.fileno()
+
+    def write(self, text: str, /) -> int:
+        write_out(text)
+        return len(text)
+
+
+def _write(stream: TextIO | None, text: str) -> bool:
+    """Return whether there is a stream to write to."""
+    if stream is None or stream.closed:
+        return False
     try:
         stream.write(text)
         stream.flush()
@@ -81,10 +134,12 @@ def _write(stream: TextIO, text: str) -> None:
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, errors="replace").decode(encoding))
         stream.flush()
+    return True
 
 
 def _silence(stream: TextIO) -> None:
-    """Point a stream whose reader has gone to nowhere, or Python would complain again when it flushes at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Point a stream that takes no more to nowhere, or Python would complain again when it flushes at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.scenario.error_bars import MEMORY
 from clustersim.scenario.plain import plain
 from clustersim.studies.published import SourceResult, Validation, check_complete, parse_error_limit, validate
 from clustersim.studies.sources import QUALITIES, Quality
 from clustersim.studies.validation.cross import cross_validate, folds_table, folds_text
-from clustersim.studies.validation.residual_file import write_residuals
+from clustersim.studies.validation.residual_file import PEAKS, STEP_TIMES, write_residuals
 from clustersim.studies.validation.rows import RowResult
 from clustersim.studies.validation.scatter import picture_path, write_scatter
 from clustersim.studies.validation_table import (
@@ -45,7 +47,6 @@ SCHEMA_VERSION: Final = 1
 _LEGEND: Final = (
     "layout: tp x pp x dp, and cp and ep above 1; v: chunks of layers on each stage; q: quality, A where nothing had to be assumed."
 )
-_STATUS_WIDTH: Final = 60
 _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 
@@ -59,7 +60,8 @@ class ValidateOptions:
     fail_over: str | None
     plot: str | None = None
     write_residuals: str | None = None
-    jobs: int = 1
+    jobs: int | None = None
+    """Processes; None for one for each processor."""
     cross_validate: str | None = None
 
 
@@ -72,7 +74,8 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     quality = _quality(options.quality)
     if options.write_residuals is not None:
         check_complete(sources, quality)
-    validation = _watched(sources, quality, options.jobs)
+    with watched():
+        validation = validate(sources, quality=quality, n_processes=options.jobs)
     if options.as_json:
         write_json(_document(validation))
     else:
@@ -80,27 +83,30 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     if picture is not None:
         write_scatter(validation, picture)
         notice(f"wrote {picture}")
-    if options.write_residuals is not None and validation.error_bars is not None:
-        write_residuals(validation.error_bars, Path(options.write_residuals))
-        notice(f"wrote {options.write_residuals}")
+    if options.write_residuals is not None:
+        _write_residuals(validation, Path(options.write_residuals))
     if limit_fraction is None or validation.better_than(limit_fraction):
         return EXIT_OK
     notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
     return EXIT_NO
 
 
+def _write_residuals(validation: Validation, file: Path) -> None:
+    """Write the error bars of step times into a file, and those of memory beside it."""
+    made = ((validation.error_bars, file, STEP_TIMES), (validation.memory_error_bars, file.with_name(MEMORY), PEAKS))
+    for bars, path, what in made:
+        if bars is not None:
+            write_residuals(bars, path, what)
+            notice(f"wrote {path}")
+
+
 def _cross_validate(sources: tuple[str, ...], path: Path) -> int:
     """Leave each source and each generation out, print how they are predicted without, and write a table."""
     if not path.parent.is_dir():
         raise ScenarioError(f"cannot write {path}: its folder does not exist", field="--cross-validate", hint="choose another file")
-    shows = sys.stderr.isatty()
-    folds = cross_validate(sources, on_fold=(lambda left_out: _status(f"without {left_out}")) if shows else None)
-    if shows:
-        _status("")
-    try:
-        path.write_text(folds_text(folds), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ScenarioError(f"cannot write {path}: {error.strerror}", field="--cross-validate", hint="choose another file") from error
+    with watched():
+        folds = cross_validate(sources)
+    write_text(path, folds_text(folds), field="--cross-validate", hint="choose another file")
     for kind in dict.fromkeys(fold.kind for fold in folds):
         write_out(f"{folds_table(folds, kind)}\n")
     notice(f"wrote {path}")
@@ -133,24 +139,6 @@ def _quality(text: str) -> Quality:
         if quality == text:
             return quality
     raise ScenarioError(f"'{text}' is not a quality", field="--quality", hint=choices_hint(text, QUALITIES))
-
-
-def _watched(sources: Sequence[str], quality: Quality, jobs: int) -> Validation:
-    """Return the validation; a person at the terminal sees which row is at work."""
-    if not sys.stderr.isatty():
-        return validate(sources, quality=quality, n_processes=jobs)
-    try:
-        return validate(
-            sources, quality=quality, n_processes=jobs, on_row=lambda number, total, row_id: _status(f"{number}/{total} {row_id}")
-        )
-    finally:
-        _status("")
-
-
-def _status(text: str) -> None:
-    """Write over the line that the cursor is on, and leave the cursor at its start."""
-    sys.stderr.write(f"\r{text:<{_STATUS_WIDTH}.{_STATUS_WIDTH}}\r")
-    sys.stderr.flush()
 
 
 def _print(validation: Validation) -> None:

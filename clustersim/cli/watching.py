@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from clustersim.cli.terminal import notice
+from clustersim.cli.terminal import notice, tells_a_person
 from clustersim.progress import watched_by
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _make_progress() -> Progress:
 @contextmanager
 def watched(*, profiles: bool = False, shows: bool = True) -> Generator[None]:
     """Show on stderr what goes on inside: as it goes on, on a terminal only; and where the time went, if that is asked for."""
-    bar = Bar() if shows and sys.stderr.isatty() else None
+    bar = Bar() if shows and tells_a_person() else None
     profile = Profile() if profiles else None
     try:
         with watched_by(*(watcher for watcher in (bar, profile) if watcher is not None)):

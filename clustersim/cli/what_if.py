@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.studies.what_if.answer import Answer, answered
 from clustersim.studies.what_if.picture import tornado_of, tornado_rows
@@ -28,7 +29,8 @@ def what_if_command(source: str, asked: Asked, options: WhatIfOptions) -> int:
     matter, probe = asked_matter(source, asked)
     if options.plot is not None and (not probe.inputs or probe.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
-    answer = answered(matter, probe)
+    with watched():
+        answer = answered(matter, probe)
     if options.as_json:
         write_json(answer.to_dict())
     else:
@@ -52,13 +54,8 @@ def _print(answer: Answer) -> None:
     write_out(f"{answer.headline()}\n")
     for line in answer.lines():
         write_out(f"{line}\n")
-    rows = answer.case_rows()
-    metric = answer.matter.number.quantity.text
-    columns = ("case", "changes", f">{metric}", ">against base", "cannot be chosen")
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     write_out("\n")
-    print_table(columns, rows)
+    print_table(*answer.case_table())
     if answer.sensitivity is not None:
         write_out(f"\nOne figure at a time, {answer.sensitivity.case}\n")
         print_table(*tornado_rows(answer, answer.sensitivity))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import clustersim
-from clustersim.cli import app
+from clustersim import __main__
 from clustersim.errors import DeadlockError, InfeasibleError
 from tests.interrupts import hear_interrupts
 from tests.unit.cli.conftest import Cli
@@ -34,6 +34,12 @@ def test_help_lists_every_command_with_a_line(cli: Cli) -> None:
     assert outcome.code == 0
     for command in COMMANDS:
         assert any(line.split()[:1] == [command] and len(line.split()) > 2 for line in outcome.out.splitlines())
+
+
+def test_no_summary_of_a_command_is_cut_off(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert [line for line in cli("--help").out.splitlines() if line.endswith("...") and "Usage" not in line] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -168,6 +174,58 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, number: signal.Signals) -> None:
+    root = str(Path(clustersim.__file__).parents[1])
+    slow = "import time, clustersim.scenario.rundir as r; r._manifest = lambda *_: (print('now', flush=True), time.sleep(60))"
+    runs = "from clustersim.cli.app import main; raise SystemExit(main(['run', 'gpipe', '--quiet', '--no-plots']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{slow}; {runs}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    ) as writing:  # fmt: skip
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == "now\n"
+        writing.send_signal(number)
+        _, err = writing.communicate(timeout=20)
+
+    assert (writing.returncode, err) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "message"),
+    [
+        (">/dev/full", 2, "error: cannot write to stdout: No space left on device"),
+        (">&-", 2, "error: stdout is closed"),
+        (">/dev/null 2>&-", 0, ""),
+        (">/dev/null 2>/dev/full", 0, ""),
+        ("| true; exit ${PIPESTATUS[0]}", 0, ""),
+    ],
+)
+def test_a_stream_that_takes_nothing_is_no_bug(tmp_path: Path, streams: str, code: int, message: str) -> None:
+    root = str(Path(clustersim.__file__).parents[1])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m clustersim show nodes {streams}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+
+    assert done.returncode == code
+    assert done.stderr.startswith(message)
+    assert len(done.stderr.splitlines()) == (1 if message else 0)
+
+
+def test_a_scenario_from_a_stdin_that_is_closed_is_refused(tmp_path: Path) -> None:
+    root = str(Path(clustersim.__file__).parents[1])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m clustersim run - <&-"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr.splitlines()[0].split(";")[0]) == (2, "error: stdin: is closed, and was to be read")
+
+
 def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
     done = process("run", "nowhere.yaml", folder=tmp_path)
 
@@ -197,4 +255,4 @@ def test_no_color_is_honoured(tmp_path: Path) -> None:
 def test_the_programs_entry_is_the_function_that_is_tested() -> None:
     scripts = (Path(clustersim.__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 
-    assert f'clustersim = "{app.__name__}:main"' in scripts
+    assert f'clustersim = "{__main__.__name__}:main"' in scripts

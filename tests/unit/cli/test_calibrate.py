@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clustersim.documents.data import data_path
 from tests.unit.cli.conftest import Cli
+from tests.unit.studies.calibration.making import Trace
 
 MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"
 SAMPLE = Path(__file__).parent.parent / "studies" / "calibration" / "all_reduce-2x8-a100.txt"
@@ -32,7 +33,10 @@ def test_it_writes_a_file_and_says_how_to_use_it(cli: Cli, tmp_path: Path) -> No
 
     assert outcome.code == 0
     assert outcome.out.startswith("a100-sxm4-80g (ampere), fitted to one file from the constants of ampere\n")
-    assert outcome.err == "wrote mine.yaml; use it with cluster.calibration: mine.yaml\n"
+    assert outcome.err.splitlines() == [
+        "warning: gemm: fewer measurements (3) than constants that they move (5)",
+        "wrote mine.yaml; use it with cluster.calibration: mine.yaml",
+    ]
     assert (tmp_path / "mine.yaml").is_file()
 
 
@@ -79,6 +83,71 @@ def test_a_mistake_ends_with_2_and_one_line_that_says_where(cli: Cli, tmp_path: 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.splitlines()[0] == f"error: {path}:2:11: k: 'x' is not a number above zero"
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def trace_file(folder: Path, *, device: str | None = "NVIDIA A100-SXM4-80GB", gap_us: float = 2.0) -> Path:
+    trace = Trace()
+    trace.device = None if device is None else {"name": device, "totalGlobalMem": 85_899_345_920}
+    for _ in range(120):
+        trace.kernel("aten::add", [(8192, 8192), (8192, 8192)], 250.0, gap_us=gap_us)
+    return Path(trace.write(folder / "trace.json"))
+
+
+def test_a_trace_alone_is_read_off(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(*A100, "--trace", trace_file(tmp_path), "-o", "mine.yaml")
+
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert lines[0] == "a100-sxm4-80g (ampere), read off one trace from the constants of ampere"
+    assert "Errors of predicted times" not in lines
+    assert lines[-1] == "Not moved by these measurements, and kept from ampere: gemm, attention, launch.step, network"
+
+
+def test_a_trace_of_another_accelerator_is_refused_and_no_file_is_written(cli: Cli, tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, device="Tesla V100-SXM2-32GB")
+
+    outcome = cli(*A100, "--trace", trace, "-o", "mine.yaml")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(
+        f"error: {trace}: is of Tesla V100-SXM2-32GB with 85.9 GB, and a100-sxm4-80g with 85.9 GB is calibrated; "
+    )
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_the_user_says_what_a_trace_is_of_that_does_not_say_it(cli: Cli, tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, device=None)
+
+    silent, said, wrong = (
+        cli(*A100, "--trace", trace, *given, "-o", "mine.yaml") for given in ((), ("--device", "a100"), ("--device", "v100"))
+    )
+
+    assert silent.code == 2
+    assert silent.err == f"error: {trace}: does not say which device it is of; if it was recorded on a100-sxm4-80g, add --device a100\n"
+    assert said.code == 0
+    assert wrong.code == 2
+    assert "--device: 'v100' is not a100-sxm4-80g" in wrong.err
+
+
+def test_a_reading_that_is_far_from_the_base_is_not_taken(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(*A100, "--trace", trace_file(tmp_path, gap_us=48.9), "-o", "mine.yaml")
+
+    assert outcome.code == 0
+    assert "launch.kernel from 2.5 us to 48.9 us (19.6 times) is not taken" in outcome.err
+    assert "launch.kernel," in outcome.out.splitlines()[-1]
+
+
+def test_the_algorithm_of_collectives_can_be_told(cli: Cli) -> None:
+    a100 = ("calibrate", "--accelerator", "a100-sxm4-40g", "--nccl", SAMPLE, "--node", "dgx-a100-40g", "-o", "net.yaml")
+
+    tree = cli(*a100, "--algorithm", "Tree")
+    none = cli(*a100, "--algorithm", "magic")
+
+    assert tree.code == 0
+    assert "network.families.tree.start" in tree.out
+    assert "network.families.ring" in tree.out.splitlines()[-1]
+    assert none.code == 2
+    assert "there is no all_reduce by 'magic'" in none.err
 
 
 def test_nothing_is_read_before_the_name_of_the_file_is_right(cli: Cli) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,19 +49,72 @@ def test_the_winner_runs_as_it_was_planned(cli: Cli, tmp_path: Path) -> None:
     assert again["step_time_s"] == found["winner"]["step_time_s"]
 
 
-@pytest.mark.parametrize(
-    ("framework", "words"),
-    [
-        ("megatron", "--tensor-model-parallel-size"),
-        ("torchtitan", "tensor_parallel_degree = "),
-        ("deepspeed", '"train_micro_batch_size_per_gpu": 1'),
-    ],
-)
-def test_the_winner_is_written_for_a_framework(cli: Cli, framework: str, words: str) -> None:
-    outcome = cli("plan", *QUESTION, "--only", "zero_stage=0", "--only", "placement=tp-cp-ep-dp-pp", "--as", framework)
+ORDER = ("--only", "zero_stage=0", "--only", "placement=tp-cp-ep-dp-pp")
+
+
+def test_stdout_holds_the_configuration_of_deepspeed_alone(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, *ORDER, "--as", "deepspeed")
 
     assert outcome.code == 0
-    assert words in outcome.out
+    assert json.loads(outcome.out)["train_micro_batch_size_per_gpu"] == 1
+    assert "micro-batch 1" in outcome.err.splitlines()[0]
+    assert "Certificate" in outcome.err
+    assert "note: configuration of DeepSpeed 0.18" in outcome.err
+
+
+def test_stdout_holds_the_table_of_torchtitan_alone(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, *ORDER, "--as", "torchtitan", "--only", "tp=1", "--only", "pp=1")
+
+    assert outcome.code == 0
+    assert tomllib.loads(outcome.out)["parallelism"]["tensor_parallel_degree"] == 1
+
+
+def test_stdout_holds_the_flags_of_megatron_alone(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, *ORDER, "--as", "megatron")
+
+    assert outcome.code == 0
+    assert shlex.split(outcome.out)[:2] == ["--tensor-model-parallel-size", "1"]
+    assert all(line.startswith("--") for line in outcome.out.splitlines())
+
+
+def test_with_a_file_the_report_stays_on_stdout(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("plan", *QUESTION, *ORDER, "--as", "deepspeed", "-o", "ds.json")
+
+    assert outcome.code == 0
+    assert "Certificate" in outcome.out.splitlines()
+    assert json.loads((tmp_path / "ds.json").read_text(encoding="utf-8"))["train_batch_size"] == 16
+    assert "wrote ds.json" in outcome.err
+
+
+def test_two_documents_do_not_share_stdout(cli: Cli) -> None:
+    refused = cli("plan", *QUESTION, *ORDER, "--as", "deepspeed", "--json")
+    apart = cli("plan", *QUESTION, *ORDER, "--as", "deepspeed", "--json", "-o", "ds.json")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "--json and --as both write to stdout" in refused.err
+    assert json.loads(apart.out)["found"]
+
+
+@pytest.mark.parametrize("margin", ["8", "100 %", "-1 %", "a lot", "nan"])
+def test_a_margin_that_is_no_share_is_refused(cli: Cli, margin: str) -> None:
+    outcome = cli("plan", *QUESTION, f"--memory-margin={margin}")
+
+    assert outcome.code == 2
+    assert "is no share of the memory" in outcome.err
+
+
+def test_a_margin_that_rules_all_layouts_out_is_named(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, "--memory-margin", "99 %")
+
+    assert outcome.code == 1
+    assert outcome.out.startswith("No layout leaves 99 % of the memory free; ")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, "--write", "no-such-folder/plan.yaml")
+
+    assert outcome.code == 2
+    assert outcome.out == ""
 
 
 def test_an_unknown_framework_is_refused_before_anything_is_simulated(cli: Cli) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from clustersim.cli import watching
+from clustersim.studies.sweeps import pools
 from tests.unit.cli.conftest import Cli
 
 
@@ -133,7 +136,7 @@ def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
         (("cost", "1f1b"), "1f1b has no cost; add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario"),
         (("goodput", "1f1b"), "1f1b says nothing of failures; add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
         (("heatmap", "1f1b"), "'heatmap' shows one table; name a file that ends in .csv or .parquet"),
-        (("heatmap", "none.csv"), "none.csv: there is no such file"),
+        (("heatmap", "none.csv"), "none.csv: no such file"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_what_would_do(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
@@ -156,3 +159,30 @@ def test_help_names_every_kind(cli: Cli) -> None:
     words = cli("plot", "--help").out.replace("\n", " ")
 
     assert all(kind in words for kind in KINDS)
+
+
+@pytest.mark.parametrize("arguments", [("breakdown", "1f1b", "gpipe"), ("weak_scaling", "starter"), ("tornado", "starter")])
+def test_several_processes_draw_what_one_draws(
+    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_S", 0.0)
+
+    assert cli("plot", *arguments, "-o", "one.svg", "--jobs", 1).code == 0
+    assert cli("plot", *arguments, "-o", "two.svg", "-j", 2).code == 0
+
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["plot", "validate", "sweep", "what-if"])
+def test_commands_of_many_runs_take_jobs_alike(cli: Cli, command: str) -> None:
+    help_text = " ".join(cli(command, "--help").out.split())
+
+    assert "-j, --jobs, --workers" in help_text
+    assert "Processes; default: one for each processor. The result is the same." in help_text
+
+
+def test_a_person_at_the_terminal_sees_the_progress(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True, raising=False)
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
+
+    assert "simulate" in cli("plot", "breakdown", "1f1b", "gpipe").err

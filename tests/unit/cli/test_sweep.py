@@ -185,7 +185,7 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(cli: Cli, tmp_path: Path)
         (["--over", "strategy.tp=1,2", "--metrics", "mffu"], "--metrics: there is no metric 'mffu'; did you mean 'mfu'?"),
         (["--over", "strategy.tp=1,2", "--format", "xls"], "--format: 'xls' is not a format; use one of csv, parquet, duckdb"),
         (["--over", "strategy.tp=1,2", "--executor", "task"], "--executor: 'task' is no executor; did you mean 'dask'?"),
-        (["--over", "strategy.tp=1,2", "--exclude", "pp > 1"], "--exclude pp > 1: exclude: no key is varied that is 'pp'"),
+        (["--over", "strategy.tp=1,2", "--exclude", "pp > 1"], "--exclude pp > 1: exclude: 'pp' is not varied"),
         (["--over", "strategy.tp=1,2", "-s", "model=gpt3000"], "--set model=gpt3000: model: there is no model 'gpt3000'"),
     ],
 )
