@@ -136,7 +136,7 @@ def reference_timeline(
         step_time_s=step_s,
         links=reference_links(step_s),
         collectives=reference_choices(),
-        engine=EngineStats(events=4321, ranks=n_stages * ranks_per_stage, rank_classes=n_stages, folded=True, wall_s=0.25),
+        engine=EngineStats(events=4321, n_tasks=1234, ranks=n_stages * ranks_per_stage, rank_classes=n_stages, folded=True, wall_s=0.25),
     )
     return replace(timeline, memory=memory_curves(timeline, [reference_holdings(stage, n_stages, n_chunks) for stage in range(n_stages)]))
 
@@ -279,7 +279,7 @@ def reference_metrics(timeline: Timeline, *, capacity_bytes: float = 80e9, scena
             for link in timeline.links
         ),
         collectives=timeline.collectives,
-        engine=EngineStats(events=4321, ranks=gpus, rank_classes=n_stages, folded=True, wall_s=0.25),
+        engine=EngineStats(events=4321, n_tasks=1234, ranks=gpus, rank_classes=n_stages, folded=True, wall_s=0.25),
         flags=(
             Flag(code="uncalibrated", message="no measurements for this accelerator; efficiencies of its generation are used"),
             Flag(code="assumed_sources", message="the latency of the leaf switch was only remembered"),

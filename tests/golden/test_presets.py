@@ -1,4 +1,4 @@
-"""The reference of presets is the table of the code; ``pytest --update-golden`` writes it anew."""
+"""The reference of presets is what their files say; ``pytest --update-golden`` writes it anew."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.documents.spots import Data
-from clustersim.scenario.preset_sources import NO_SERVERS, Preset, Setting
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"
 MARK = "<!-- presets: written by tests/golden/test_presets.py -->\n"
@@ -23,30 +22,31 @@ def shown(value: Data) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def row(setting: Setting) -> str:
-    key, values = setting.where or ("", ())
+def row(preset: Preset, setting: PresetSetting) -> str:
+    (key, values), *_ = (setting.where or {"": []}).items()
     condition = f", where `{key}` is {' or '.join(shown(value) for value in values)}" if key else ""
     kind = "fixed" if setting.fixed else "default"
-    source = f"[{setting.source.title}, {setting.source.version}]({setting.source.url})"
-    return f"| `{setting.key}` | {shown(setting.value)}{condition} | {kind} | {setting.reason} | {source} |\n"
+    stated = preset.sources[setting.source]
+    source = f"[{stated.title}, {stated.version}]({stated.url})"
+    return f"| `{setting.key}` | {shown(setting.data)}{condition} | {kind} | {setting.reason} | {source} |\n"
 
 
 def section(name: str, preset: Preset) -> Iterator[str]:
     yield f"\n## `{name}`\n\n{preset.stands_for}.\n\n| key | value | | why | source |\n|---|---|---|---|---|\n"
-    yield from (row(setting) for setting in preset.settings)
-    refused = [refusal for refusal in preset.refuses if refusal not in NO_SERVERS]
-    for reason in dict.fromkeys(refusal.reason for refusal in refused):
-        cases = [f"`{refusal.key}: {refusal.value}`" for refusal in refused if refusal.reason == reason]
-        yield f"\nRefused: {', '.join(cases)}: {reason}.\n"
+    yield from (row(preset, setting) for setting in preset.settings)
+    for refusal in preset.refuses:
+        but = "all but " if refusal.only else ""
+        values = ", ".join(shown(value) for value in refusal.only or refusal.values)
+        yield f"\nRefused: `{refusal.key}`, {but}{values}: {refusal.reason}.\n"
     if preset.left_out:
         yield f"\nNot simulated: {'; '.join(preset.left_out)}.\n"
 
 
 def tables() -> str:
-    return "".join(text for name, preset in PRESETS.items() for text in section(name, preset))
+    return "".join(text for name in preset_names() for text in section(name, load_preset(name)))
 
 
-def test_the_page_of_presets_shows_what_the_code_sets(request: pytest.FixtureRequest) -> None:
+def test_the_page_of_presets_shows_what_their_files_set(request: pytest.FixtureRequest) -> None:
     head, mark, body = PAGE.read_text(encoding="utf-8").partition(MARK)
     if request.config.getoption("--update-golden"):
         PAGE.write_text(f"{head}{MARK}{tables()}", encoding="utf-8", newline="\n")

@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
-import tempfile
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from copy import deepcopy
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from clustersim.cli.app import main
-from clustersim.documents.spots import Data
-from clustersim.scenario.schema import ClusterSpec, DataParallelSpec, ScenarioSpec, StrategySpec, TrainingSpec
-from clustersim.scenario.yaml_text import yaml_text
-from tests.unit.scenario.samples import MODEL, TEXT, small
-
-FEW = settings(max_examples=60, deadline=None)
-MANY = settings(max_examples=250, deadline=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a command ended, what it wrote to the terminal, and which files it left."""
-
-    code: int
-    out: str
-    err: str
-    left: list[str]
-
-
-@contextmanager
-def folder_with(raw: bytes | None) -> Iterator[Path]:
-    """Work in a new folder that holds at most the scenario."""
-    with tempfile.TemporaryDirectory() as name, chdir(name):
-        if raw is not None:
-            Path("scenario.yaml").write_bytes(raw)
-        yield Path(name)
-
-
-def command(*arguments: str) -> Outcome:
-    """Run a command in the working folder."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main(arguments)
-    left = sorted(path.relative_to(Path.cwd()).as_posix() for path in Path.cwd().rglob("*"))
-    return Outcome(code=code, out=out.getvalue(), err=err.getvalue(), left=left)
-
-
-def run(raw: bytes | str, *arguments: str) -> Outcome:
-    """Run a scenario of these bytes."""
-    with folder_with(raw.encode() if isinstance(raw, str) else raw):
-        return command("run", "scenario.yaml", "--no-plots", *arguments)
-
-
-def is_one_clean_refusal(outcome: Outcome, left: list[str]) -> None:
-    assert outcome.code == 2, outcome.err
-    assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("error: ") == 1
-    assert "Traceback" not in outcome.err
-    assert len(outcome.err.splitlines()) in {1, 3}, "one line, or that line and the source with its caret"
-    assert len(outcome.err) < 2000
-    assert outcome.left == left
+from tests.property.commands import command, folder_with, is_one_clean_refusal, run
+from tests.unit.scenario.samples import TEXT
 
 
 def garbage(size: int) -> bytes:
@@ -123,6 +64,34 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "a model without a size": (TEXT.replace("  hidden_size: 512\n", "").encode(), "hidden_size"),
     "a tag": (b"name: !!python/object/apply:os.system ['touch pwned']\n", "is not understood"),
     "experts of a model without any": ((TEXT + "  ep: 2\n").encode(), "has no experts"),
+    "expert tensor parallelism without experts": ((TEXT + "  etp: 3\n").encode(), "has no experts"),
+    "30 000 unknown keys": ((TEXT + "".join(f"  kee{number}: 1\n" for number in range(30_000))).encode(), "unknown field 'kee0'"),
+    "half a surrogate pair": (TEXT.replace("name: small", 'name: "\\ud800"').encode(), "holds half a surrogate pair"),
+    "half a pair as a key": ((TEXT + '  "\\ud800": 1\n').encode(), "holds half a surrogate pair"),
+    "interleaving without chunks, of one layer a stage": (
+        TEXT.replace("pp: 2", "pp: 8\n  schedule: interleaved_1f1b").encode(), "interleaved_1f1b with 1 chunk per stage is 1f1b",
+    ),
+    "a schedule of breadth without chunks, of one layer a stage": (
+        TEXT.replace("pp: 2", "pp: 8\n  schedule: breadth_first").encode(), "breadth_first with 1 chunk per stage is gpipe",
+    ),
+    "a pipeline of 1e9 stages": (TEXT.replace("pp: 2", "pp: 1000000000").encode(), "at most 1000000"),
+    "a pipeline of a million stages": (TEXT.replace("pp: 2", "pp: 1000000").encode(), "8 layers do not divide evenly"),
+    "1e9 nodes below a leaf": (TEXT.replace("nodes: 2", "nodes: 2\n  fabric: {nodes_per_leaf: 1000000000}").encode(), "at most 1000000"),
+    "1e9 metrics": (TEXT.replace("micro_", "loss_metrics: 1000000000\n  micro_").encode(), "at most 100"),
+    "a leaf all of whose ports go up": (
+        TEXT.replace("nodes: 2", "nodes: 2\n  fabric: {oversubscription: 1.0e-9}").encode(), "at least 0.1",
+    ),
+    "a bandwidth of 1e300": (TEXT.replace("nodes: 2", "nodes: 2\n  nics: {bandwidth: 1e300 B/s}").encode(), "1e300 B/s is out of range"),
+    "a latency of 1e300": (TEXT.replace("nodes: 2", "nodes: 2\n  nics: {latency: 1e300 s}").encode(), "1e300 s is out of range"),
+    "1e30 adapters": (TEXT.replace("nodes: 2", f"nodes: 2\n  nics: {{count: {10**30}}}").encode(), "at most 1024"),
+    "sequences of 1e30 tokens": (TEXT.replace("micro_", f"seq_length: {10**30}\n  micro_").encode(), "at most 100000000"),
+    "a slowdown of 1e300": (
+        TEXT.replace("nodes: 2", "nodes: 2\n  stragglers: [{ranks: 0, slowdown: 1.0e+300}]").encode(), "at most 1000000",
+    ),
+    "experts in no layer": (
+        TEXT.replace("  vocab", "  num_experts: 4\n  num_experts_per_tok: 2\n  decoder_sparse_step: 9\n  vocab").encode(),
+        "none of the 8 layers",
+    ),
 }  # fmt: skip
 
 
@@ -134,6 +103,34 @@ def test_a_bad_file_is_refused_in_one_line_and_nothing_is_written(kind: str) -> 
 
     is_one_clean_refusal(outcome, left=["scenario.yaml"])
     assert outcome.err.startswith("error: scenario.yaml")
+    assert message in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("calibrate", "--accelerator", "h100-sxm5-80g", "-o", "mine.yaml", "--gemm", "zero.csv"), "is a device, not a file"),
+        (("run", "gpipe", "-s", "strategy.schedule={here}/zero.csv"), "is a device, not a file"),
+        (("run", "zero.yaml"), "is a device, not a file"),
+        (("run", "hf.yaml"), "is a device, not a file"),
+        (("flows", "pipe.json"), "is a pipe, not a file"),
+        (("plot", "pareto", "zero.csv"), "is a device, not a file"),
+        (("compare", "x" * 5000, "gpipe"), "File name too long"),
+        (("run", "gpipe", "-o", "\ud800"), "holds half a surrogate pair"),
+        (("advise", "gpt2", "dgx-h100", "--nodes", str(10**30)), "at most 1000000"),
+        (("plan", "gpt2", "dgx-h100", "--nodes", str(10**30)), "at most 1000000"),
+    ],
+)
+def test_a_file_that_never_ends_and_a_number_beyond_all_are_refused_at_once(arguments: tuple[str, ...], message: str) -> None:
+    with folder_with(None) as here:
+        for name in ("zero.csv", "zero.yaml", "zero.json"):
+            Path(name).symlink_to("/dev/zero")
+        os.mkfifo("pipe.json")
+        Path("hf.yaml").write_text(f"model: hf:zero.json\n{TEXT[TEXT.index('cluster:') :]}", encoding="utf-8")
+        before = sorted(path.name for path in here.iterdir())
+        outcome = command(*(word.replace("{here}", str(here)) for word in arguments))
+
+    is_one_clean_refusal(outcome, left=before)
     assert message in outcome.err
 
 
@@ -207,127 +204,3 @@ def test_a_bad_hugging_face_configuration_is_refused(kind: str) -> None:
 
     is_one_clean_refusal(outcome, left=["config.json", "scenario.yaml"])
     assert message in outcome.err
-
-
-def ends_well(outcome: Outcome) -> None:
-    """The command was done, or refused what it was given; it did not break."""
-    assert outcome.code in {0, 1, 2}, outcome.err
-    assert "Traceback" not in outcome.err
-    if outcome.code == 2:
-        is_one_clean_refusal(outcome, left=["scenario.yaml"])
-
-
-@given(st.binary(max_size=400))
-@FEW
-def test_garbage_is_refused(raw: bytes) -> None:
-    is_one_clean_refusal(run(raw), left=["scenario.yaml"])
-
-
-@given(st.text(alphabet=st.sampled_from("abc01 :-[]{}#&*!|>'\"%@`?,\n\t\r\\.~<=é\u2028"), max_size=60))
-@MANY
-def test_text_made_of_yaml_signs_is_refused(text: str) -> None:
-    is_one_clean_refusal(run(text), left=["scenario.yaml"])
-
-
-@st.composite
-def edited(draw: st.DrawFn) -> str:
-    """Return a good scenario after a few slips of the hand."""
-    text = TEXT
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(text)))
-        n_removed = draw(st.integers(0, 12))
-        added = draw(st.text(alphabet=st.sampled_from("atp012: -\n[]{}#.xe'"), max_size=6))
-        text = text[:at] + added + text[at + n_removed :]
-    return text
-
-
-@given(edited())
-@MANY
-def test_a_scenario_with_slips_runs_or_is_refused(text: str) -> None:
-    ends_well(run(text, "--dry-run"))
-
-
-SECTIONS = {
-    "": ScenarioSpec,
-    "cluster.": ClusterSpec,
-    "training.": TrainingSpec,
-    "strategy.": StrategySpec,
-    "strategy.data_parallel.": DataParallelSpec,
-}
-KEYS = [f"{prefix}{name}" for prefix, model in SECTIONS.items() for name in model.model_fields] + [f"model.{key}" for key in MODEL]
-NUMBERS: list[Data] = [0, -1, 1, 2, 3, 7, 8, 64, 1000, 999_983, 10**9, 10**30, -(10**30), 0.5, 1e308, 5e-324, True, False, None]
-WORDS: list[Data] = [
-    "",
-    "x",
-    "auto",
-    "none",
-    "1f1b",
-    "gpipe",
-    "naive",
-    "interleaved_1f1b",
-    "full",
-    "fp8",
-    "fp32",
-    "é",
-    "hf:x",
-    "../x",
-    "a" * 5000,
-]
-QUANTITIES: list[Data] = ["0 B", "5 GB", "1e300 EB", "1 us", "100 years", "9e99999 GB", "50%"]
-SHIPPED: list[Data] = ["superpod-h100", "dgx1-v100-16g", "gb200-nvl72", "gpt2", {"name": "superpod-h100"}]
-NESTED: list[Data] = [[], {}, [1], [[]], {"a": 1}, {"count": 1}, ["mfu > 0"], ["mfu > 1e999"]]
-VALUES = NUMBERS + WORDS + QUANTITIES + SHIPPED + NESTED
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> str:
-    """Return a good scenario in which some values are others."""
-    data = small()
-    for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)):
-        *way, last = key.split(".")
-        here: Data = data
-        for part in way:
-            below = here.setdefault(part, {})
-            here = below if isinstance(below, dict) else {}
-        here[last] = deepcopy(draw(st.sampled_from(VALUES)))
-    return yaml_text(data)
-
-
-@given(mutated())
-@settings(max_examples=500, deadline=None)
-def test_a_scenario_with_other_values_is_built_or_refused(text: str) -> None:
-    ends_well(run(text, "--dry-run"))
-
-
-@given(mutated())
-@FEW
-def test_a_scenario_with_other_values_runs_or_is_refused(text: str) -> None:
-    ends_well(run(text))
-
-
-@given(st.sampled_from(KEYS), st.text(max_size=20))
-@FEW
-def test_anything_given_to_set_is_taken_or_refused(key: str, value: str) -> None:
-    with folder_with(TEXT.encode()):
-        outcome = command("run", "scenario.yaml", "--dry-run", "-s", f"{key}={value}")
-
-    assert outcome.code in {0, 2}, outcome.err
-    assert "Traceback" not in outcome.err
-    assert outcome.left == ["scenario.yaml"]
-
-
-@given(
-    st.lists(
-        st.one_of(st.sampled_from(["run", "show", "--json", "-s", "-o", "--seed", "--dry-run", "nodes", "--", "-"]), st.text(max_size=8)),
-        max_size=5,
-    )
-)
-@FEW
-def test_any_command_line_ends_with_a_code_of_the_promise(words: list[str]) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8")
-    with folder_with(None), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdin", stdin)
-        outcome = command(*(word for word in words if word not in {"--install-completion", "--show-completion"}))
-
-    assert outcome.code in {0, 1, 2}, outcome.err
-    assert "Traceback" not in outcome.err

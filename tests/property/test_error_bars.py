@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.report.error_bars import RunKind, wider
-from clustersim.studies.validation.residuals import Residual, error_bars
+from clustersim.studies.validation.quantiles import Residual
+from clustersim.studies.validation.residuals import error_bars
 
 KINDS: tuple[RunKind, ...] = (
     ("dense", "one node", "measured accelerator"),

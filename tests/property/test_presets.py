@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, parse_document
 from clustersim.errors import ScenarioError
-from clustersim.scenario.preset_table import PRESETS
+from clustersim.scenario.preset_file import load_preset, preset_names
 from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.yaml_text import yaml_text
 
-KEYS = sorted({setting.key for preset in PRESETS.values() for setting in preset.settings})
+KEYS = sorted({setting.key for name in preset_names() for setting in load_preset(name).settings})
 VALUES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["same", "50 MB", "auto", "1f1b", "dualpipe"]))
 
 
@@ -21,7 +21,7 @@ VALUES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["same", "5
 def documents(draw: st.DrawFn) -> tuple[Document, dict[str, Data]]:
     """Return a document with a preset and values for some of the keys that presets set, and these values."""
     given_values: dict[str, Data] = draw(st.dictionaries(st.sampled_from(KEYS), VALUES))
-    document = parse_document(yaml_text({"strategy": {"preset": draw(st.sampled_from(list(PRESETS)))}}), "x.yaml")
+    document = parse_document(yaml_text({"strategy": {"preset": draw(st.sampled_from(preset_names()))}}), "x.yaml")
     for key, value in given_values.items():
         document = document.with_value(key.split("."), value)
     return parse_document(yaml_text(document.data), "x.yaml"), given_values
@@ -36,10 +36,10 @@ def part(data: Data, path: str) -> Data:
 @given(documents())
 def test_what_a_scenario_says_is_kept_at_its_place_or_contradicts_what_is_fixed(case: tuple[Document, dict[str, Data]]) -> None:
     document, said = case
-    preset = PRESETS[str(part(document.data, "strategy.preset"))]
-    fixed = {setting.key: setting.value for setting in preset.settings if setting.fixed}
-    refused = [(refusal.key, refusal.value) for refusal in preset.refuses]
-    wrong = [key for key, value in said.items() if (key in fixed and fixed[key] != value) or (key, value) in refused]
+    preset = load_preset(str(part(document.data, "strategy.preset")))
+    fixed = {setting.key: setting.data for setting in preset.settings if setting.fixed}
+    refused = {key for key, value in said.items() for refusal in preset.refuses if refusal.key == key and refusal.refuses(value)}
+    wrong = [key for key, value in said.items() if (key in fixed and fixed[key] != value) or key in refused]
 
     if wrong:
         with pytest.raises(ScenarioError) as caught:
@@ -57,10 +57,10 @@ def test_what_a_scenario_says_is_kept_at_its_place_or_contradicts_what_is_fixed(
 @given(documents())
 def test_what_a_preset_brings_stands_where_it_is_named_and_is_all_that_changes(case: tuple[Document, dict[str, Data]]) -> None:
     document, said = case
-    preset = PRESETS[str(part(document.data, "strategy.preset"))]
-    fixed = {s.key: s.value for s in preset.settings if s.fixed}
+    preset = load_preset(str(part(document.data, "strategy.preset")))
+    fixed = {s.key: s.data for s in preset.settings if s.fixed}
     # What is refused is set to what would be there without it.
-    fixed |= {refusal.key: None for refusal in preset.refuses if said.get(refusal.key) == refusal.value}
+    fixed |= {refusal.key: None for refusal in preset.refuses if refusal.refuses(said.get(refusal.key))}
     for key in said.keys() & fixed.keys():
         document = document.with_value(key.split("."), fixed[key])
 

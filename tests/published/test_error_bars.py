@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.scenario.error_bars import read_bands, shipped_path
-from clustersim.studies.validation.residual_file import residuals_text, write_residuals
+from clustersim.scenario.error_bars import MEMORY, read_bands, shipped_path
+from clustersim.studies.planning.search import MEMORY_MARGIN
+from clustersim.studies.validation.residual_file import PEAKS, residuals_text, write_residuals
 from tests.published.validated import bars, everything
 
 pytestmark = pytest.mark.xdist_group("published")
@@ -19,6 +20,24 @@ def test_the_shipped_error_bars_are_what_the_shipped_sources_give(request: pytes
         return
 
     assert shipped_path().read_text(encoding="utf-8") == residuals_text(bars()), "run clustersim validate --write-residuals"
+
+
+def test_the_shipped_error_bars_of_memory_are_what_the_shipped_sources_give(request: pytest.FixtureRequest) -> None:
+    made, file = everything().memory_error_bars, shipped_path().with_name(MEMORY)
+    assert made is not None
+    if request.config.getoption("--update-golden"):
+        write_residuals(made, file, PEAKS)
+        return
+
+    assert file.read_text(encoding="utf-8") == residuals_text(made, PEAKS), "run clustersim validate --write-residuals"
+
+
+def test_no_published_run_is_predicted_not_to_fit_and_the_margin_of_plan_would_have_kept_nearly_all() -> None:
+    shares = [row.peak_bytes / row.capacity_bytes for source in everything().sources for row in source.rows]
+
+    assert max(shares) <= 1.0
+    # Runs that took place are predicted to fill more of the memory than a plan may by default in one of fifty cases at most.
+    assert sum(share > 1.0 - MEMORY_MARGIN for share in shares) <= len(shares) / 50
 
 
 def test_the_file_is_read_back_as_it_was_made(tmp_path: Path) -> None:
