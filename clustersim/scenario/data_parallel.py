@@ -12,9 +12,9 @@ from clustersim.collectives.pattern import Grouping, grouping
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node, ServerHosts
 from clustersim.report.metrics import Flag
+from clustersim.strategy.contributors.parameter_server import fullest_server_bytes
 from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.mesh import place
-from clustersim.strategy.parameter_server import fullest_server_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, DataParallel, ParameterService, Plan
 from clustersim.strategy.sharding_groups import expert_replicas, replicas
 from clustersim.topology.cluster import Cluster

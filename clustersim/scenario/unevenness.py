@@ -13,12 +13,12 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.kernels.model import KernelModel
 from clustersim.scenario.jitter import Jitter
+from clustersim.strategy.contributors.parameter_server import served_updates
+from clustersim.strategy.contributors.single_process import root_and_others
 from clustersim.strategy.division import Division, Part, divided
 from clustersim.strategy.mesh import Mesh, place
-from clustersim.strategy.parameter_server import served_updates
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.sharding_groups import replicas_together
-from clustersim.strategy.single_process import root_and_others
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.ranks import ranks_text
 from clustersim.workload.transformer import Transformer
@@ -139,9 +139,7 @@ def policy_of(plan: Plan, division: Division) -> Policy:
     """Return how workers keep together."""
     gradients = plan.strategy.data_parallel
     if gradients.backup_workers:
-        assert gradients.service is not None  # checked where the scenario is built
-        update = served_updates(plan, division, gradients.service)
-        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=update)
+        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=served_updates(plan, division))
     match gradients.mode:
         case "sync":
             return Synchronous()

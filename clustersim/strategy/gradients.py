@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, fsum
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
-from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import Block, Collective, Communicate, Group, Work
-from clustersim.strategy.division import Division
+from clustersim.program.tasks import Block, Work
 from clustersim.strategy.layers import back, front, layer_at, tied_parameters
 from clustersim.strategy.plan import Plan, Strategy, WirePrecision
 from clustersim.strategy.shard import ModelChunk, numerics
-from clustersim.strategy.sharding_groups import Holders, ShardScope, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
@@ -207,111 +204,3 @@ def cast_blocks(plan: Plan, parameters: float) -> tuple[Block, ...]:
         return ()
     work = Work(name="fill bucket", phase="backward", kernels=(Stream(parameters * moved_into_bucket_bytes(plan)),))
     return (Block(name="cast", body=(work,)),)
-
-
-@dataclass(slots=True, kw_only=True)
-class GradientReduction:
-    """Adds the reduction of buckets of one stage to a program: one collective for all parts of its replicas.
-
-    Without sharding, and with optimizer states that are sharded over some of the ranks only, all ranks add up in full. Otherwise each
-    rank of a shard group receives its part of the sum, and copies add up these parts on a stream of their own, as PyTorch does
-    for hybrid sharding.
-
-    References
-    ----------
-    .. [1] Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, section 3.2.2.
-    """
-
-    builder: ProgramBuilder
-    plan: Plan
-    division: Division
-    stage: int
-    _ways: tuple[_Way, ...] = field(init=False)
-    _actions: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
-
-    def __post_init__(self) -> None:
-        """Lay the groups once."""
-        strategy, mesh = self.plan.strategy, self.division.mesh
-        holders = (replicas(strategy, mesh, self.stage), expert_replicas(strategy, mesh, self.stage))
-        self._ways = tuple(_Way.of(self.division, each, strategy.zero_stage) for each in holders)
-
-    def add(self, key: Key, bucket: Bucket, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
-        """Add the reduction of a bucket; return the names of what has ended when every rank has its sum.
-
-        Parameters
-        ----------
-        key
-            A name for it, unique in the program together with the word ``gradients``.
-        after
-            Names of the passes that complete the bucket, one for each part of the replicas.
-        label
-            Micro-batch and chunk for the timeline.
-        """
-        for way, size in self._parts(bucket):
-            self._add(key, way, size, after=after, label=label)
-        return self.done(key, bucket) or tuple(after)
-
-    def done(self, key: Key, bucket: Bucket) -> tuple[Key, ...]:
-        """Return the names of what has ended when every rank has the sum of a bucket; nothing where nobody adds up."""
-        return tuple(way.done(key) for way, _ in self._parts(bucket))
-
-    def _parts(self, bucket: Bucket) -> list[tuple[_Way, tuple[float, int]]]:
-        """Return the parts of a bucket that are added up, each with its parameters and calls."""
-        dense, expert = self._ways
-        parts = [(dense, (bucket.parameters, bucket.n_calls))] if bucket.n_calls else []
-        if bucket.expert_calls and expert.whole.size > 1:
-            parts.append((expert, (bucket.expert_parameters, bucket.expert_calls)))
-        return parts
-
-    def _add(self, key: Key, way: _Way, size: tuple[float, int], *, after: Sequence[Key], label: tuple[int, int]) -> None:
-        parameters, n_calls = size
-        if way.ops != SHARDS_OF_COPIES:
-            lanes = self.division.lanes(self.stage, GRADIENT_STREAM)
-            self.builder.add(way.done(key), self._action(way.ops[0], size, way.whole), lanes, after=after, label=label)
-            return
-        scattered: list[Key] = []
-        for scope in way.scopes:
-            scattered.append((f"{way.kind}gradients", *key, *scope.parts))
-            action, needed = self._action("reduce_scatter", size, scope.group), [after[part] for part in scope.parts]
-            self.builder.add(scattered[-1], action, scope.lanes(GRADIENT_STREAM), after=needed, label=label)
-        action = self._action("all_reduce", (parameters / way.degree, n_calls), way.copies, name="gradients of copies")
-        self.builder.add(way.done(key), action, self.division.lanes(self.stage, COPY_STREAM), after=scattered, label=label)
-
-    def _action(self, op: CollectiveOp, size: tuple[float, int], group: Group, *, name: str = "gradients") -> Communicate:
-        """Return the same object for equal buckets, so that it is priced once."""
-        parameters, n_calls = size
-        known = (group.name, parameters, n_calls)
-        action = self._actions.get(known)
-        if action is None:
-            size_bytes, algorithm = parameters * reduced_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
-            collective = Collective(op=op, group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
-            action = self._actions[known] = Communicate(name=name, collective=collective)
-        return action
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """How gradients of one kind of parameters meet."""
-
-    kind: str
-    ops: tuple[CollectiveOp, ...]
-    degree: int
-    whole: Group
-    copies: Group
-    scopes: tuple[ShardScope, ...]
-
-    def done(self, key: Key) -> Key:
-        """Return the name of the collective that ends a reduction."""
-        return (f"{self.kind}{'copies' if self.ops == SHARDS_OF_COPIES else 'gradients'}", *key)
-
-    @classmethod
-    def of(cls, division: Division, holders: Holders, zero_stage: int) -> _Way:
-        whole = holders.group()
-        return cls(
-            kind=holders.kind,
-            ops=operations_among(whole.size, holders.degree, zero_stage),
-            degree=holders.degree,
-            whole=whole,
-            copies=holders.copies(),
-            scopes=shard_scopes(division, holders),
-        )

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.strategy.activation_offload import host_activation_bytes
+from clustersim.strategy.contributors.activation_offload import host_activation_bytes
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import Mesh
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host

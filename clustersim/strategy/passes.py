@@ -32,6 +32,8 @@ class ChunkPasses:
     groups: ParallelGroups
     gradients: Gradients = "all"
     """What backward passes compute."""
+    left_out: frozenset[str] = frozenset()
+    """Names of operators that a contributor computes itself."""
     _layers: dict[tuple[str, int, bool, Gradients], tuple[Item, ...]] = field(
         default_factory=dict[tuple[str, int, bool, Gradients], tuple[Item, ...]], repr=False, compare=False
     )
@@ -140,7 +142,7 @@ class ChunkPasses:
 
     def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not operators:
-            return (forward_work("head", operators),)
+            return (forward_work("head", self._own(operators)),)
         lm_head = transformer(self.plan).lm_head
         norm = operators[: len(operators) - 2] if lm_head else operators
         if not lm_head:
@@ -150,7 +152,7 @@ class ChunkPasses:
 
     def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (backward_work("head", operators, self.gradients),)
+            return (backward_work("head", self._own(operators), self.gradients),)
         *norm, logits, loss = operators
         columns = replace(logits, column=True), loss
         works = self.halves.backward_works("final_norm", norm)
@@ -160,7 +162,11 @@ class ChunkPasses:
         return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
 
     def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-        return layer_runs(self.plan, chunk.start + start, chunk.start + stop)
+        runs = layer_runs(self.plan, chunk.start + start, chunk.start + stop)
+        return tuple((self._own(operators), count) for operators, count in runs)
+
+    def _own(self, operators: Sequence[Operator]) -> Operators:
+        return tuple(operator for operator in operators if operator.name not in self.left_out)
 
     def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         return equal_layers(self.plan, chunk.start + start, chunk.start + stop)

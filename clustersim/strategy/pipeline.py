@@ -36,6 +36,8 @@ class Piece:
 class StagePieces:
     """Pieces of the passes of one part of a stage, in order."""
 
+    part: int = 0
+    """Part of the replicas."""
     pieces: list[tuple[Piece, ...]] = field(default_factory=list[tuple[Piece, ...]])
     """Pieces of each pass."""
     keys: list[Key] = field(default_factory=list[Key])
@@ -53,7 +55,7 @@ class StagePieces:
     def awaited(self, position: int, number: int) -> tuple[Key, ...]:
         """Return all that has ended when a piece begins beside which nothing runs: the piece before, and its reductions."""
         place = self.starts[position] + number - 1
-        return (self.keys[place], *self.reductions[place]) if place >= 0 else ()
+        return (self.keys[place], *(self.reductions[place] if self.reductions else ())) if place >= 0 else ()
 
     def one_by_one(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """Return the last pieces whose reductions were noted, each waiting for the reductions behind the piece before."""

@@ -60,7 +60,6 @@ class StageWork:
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
     _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
     """Equal work, which is then priced once."""
-    _filled: dict[tuple[int, tuple[Bucket, ...]], Compute] = field(default_factory=dict[tuple[int, tuple[Bucket, ...]], Compute])
     _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
 
     def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
@@ -70,15 +69,6 @@ class StageWork:
         if pieces is None:
             pieces = self._known[known] = self._cut(step, cut)
         return pieces
-
-    def with_buckets(self, pieces: Sequence[Piece], buckets: tuple[Bucket, ...]) -> tuple[Piece, ...]:
-        """Return pieces of which the last one puts gradients into their buckets."""
-        known = (id(pieces[-1].action), buckets)
-        action = self._filled.get(known)
-        if action is None:
-            last = pieces[-1].action
-            action = self._filled[known] = replace(last, blocks=last.blocks + cast_blocks(self.plan, completed(buckets).total))
-        return (*pieces[:-1], replace(pieces[-1], action=action, completes=buckets))
 
     def woven(self, passes: list[Labelled]) -> list[Labelled]:
         """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""

@@ -15,7 +15,7 @@ from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
 from clustersim.program.tasks import HostCopy
 from clustersim.strategy.activation_memory import end_activation_bytes, kept_by_layer
-from clustersim.strategy.activation_offload import host_activation_bytes
+from clustersim.strategy.contributors.activation_offload import host_activation_bytes
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import holdings
 from clustersim.strategy.plan import Offload, Plan

@@ -12,9 +12,9 @@ import pytest
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric, Node, ServerHosts, Switch
 from clustersim.kernels.model import KernelModel
+from clustersim.strategy.contributors.parameter_server import served_slices
 from clustersim.strategy.lower import lower
 from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.parameter_server import served_slices
 from clustersim.strategy.plan import Assignment, ParameterService, Plan, Priority
 from clustersim.topology.build import build_cluster
 from clustersim.trace.timeline import Timeline

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clustersim.program.tasks import Block
 from clustersim.scenario.bounds.prices import ISSUE, Prices
 from clustersim.scenario.bounds.sharing import Exchange, Moved
-from clustersim.strategy.activation_offload import offloads_activations
+from clustersim.strategy.contributors.activation_offload import offloads_activations
 from clustersim.strategy.gradients import cast_blocks
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.memory import chunk_weights, end_weights

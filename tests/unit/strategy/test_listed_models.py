@@ -10,6 +10,7 @@ import pytest
 
 from clustersim.program.tasks import Communicate, Compute, Group, Work
 from clustersim.scenario.model_spec import load_model
+from clustersim.strategy.contributors.parameter_server import model_tensors
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.layers import (
     back,
@@ -22,7 +23,6 @@ from clustersim.strategy.layers import (
     tied_parameters,
 )
 from clustersim.strategy.lower import lower
-from clustersim.strategy.parameter_server import model_tensors
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import ParameterService, Plan
 from clustersim.strategy.shard import model_chunks, numerics

@@ -10,7 +10,7 @@ from clustersim.engine.simulate import replay
 from clustersim.program.program import Program
 from clustersim.program.tasks import HostCopy, Task
 from clustersim.strategy.activation_memory import kept_by_layer
-from clustersim.strategy.activation_offload import host_activation_bytes
+from clustersim.strategy.contributors.activation_offload import host_activation_bytes
 from clustersim.strategy.lower import lower
 from clustersim.strategy.offload_memory import host_bytes
 from clustersim.strategy.plan import Offload, Plan

@@ -9,12 +9,12 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task
+from clustersim.strategy.contributors.parameter_server import LayerSlice, fullest_server_bytes, model_tensors, served_slices, served_updates
 from clustersim.strategy.division import divided
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.parameter_server import LayerSlice, fullest_server_bytes, model_tensors, served_slices, served_updates
 from clustersim.strategy.plan import ParameterService, Plan
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
@@ -290,6 +290,6 @@ def test_with_backup_workers_the_update_is_not_part_of_anybodys_step() -> None:
     program = lower(plan, ((0, 1), (2, 3)))
 
     assert chosen(program, "update") == []
-    updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))), SERVICE)
+    updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))))
     assert [each.op for each in updates] == ["update"]
     assert fsum(each.bytes for each in updates) == stage_parameters(plan, 0) * update_bytes(plan.training)

@@ -9,17 +9,18 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import fsum
 
 from clustersim.program.program import Key
 from clustersim.strategy.activation_memory import kept_by_layer
+from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.memory import LAYERS_IN_USE
-from clustersim.strategy.offload import HostSide
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder, peak_in_flight
-from clustersim.strategy.shard import ModelChunk, model_chunks
+from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.stages import orders_of
 
 
@@ -36,9 +37,21 @@ def host_activation_bytes(plan: Plan, stage: int) -> float:
     return peak_in_flight(orders_of(plan)[stage], sizes, [0.0] * len(sizes))
 
 
-@dataclass(slots=True, kw_only=True)
-class StageCopies:
-    """Adds the copies of activations of one stage.
+class ActivationOffload(Contributor):
+    """Activations on the host between their passes."""
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether activations are offloaded."""
+        return offloads_activations(plan)
+
+    def stage(self, stage: int, order: StageOrder) -> StageContributor:
+        """Return the copies of activations of a stage."""
+        return _StageCopies(self.step, stage, order)
+
+
+class _StageCopies(StageContributor):
+    """Copies of activations of one stage.
 
     Two layers are on the accelerator at a time. Forward a layer waits until the one before the last is on the host; backward it is fetched
     as soon as the one behind the next is through. The two last layers stay where the backward pass of a micro-batch follows at once. A
@@ -46,48 +59,36 @@ class StageCopies:
     last layer.
     """
 
-    plan: Plan
-    host: HostSide
-    chunks: Sequence[ModelChunk]
-    order: StageOrder
-    _kept: tuple[tuple[float, ...], ...] = field(init=False)
-    _stored: dict[tuple[int, int], Key] = field(default_factory=dict[tuple[int, int], Key])
-    """For each micro-batch and chunk its last copy to the host."""
+    def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
+        self.host, self.chunks, self.order = step.host(stage), step.chunks[stage], order
+        self._kept = tuple(kept_by_layer(step.passes, chunk) for chunk in self.chunks)
+        self._stored: dict[tuple[int, int], Key] = {}
+        """For each micro-batch and chunk its last copy to the host."""
 
-    def __post_init__(self) -> None:
-        """Count once."""
-        self._kept = tuple(kept_by_layer(self.plan, chunk) for chunk in self.chunks) if offloads_activations(self.plan) else ()
-
-    def borders(self, position: int) -> frozenset[int]:
-        """Return before which layers a pass is cut: its first and its last layer stand alone."""
+    def cut(self, position: int, cut: Cut) -> Cut:
+        """Return the cut of a pass whose first and last layer stand alone."""
         step = self.order[position]
         n_layers = self.chunks[step.chunk].n_layers
-        return frozenset(layer for layer in (1, n_layers - 1) if 0 < layer < n_layers) if self._copies(step) else frozenset()
+        if not self._copies(step):
+            return cut
+        return replace(cut, borders=cut.borders | {layer for layer in (1, n_layers - 1) if 0 < layer < n_layers})
 
-    def awaited(self, position: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
         """Return the pieces of a pass, which wait for room, or for what is fetched."""
         step = self.order[position]
         if not self._copies(step):
-            return tuple(pieces)
+            return pieces
         waiting = {place: [self._key(position, name)] for name, place in self._waits(position, pieces).items()}
         if not step.goes_back and position and self._leaves_second(position - 1):
             waiting.setdefault(0, []).append(self._key(position - 1, "second"))
         return tuple(replace(piece, after=(*piece.after, *waiting.get(place, ()))) for place, piece in enumerate(pieces))
 
-    def add(self, position: int, parts: Sequence[StagePieces], pieces: Sequence[Piece]) -> None:
-        """Add the copies of a pass.
-
-        Parameters
-        ----------
-        parts
-            Pieces of the stage, for each part of the replicas.
-        pieces
-            Its pieces, alike in all parts.
-        """
+    def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
+        """Add the copies of a pass."""
         step = self.order[position]
         if not self._copies(step):
             return
-        stored = self._stored.get((step.micro_batch, step.chunk))
+        stored, pieces = self._stored.get((step.micro_batch, step.chunk)), parts[0].pieces[position]
         for name, layers in self._groups(position).items():
             if not step.goes_back:
                 # Copies of many layers begin behind the first of them.
@@ -143,8 +144,9 @@ class StageCopies:
         step = self.order[position]
         return not step.goes_back and self._copies(step) and "second" in self._groups(position)
 
-    def _copies(self, step: Pass) -> bool:
-        return bool(self._kept) and step.kind != "W"
+    @staticmethod
+    def _copies(step: Pass) -> bool:
+        return step.kind != "W"
 
     def _key(self, position: int, name: str) -> Key:
         return ("activations", self.host.stage, position, name)

@@ -9,11 +9,11 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Work
+from clustersim.strategy.contributors.single_process import root_and_others
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import holdings, stage_parameters
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics, transformer
-from clustersim.strategy.single_process import root_and_others
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from tests.unit.strategy.factories import kernels_of, make_plan
@@ -81,8 +81,8 @@ def test_the_loss_and_the_update_are_the_work_of_the_first_accelerator() -> None
 def test_nothing_overlaps() -> None:
     program = program_of(plan_of(n_micro_batches=2))
     waits = {index: set(task.after) for index, task in enumerate(program.tasks)}
-    for index in sorted(waits):
-        waits[index] |= {earlier for known in tuple(waits[index]) for earlier in waits[known]}
+    for _ in waits:
+        waits = {index: known | {earlier for each in known for earlier in waits[each]} for index, known in waits.items()}
 
     moving = [index for index, task in enumerate(program.tasks) if isinstance(task.action, Communicate)]
     others = [index for index, task in enumerate(program.tasks) if not isinstance(task.action, Communicate)]

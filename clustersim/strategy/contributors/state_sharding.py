@@ -9,17 +9,15 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from clustersim.program.program import Key, ProgramBuilder
-from clustersim.program.tasks import Collective, Communicate
-from clustersim.strategy.division import Division
-from clustersim.strategy.gradients import gathered_bytes
-from clustersim.strategy.memory import end_weights
-from clustersim.strategy.offload import HostSide
+from clustersim.program.program import Key
+from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes
+from clustersim.strategy.memory import end_weights, stage_weights
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.shard import ModelChunk
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
@@ -56,8 +54,6 @@ def gatherings(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> t
     to be kept, behind each backward pass. A pass that computes nothing but gradients of weights needs no parameters.
     """
     strategy = plan.strategy
-    if not strategy.gathers_weights:
-        return (Gathering(units=(), cut=WHOLE),) * len(order)
     units = [_ChunkUnits.of(plan, chunk) for chunk in chunks]
     sharding = strategy.sharding
     frees_behind = sharding.reshard_after_forward or strategy.pp == 1
@@ -109,48 +105,74 @@ class _ChunkUnits:
         return Gathering(units=tuple(units), cut=Cut(borders=borders, layers=missing[0], ends=missing[1], ahead=ahead))
 
 
-@dataclass(slots=True, kw_only=True)
-class StageGathers:
-    """Adds the gathering of parameters before the passes of one stage.
+class ParameterSharding(Contributor):
+    """Parameters that are gathered before each pass and freed behind it (ZeRO-3, FSDP)."""
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether parameters are sharded, or live elsewhere."""
+        return plan.strategy.gathers_weights
+
+    def stage(self, stage: int, order: StageOrder) -> StageContributor:
+        """Return the gathers of a stage."""
+        return _StageGathers(self.step, stage, order)
+
+
+class StateSharding(Contributor):
+    """Optimizer states, and gradients, that are sharded beside whole parameters (ZeRO-1, ZeRO-2)."""
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether each rank updates a shard of the parameters that it keeps whole."""
+        return 0 < plan.strategy.zero_stage < SHARDS_PARAMETERS
+
+    def finish(self) -> None:
+        """Gather the new weights of all stages."""
+        for stage in self.step.division.stages:
+            weights = stage_weights(self.step.plan, stage)
+            for scopes, parameters in zip(_scopes(self.step, stage), (weights.dense, weights.expert), strict=True):
+                for scope in scopes if parameters else ():
+                    if scope.group.size > 1:
+                        size_bytes = parameters * gathered_bytes(self.step.plan)
+                        action = self.step.collective("gather weights", "all_gather", scope.group, size_bytes)
+                        after = [key for part in scope.parts for key in self.step.updated[stage][part]]
+                        self.step.builder.add(("weights", scope.group.name), action, scope.lanes(GRADIENT_STREAM), after=after)
+
+
+def _scopes(step: Step, stage: int) -> tuple[tuple[ShardScope, ...], ...]:
+    """Return the shard groups of a stage, and those of its experts."""
+    strategy, division = step.plan.strategy, step.division
+    return tuple(shard_scopes(division, holders(strategy, division.mesh, stage)) for holders in (replicas, expert_replicas))
+
+
+class _StageGathers(StageContributor):
+    """Gathers of parameters before the passes of one stage.
 
     A unit is gathered as soon as the layers before it that are to be whole at once are no more than ``prefetch``. Without overlap each
     unit is gathered when all before it has ended.
     """
 
-    builder: ProgramBuilder
-    plan: Plan
-    division: Division
-    stage: int
-    host: HostSide
-    gathered: tuple[Gathering, ...]
-    _scopes: tuple[tuple[ShardScope, ...], ...] = field(init=False)
-    _actions: dict[tuple[str, float, int], Communicate] = field(default_factory=dict[tuple[str, float, int], Communicate])
+    def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
+        self.step, self.plan, self.division, self.host = step, step.passes, step.division, step.host(stage)
+        self.stage, self.order, self.gathered = stage, order, gatherings(step.passes, step.chunks[stage], order)
+        self._scopes = _scopes(step, stage)
 
-    def __post_init__(self) -> None:
-        """Lay the groups once."""
-        strategy, mesh = self.plan.strategy, self.division.mesh
-        self._scopes = tuple(shard_scopes(self.division, holders(strategy, mesh, self.stage)) for holders in (replicas, expert_replicas))
+    def cut(self, position: int, cut: Cut) -> Cut:
+        """Return the cut of a pass at its units."""
+        own = self.gathered[position].cut
+        return replace(own, borders=own.borders | cut.borders)
 
-    def cut(self, position: int) -> Cut:
-        """Return the cut of a pass."""
-        return self.gathered[position].cut
-
-    def awaited(self, position: int, part: int, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Return the pieces of a pass, which wait for what is gathered for them."""
+    def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, which wait for their parameters."""
         waiting = list(pieces)
         for number, unit in enumerate(self.gathered[position].units):
-            keys = [self._key(scope, position, number) for scope, _ in self._of(unit.weights) if part in scope.parts]
+            keys = [self._key(scope, position, number) for scope, _ in self._of(unit.weights) if added.part in scope.parts]
             waiting[unit.piece] = replace(waiting[unit.piece], after=(*waiting[unit.piece].after, *keys))
         return tuple(waiting)
 
-    def add(self, position: int, step: Pass, parts: Sequence[StagePieces]) -> None:
-        """Add what is gathered for a pass.
-
-        Parameters
-        ----------
-        parts
-            Pieces of the stage, for each part of the replicas.
-        """
+    def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
+        """Add the gathers of a pass."""
+        step = self.order[position]
         label = (step.micro_batch, step.chunk)
         for number, unit in enumerate(self.gathered[position].units):
             rooms = [
@@ -160,8 +182,9 @@ class StageGathers:
             after = tuple(dict.fromkeys(key for _, _, room in rooms for key in room))
             fetched = self.host.add_parameter_fetch(unit.weights, after=after, label=label)
             for scope, parameters, room in rooms:
-                key, lanes = self._key(scope, position, number), scope.lanes(GATHER_STREAM)
-                self.builder.add(key, self._action(scope, parameters, unit.n_calls), lanes, after=(*room, *fetched), label=label)
+                key, size_bytes = self._key(scope, position, number), parameters * gathered_bytes(self.plan)
+                action = self.step.collective("gather weights", "all_gather", scope.group, size_bytes, unit.n_calls)
+                self.step.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
 
     def _room(self, before: StagePieces, position: int, piece: int, part: int) -> tuple[Key, ...]:
         """Return what a gather for a piece waits for."""
@@ -177,12 +200,3 @@ class StageGathers:
 
     def _key(self, scope: ShardScope, position: int, unit: int) -> Key:
         return (f"gather {scope.group.name}", self.stage, position, unit)
-
-    def _action(self, scope: ShardScope, parameters: float, n_calls: int) -> Communicate:
-        known = (scope.group.name, parameters, n_calls)
-        action = self._actions.get(known)
-        if action is None:
-            size_bytes, algorithm = parameters * gathered_bytes(self.plan), self.plan.strategy.data_parallel.algorithm
-            collective = Collective(op="all_gather", group=scope.group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
-            action = self._actions[known] = Communicate(name="gather weights", collective=collective)
-        return action

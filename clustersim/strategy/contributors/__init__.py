@@ -1,0 +1,29 @@
+"""Parallel techniques as contributors to a step: one file and one row for each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clustersim.strategy.contributors.activation_offload import ActivationOffload
+from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.contributors.data_loading import DataLoading
+from clustersim.strategy.contributors.gradient_reduction import GradientReduction
+from clustersim.strategy.contributors.optimizer_update import OffloadedUpdate, OptimizerUpdate
+from clustersim.strategy.contributors.parameter_server import ParameterServers
+from clustersim.strategy.contributors.replica_gradients import ReplicaGradients
+from clustersim.strategy.contributors.single_process import SingleProcess
+from clustersim.strategy.contributors.state_sharding import ParameterSharding, StateSharding
+
+CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
+    DataLoading,
+    ParameterServers,
+    SingleProcess,
+    ParameterSharding,
+    ActivationOffload,
+    GradientReduction,
+    ReplicaGradients,
+    OptimizerUpdate,
+    OffloadedUpdate,
+    StateSharding,
+)
+"""All techniques, in the order in which each adds its tasks beside a pass and at the end of a step."""

@@ -1,0 +1,114 @@
+"""Contributors: parallel techniques, each of which adds its own tasks to a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.program import Key, ProgramBuilder
+from clustersim.program.tasks import Collective, Communicate, Group
+from clustersim.strategy.division import Division
+from clustersim.strategy.offload import HostSide
+from clustersim.strategy.pipeline import Piece, StagePieces
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.shard import ModelChunk, model_chunks
+from clustersim.strategy.stage_work import Cut
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """An optimizer step while it is lowered: the state that all contributors share."""
+
+    plan: Plan
+    passes: Plan
+    """The same plan, with as many micro-batches as there are passes of."""
+    division: Division
+    builder: ProgramBuilder = field(default_factory=ProgramBuilder)
+    chunks: tuple[tuple[ModelChunk, ...], ...] = field(init=False)
+    """Model chunks of every stage."""
+    updated: dict[int, tuple[tuple[Key, ...], ...]] = field(default_factory=dict[int, tuple[tuple[Key, ...], ...]])
+    """Tasks that end with the new weights of a stage, for each part of the replicas."""
+    _hosts: dict[int, HostSide] = field(default_factory=dict[int, HostSide])
+    _collectives: dict[tuple[str, str, str, float, int], Communicate] = field(
+        default_factory=dict[tuple[str, str, str, float, int], Communicate]
+    )
+
+    def __post_init__(self) -> None:
+        """Divide the model once."""
+        self.chunks = model_chunks(self.plan)
+
+    def host(self, stage: int) -> HostSide:
+        """Return the copy engines and processors beside the ranks of a stage."""
+        side = self._hosts.get(stage)
+        if side is None:
+            side = self._hosts[stage] = HostSide(builder=self.builder, plan=self.passes, division=self.division, stage=stage)
+        return side
+
+    def collective(self, name: str, op: CollectiveOp, group: Group, size_bytes: float, n_calls: int = 1) -> Communicate:
+        """Return a collective of data parallelism; the same object for equal ones, so that it is priced once."""
+        known = (name, op, group.name, size_bytes, n_calls)
+        action = self._collectives.get(known)
+        if action is None:
+            algorithm = self.plan.strategy.data_parallel.algorithm
+            collective = Collective(op=op, group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
+            action = self._collectives[known] = Communicate(name=name, collective=collective)
+        return action
+
+
+class StageContributor:
+    """Tasks of one technique beside the passes of one stage; by default none.
+
+    A pass is named by its position in the order of the stage.
+    """
+
+    def cut(self, position: int, cut: Cut) -> Cut:
+        """Return the cut of a pass, with the borders that this technique needs."""
+        return cut
+
+    def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
+        """Return the pieces of a pass of one part of the replicas, with the work and the waiting that this technique adds.
+
+        Parameters
+        ----------
+        added
+            Pieces of the passes before it, and the part that they belong to.
+        """
+        return pieces
+
+    def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
+        """Add the tasks beside a pass, once the pieces of all passes of the stage are known.
+
+        Parameters
+        ----------
+        parts
+            Pieces of the stage, for each part of the replicas.
+        """
+
+
+class Contributor:
+    """A parallel technique: tasks before, beside and behind the passes of a step; by default none."""
+
+    computes: ClassVar[frozenset[str]] = frozenset()
+    """Names of operators that this technique computes itself, so that passes leave them out."""
+
+    def __init__(self, step: Step) -> None:
+        """Take part in a step."""
+        self.step = step
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether the settings of this technique ask for anything."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Add the tasks at the beginning of a step."""
+
+    def stage(self, stage: int, order: StageOrder) -> StageContributor:
+        """Return the tasks beside the passes of a stage."""
+        return StageContributor()
+
+    def finish(self) -> None:
+        """Add the tasks at the end of a step."""

@@ -1,0 +1,31 @@
+"""Data loading: the host reads the batch of the next step, which waits for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clustersim.program.tasks import Block, Compute, Work
+from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.plan import Plan
+from clustersim.workload.operators import Recorded
+
+LOADER_STREAM: Final = "loader"
+
+
+class DataLoading(Contributor):
+    """A data loader on the hosts of the ranks that embed the batch."""
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether the data loader can hold a step up."""
+        return plan.training.loader_samples_per_s is not None
+
+    def begin(self) -> None:
+        """Add the reading of the next batch."""
+        plan, division = self.step.plan, self.step.division
+        rate = plan.training.loader_samples_per_s
+        duration_s = plan.training.global_batch_size / (rate * plan.n_ranks) if rate else 0.0
+        work = Work(name="load", phase="load", kernels=(Recorded(duration_s),))
+        action = Compute(name="load", phase="load", blocks=(Block(name="load", body=(work,)),))
+        for lane in division.lanes(0, LOADER_STREAM):
+            self.step.builder.add(("load", lane.rank_class), action, [lane])

@@ -1,0 +1,263 @@
+"""A step with parameter servers: parameters are pulled, gradients pushed, and servers update what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import fsum
+from types import MappingProxyType
+from typing import Final, Literal
+
+from clustersim.collectives.parameter_server import greedy_holders
+from clustersim.hardware.communication import Servers
+from clustersim.program.program import Key
+from clustersim.program.tasks import Collective, Communicate, Group, Lane
+from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.strategy.division import Division
+from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
+from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
+from clustersim.strategy.memory import optimizer_bytes_per_parameter
+from clustersim.strategy.optimizer import update_bytes
+from clustersim.strategy.pipeline import Piece, StagePieces
+from clustersim.strategy.plan import Assignment, ParameterService, Plan
+from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.shard import numerics
+from clustersim.strategy.stage_work import Cut
+
+ServedOp = Literal["pull", "push", "update"]
+
+STREAMS: Final[Mapping[ServedOp, tuple[str, str]]] = MappingProxyType(
+    {"pull": ("pull", "pull from {}"), "push": ("push", "push to {}"), "update": ("server", "server {}")}
+)
+"""On which a slice moves or is updated: that of all servers, where each keeps a part of everything, and that of one alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Parameters of some consecutive layers that the same servers keep."""
+
+    servers: Servers
+    parameters: float
+    """On one rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSlice:
+    """Consecutive layers that go to the servers and back together, with the ends of the model that adjoin them."""
+
+    start: int
+    stop: int
+    """First layer behind the slice."""
+    holdings: tuple[Holding, ...]
+
+
+def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
+    """Return the sizes of all tensors on one rank, in parameters: those of the embedding, of each layer, and of the head.
+
+    What one operation needs is one tensor. A tied head has none of its own but for its bias.
+    """
+    embedding = tuple(operator.parameters for operator in front(plan) if operator.parameters)
+    runs = layer_runs(plan, 0, plan.model.n_layers)
+    layers = [tuple(operator.parameters for operator in run if operator.parameters) for run, count in runs for _ in range(count)]
+    tied = tied_parameters(plan)
+    head = tuple(operator.parameters - (tied if operator.name == "logits" else 0) for operator in back(plan))
+    return (embedding, *layers, tuple(size for size in head if size))
+
+
+def served_slices(
+    plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]], *, adds: bool = False
+) -> tuple[LayerSlice, ...]:
+    """Return slices of the model, in forward order, and who keeps them.
+
+    Parameters
+    ----------
+    borders
+        First layer of each slice, and the first behind it.
+    adds
+        Whether servers add up more gradients than those of the group that pushes.
+    """
+    groups = model_tensors(plan)
+    n_layers = len(groups) - 2
+    holders = iter(_holders([size for sizes in groups for size in sizes], len(service.hosts), service.assignment))
+    slices: list[LayerSlice] = []
+    for start, stop in borders:
+        # The embedding stands before the first layer, the head behind the last.
+        own = groups[start + (start > 0) : stop + 1 + (stop == n_layers)]
+        sizes = [size for group in own for size in group]
+        held = _holdings(service, sizes, tuple(islice(holders, len(sizes))), adds=adds)
+        slices.append(LayerSlice(start=start, stop=stop, holdings=held))
+    return tuple(slices)
+
+
+def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> Sequence[int]:
+    """Return which server keeps each tensor; nothing where each keeps a part of all."""
+    match assignment:
+        case "key_ranges":
+            return ()
+        case "round_robin":
+            return [place % n_servers for place in range(len(sizes))]
+        case "greedy":
+            return greedy_holders(sizes, n_servers)
+
+
+def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequence[int], *, adds: bool) -> tuple[Holding, ...]:
+    hosts, per_node = service.hosts, service.reduce_in_node
+    if not holders:
+        servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node, adds=adds)
+        return (Holding(servers=servers, parameters=fsum(sizes)),)
+    kept: dict[int, list[float]] = {}
+    for size, holder in zip(sizes, holders, strict=True):
+        kept.setdefault(holder, []).append(size)
+    return tuple(
+        Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
+        for holder in sorted(kept)
+    )
+
+
+def fullest_server_bytes(plan: Plan, service: ParameterService) -> float:
+    """Return what the fullest server keeps in memory: weights as they are sent, optimizer state, and the sum of the gradients."""
+    (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
+    most = max(holding.parameters * max(holding.servers.shares) for holding in whole.holdings)
+    number = numerics(plan)
+    per_parameter = number.element_bytes + optimizer_bytes_per_parameter(plan) + number.gradient_bytes
+    return plan.strategy.tp * plan.strategy.cp * most * per_parameter
+
+
+class ParameterServers(Contributor):
+    """Parameters that are pulled from servers, and gradients that are pushed to them, for a plan without pipeline stages.
+
+    The step begins with the pulls; the forward pass of the first micro-batch waits for them, slice by slice where layers have
+    priority. In the backward pass of the last micro-batch each slice is pushed as soon as it is through, or after the pass where the
+    plan does not overlap the two. In a synchronous step a server updates a slice when it has added up the gradients of all workers,
+    and the step ends with the last update, because the next step begins with what it gives. Where workers go at their own pace, each
+    part of the division is one, and a server updates a slice with what one of them has pushed. With backup workers the step ends
+    with the pushes: whose gradients count is only known when they come, see ``served_updates``.
+    """
+
+    def __init__(self, step: Step) -> None:
+        """Divide the model among the servers once."""
+        super().__init__(step)
+        plan, ((chunk,),) = step.plan, step.chunks
+        self._gradients, self._service = plan.strategy.data_parallel, service_of(plan)
+        # Parts of a synchronous step push apart, and their gradients are added up all the same.
+        adds = step.division.n_parts > 1 and self._gradients.mode == "sync" and not self._gradients.backup_workers
+        self.pushed = served_slices(plan, self._service, layer_slices(plan, chunk.n_layers), adds=adds)
+        whole = ((0, chunk.n_layers),)
+        # Without priority there is one slice: nothing can start before all have come.
+        self.pulled = self.pushed if self._service.priority == "layers" else served_slices(plan, self._service, whole)
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether servers keep the parameters."""
+        return plan.strategy.data_parallel.service is not None
+
+    def begin(self) -> None:
+        """Add the pulls of all workers; without priority all requests are made at once."""
+        for part in range(self.step.division.n_parts):
+            for pulled in self.pulled:
+                self._move("pull", part, pulled, once=self._service.priority == "none")
+
+    def stage(self, stage: int, order: StageOrder) -> StageContributor:
+        """Return the pushes behind the passes."""
+        return _Pushes(self, order, overlap=self._gradients.overlap)
+
+    def finish(self) -> None:
+        """Add the updates by the servers, one slice after the other."""
+        if self._gradients.backup_workers:
+            return
+        workers = tuple(range(self.step.division.n_parts))
+        for pushed in reversed(self.pushed):
+            for updating in [workers] if self._gradients.mode == "sync" else [(worker,) for worker in workers]:
+                self._update(updating, pushed)
+
+    def keys(self, op: ServedOp, part: int, moved: LayerSlice) -> tuple[Key, ...]:
+        """Return the names of the moves of a slice, one for each of its holdings."""
+        return tuple((op, part, moved.start, *holding.servers.hosts) for holding in moved.holdings)
+
+    def push(self, part: int, pushed: LayerSlice, *, after: Sequence[Key]) -> None:
+        """Add the pushes of a slice."""
+        self._move("push", part, pushed, after=after)
+
+    def _move(self, op: ServedOp, part: int, moved: LayerSlice, *, once: bool = False, after: Sequence[Key] = ()) -> None:
+        plan = self.step.plan
+        number_bytes = reduced_bytes(plan) if op == "push" else gathered_bytes(plan)
+        for key, holding in zip(self.keys(op, part, moved), moved.holdings, strict=True):
+            size_bytes = holding.parameters * number_bytes
+            pieces = 1 if once else n_buckets(plan, size_bytes)
+            action = _served(op, self._workers(part), holding, size_bytes, pieces=pieces)
+            self.step.builder.add(key, action, [self._lane(op, part, holding)], after=after)
+
+    def _update(self, workers: tuple[int, ...], pushed: LayerSlice) -> None:
+        group = self._workers(workers[0]) if len(workers) == 1 else _all_workers(self.step.division)
+        pushes = zip(*(self.keys("push", worker, pushed) for worker in workers), strict=True)
+        for after, holding in zip(pushes, pushed.holdings, strict=True):
+            size_bytes = holding.parameters * update_bytes(self.step.plan.training)
+            lanes = [self._lane("update", worker, holding) for worker in workers]
+            self.step.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
+
+    def _workers(self, part: int) -> Group:
+        """Return the replicas of a part, which push and pull together."""
+        division = self.step.division
+        return division.named("workers", "ps", division.group("dp", 0, part).members, part)
+
+    def _lane(self, op: ServedOp, part: int, holding: Holding) -> Lane:
+        of_all, of_one = STREAMS[op]
+        hosts = holding.servers.hosts
+        return self.step.division.lane(0, part, of_all if hosts == self._service.hosts else of_one.format(hosts[0]))
+
+
+class _Pushes(StageContributor):
+    """Pushes behind the last backward pass, and the first forward pass, which waits for its pulls."""
+
+    def __init__(self, servers: ParameterServers, order: StageOrder, *, overlap: bool) -> None:
+        self.servers, self.overlap = servers, overlap
+        self._last = max(position for position, step in enumerate(order) if step.goes_back)
+
+    def cut(self, position: int, cut: Cut) -> Cut:
+        """Return the cut of a pass at the slices that it waits for, or that are pushed behind it."""
+        slices = self.servers.pulled if position == 0 else self.servers.pushed if position == self._last and self.overlap else ()
+        return replace(cut, borders=cut.borders | {each.start for each in slices})
+
+    def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
+        """Return the pieces of a pass; those of the first wait for their parameters."""
+        if position > 0:
+            return pieces
+        pulls = {pulled.start: self.servers.keys("pull", added.part, pulled) for pulled in self.servers.pulled}
+        return tuple(replace(piece, after=(*piece.after, *pulls[piece.layers.start])) for piece in pieces)
+
+    def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
+        """Add the pushes of the last backward pass."""
+        if position != self._last:
+            return
+        for part in parts:
+            own = part.own(position)
+            behind = zip(part.pieces[position], own, strict=True)
+            starts = {piece.layers.start: key for piece, key in behind}
+            for pushed in reversed(self.servers.pushed):
+                self.servers.push(part.part, pushed, after=[starts[pushed.start] if self.overlap else own[-1]])
+
+
+def service_of(plan: Plan) -> ParameterService:
+    """Return the parameter servers of a plan that has some."""
+    service = plan.strategy.data_parallel.service
+    assert service is not None
+    return service
+
+
+def served_updates(plan: Plan, division: Division) -> tuple[Collective, ...]:
+    """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
+    (whole,) = served_slices(plan, service_of(plan), [(0, plan.model.n_layers)])
+    group = _all_workers(division)
+    return tuple(
+        _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings
+    )
+
+
+def _all_workers(division: Division) -> Group:
+    return Group(name="workers", dimension="ps", members=division.mesh.groups("dp", 0))
+
+
+def _served(op: ServedOp, group: Group, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
+    collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers)
+    return Communicate(name=op, collective=collective)

@@ -1,0 +1,135 @@
+"""PyTorch's DataParallel: one process drives all accelerators of a node, and the first of them keeps the parameters.
+
+References
+----------
+.. [1] PyTorch, torch/nn/parallel: data_parallel.py, replicate.py, scatter_gather.py, comm.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum, prod
+from typing import Final
+
+import numpy as np
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.program import Key
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group
+from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
+from clustersim.strategy.layers import Operators, back, front, layer_runs, n_layers
+from clustersim.strategy.memory import stage_parameters, stage_weights
+from clustersim.strategy.optimizer import optimizer_update
+from clustersim.strategy.pipeline import Piece, StagePieces
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.shard import numerics
+from clustersim.strategy.works import backward_work, forward_work
+from clustersim.workload.layered import Layered
+from clustersim.workload.shapes import FP32_BYTES
+
+INDEX_BYTES: Final = 8.0
+"""A token as a 64-bit index."""
+
+LOSS: Final = "loss"
+ROOT: Final = 0
+
+
+def root_and_others(n_replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Return the two parts of the replicas: the first accelerator, and the rest."""
+    return ((ROOT,), tuple(range(1, n_replicas))) if n_replicas > 1 else ((ROOT,),)
+
+
+class SingleProcess(Contributor):
+    """A single process with as many threads as accelerators.
+
+    For every micro-batch the inputs are scattered from the first accelerator, the parameters broadcast, the outputs gathered; there
+    the loss is computed, for all; its gradient is scattered, and after the whole backward pass the gradients of the parameters are
+    reduced to the first accelerator, which alone updates them. Nothing overlaps. For Psi bytes of parameters and as many of gradients
+    a link out of the first accelerator carries Psi, and one into it Psi: as much as a ring [1]_.
+    """
+
+    computes = frozenset({LOSS})
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether one process drives all accelerators."""
+        return plan.strategy.data_parallel.single_process
+
+    def stage(self, stage: int, order: StageOrder) -> StageContributor:
+        """Return the moves around the passes of the only stage."""
+        return _Moves(self.step, order)
+
+    def finish(self) -> None:
+        """Add the update on the first accelerator."""
+        plan, division, builder = self.step.plan, self.step.division, self.step.builder
+        after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
+        builder.add(("optimizer", 0), optimizer_update(plan, stage_weights(plan, 0)), [division.lane(0, ROOT)], after=after)
+
+
+class _Moves(StageContributor):
+    """Collectives around each pass, and the loss of all replicas on the first accelerator."""
+
+    def __init__(self, step: Step, order: StageOrder) -> None:
+        plan, n_replicas = step.passes, step.plan.strategy.dp
+        self.plan, self.division, self.builder, self.order = plan, step.division, step.builder, order
+        loss = tuple(operator for operator in _operators(plan) if operator.name == LOSS)
+        losses = (forward_work("loss", loss), backward_work("loss gradient", loss))
+        self._losses = tuple(
+            Compute(name=work.name, phase=work.phase, blocks=(Block(name=work.name, body=(work,), repeat=n_replicas),)) for work in losses
+        )
+        self._outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * numerics(plan).element_bytes / FP32_BYTES
+        self._inputs_bytes = n_replicas * plan.training.micro_batch_size * _sample_bytes(plan)
+        members = np.concatenate([step.division.ranks(0, part) for part in range(step.division.n_parts)])
+        self._group = Group(name="accelerators of the process", dimension="dp", members=members[None])
+
+    def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
+        """Return the pieces of a pass, which wait for the move before it; behind a forward pass the root computes the loss."""
+        step = self.order[position]
+        waited = "scatter gradients" if step.goes_back else "parameters"
+        first, *others = pieces
+        own = [Piece(action=first.action, after=self._named(waited, step.micro_batch), layers=first.layers), *others]
+        if added.part == ROOT and not step.goes_back:
+            loss, gradient = self._losses
+            own += [Piece(action=loss, after=self._named("gather outputs", step.micro_batch)), Piece(action=gradient)]
+        return tuple(own)
+
+    def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
+        """Add the moves before and behind a pass."""
+        step, plan = self.order[position], self.plan
+        before = [key for part in parts for key in part.before(position)]
+        before = before or [("host", lane.rank_class) for lane in self.division.lanes(0)]
+        n_losses = 0 if step.goes_back else len(self._losses)
+        passes = [part.own(position)[-1 - (n_losses if part.part == ROOT else 0)] for part in parts]
+        parameters = stage_parameters(plan, 0)
+        if step.goes_back:
+            self._move("scatter", "scatter gradients", step.micro_batch, self._outputs_bytes, after=before)
+            self._move("reduce", "gradients", step.micro_batch, parameters * reduced_bytes(plan), after=passes)
+            return
+        self._move("scatter", "scatter inputs", step.micro_batch, self._inputs_bytes, after=before)
+        self._move("broadcast", "parameters", step.micro_batch, parameters * gathered_bytes(plan), after=before)
+        self._move("gather", "gather outputs", step.micro_batch, self._outputs_bytes, after=passes)
+
+    def _named(self, name: str, micro_batch: int) -> tuple[Key, ...]:
+        """Return the name of a move; nothing for a lone accelerator."""
+        return ((name, micro_batch),) if self._group.size > 1 else ()
+
+    def _move(self, op: CollectiveOp, name: str, micro_batch: int, size_bytes: float, *, after: Sequence[Key]) -> None:
+        pieces = n_buckets(self.plan, size_bytes) if op in ("broadcast", "reduce") else 1
+        action = Communicate(name=name, collective=Collective(op=op, group=self._group, bytes=size_bytes, pieces=pieces))
+        for key in self._named(name, micro_batch):
+            self.builder.add(key, action, self.division.lanes(0, GRADIENT_STREAM), after=after, label=(micro_batch, 0))
+
+
+def _operators(plan: Plan) -> Operators:
+    """Return all operators of the model on one rank."""
+    layers = (each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run)
+    return (*front(plan), *layers, *back(plan))
+
+
+def _sample_bytes(plan: Plan) -> float:
+    """Return the bytes of the input of one sample: indices of tokens, or the numbers of an image in fp32, as loaders give them."""
+    if isinstance(plan.model, Layered) and len(plan.model.input) > 1:
+        return FP32_BYTES * prod(plan.model.input)
+    return INDEX_BYTES * plan.training.seq_length
