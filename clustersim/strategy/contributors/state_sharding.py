@@ -101,7 +101,7 @@ class _ChunkUnits:
         if in_pair and units:
             weights = total_weights([(unit.weights, 1) for unit in units])
             units = [Unit(weights=weights, n_calls=sum(unit.n_calls for unit in units), piece=0)]
-        borders = frozenset[int]() if in_pair else frozenset(layers[1:])
+        borders = frozenset(layers[1:]) if missing[0] and not in_pair else frozenset[int]()
         return Gathering(units=tuple(units), cut=Cut(borders=borders, layers=missing[0], ends=missing[1], ahead=ahead))
 
 
