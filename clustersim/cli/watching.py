@@ -88,7 +88,7 @@ class Bar:
             return
         if self._progress is None:
             self._progress = _make_progress()
-            self._task = self._progress.add_task("", total=None)
+            self._task = self._progress.add_task(self._open[-1], total=None)
             self._progress.start()
         assert self._task is not None
         self._progress.update(self._task, description=self._open[-1], completed=n_done or 0, total=n_total)

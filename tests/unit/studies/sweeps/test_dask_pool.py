@@ -91,8 +91,8 @@ def test_a_cluster_of_its_own_gives_the_same_beside_another_on_the_usual_port() 
     assert found == {point.number: outcome for point, outcome in run_points(question.base, question.points, InlinePool())}
 
 
-@pytest.mark.parametrize(("index", "what"), [(0, "does not answer any more"), (1, "has no worker any more")])
-def test_a_scheduler_or_its_last_worker_that_goes_away_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, index: int, what: str) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_scheduler_or_its_last_worker_that_goes_away_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
     question = make_question("strategy.tp=1,2,4,8", "training.global_batch_size=64..1024 step 64")
     monkeypatch.setattr(dask_pool, "PATIENCE_S", 3.0)
     found = []
@@ -106,7 +106,9 @@ def test_a_scheduler_or_its_last_worker_that_goes_away_is_one_clear_error(monkey
     with scheduler(1) as (address, processes), pytest.raises(ScenarioError) as caught, scheduler_pool(address) as pool:
         run(pool, processes[index])
 
-    assert caught.value.message in {f"the Dask scheduler {what}", "the scheduler gave up the work"}
+    # A client that lost its scheduler may first see that there are no workers; on a busy machine that is all it sees.
+    seen = ("the Dask scheduler does not answer any more", "the Dask scheduler has no worker any more", "the scheduler gave up the work")
+    assert caught.value.message in seen
     assert caught.value.hint == "what is finished is kept, and the same command goes on"
     assert len(found) < len(question.points)
 
