@@ -168,7 +168,7 @@ def _layers(model: Layered) -> dict[str, Data]:
         if does:
             rows.append(
                 {
-                    "does": ", ".join(dict.fromkeys(operator.name for operator in does if operator.forward)),
+                    "does": ", ".join(dict.fromkeys(operator.name for operator in does if operator.kernels("forward"))),
                     "output": " x ".join(map(str, layer.output)),
                     "parameters": int(fsum(operator.parameters for operator in does)),
                     "forward_flops": fsum(operator.forward_flops for operator in does),

@@ -227,7 +227,7 @@ def _family(plan: Plan) -> str:
     if plan.strategy.data_parallel.service is not None:
         return SERVED
     if isinstance(plan.model, Layered):
-        kernels = (kernel for does in plan.model.each_layer() for operator in does for kernel in operator.forward)
+        kernels = (kernel for does in plan.model.each_layer() for operator in does for kernel in operator.kernels("forward"))
         return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
     return DENSE if plan.model.experts is None else EXPERTS
 

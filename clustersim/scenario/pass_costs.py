@@ -55,8 +55,8 @@ def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[
 def both_ways_s(plan: Plan, operators: Operators, kernels: KernelModel) -> float:
     """Return how long some operators take forward and backward, with what is recomputed."""
     again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
-    work = [(*each.forward, *each.backward_input, *each.backward_weight) for each in operators]
-    return fsum(kernels.work_s(each) for each in (*work, *(each.forward for each in again)))
+    work = [each.kernels("forward", "input_gradient", "weight_gradient") for each in operators]
+    return fsum(kernels.work_s(each) for each in (*work, *(each.kernels("recompute") for each in again)))
 
 
 def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> tuple[int, ...]:
@@ -147,10 +147,10 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
         return share * fsum(kernels.work_s(of(each)) for each in chosen)
 
     return PassCosts(
-        forward_s=total_s(lambda each: each.forward),
-        input_s=total_s(lambda each: (*each.backward_input, *(() if waits(each) else each.backward_weight)))
-        + total_s(lambda each: each.forward, again),
-        weight_s=total_s(lambda each: each.backward_weight if waits(each) else ()),
+        forward_s=total_s(lambda each: each.kernels("forward")),
+        input_s=total_s(lambda each: (*each.kernels("input_gradient"), *(() if waits(each) else each.kernels("weight_gradient"))))
+        + total_s(lambda each: each.kernels("recompute"), again),
+        weight_s=total_s(lambda each: each.kernels("weight_gradient") if waits(each) else ()),
         send_s=_send_s(plan, node),
         weight_fraction=weight_bytes / kept_bytes if kept_bytes else 1.0,
     )

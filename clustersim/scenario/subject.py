@@ -67,9 +67,9 @@ def _kernel_groups(plan: Plan, result: Result) -> tuple[KernelGroup, ...]:
     again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
     groups: dict[str, list[Kernel]] = {}
     for each in operators:
-        groups.setdefault(each.name, []).extend((*each.forward, *each.backward_input, *each.backward_weight))
+        groups.setdefault(each.name, []).extend(each.kernels("forward", "input_gradient", "weight_gradient"))
     for each in again:
-        groups.setdefault(each.name, []).extend(each.forward)
+        groups.setdefault(each.name, []).extend(each.kernels("recompute"))
     share = 1.0 / plan.strategy.pp
     return tuple(
         KernelGroup(

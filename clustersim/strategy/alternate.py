@@ -45,7 +45,7 @@ def repeated_shares(plan: Plan) -> dict[str, float]:
 
 
 def repeated_operators(plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-    """Return operators with those forward kernels that the backward pass repeats; one of which nothing is repeated has none."""
+    """Return operators that recompute what the backward pass repeats of each; one of which nothing is repeated has no such kernels."""
     shares = repeated_shares(plan)
     return tuple(_reduced(operator, 0.0 if operator.name == CORE_ATTENTION else shares.get(operator.name, 1.0)) for operator in operators)
 
@@ -61,8 +61,8 @@ def alternate_bytes(plan: Plan, operators: Sequence[Operator], input_bytes: floa
 def _reduced(operator: Operator, share: float) -> Operator:
     if share == 1.0:
         return operator
-    forward: tuple[Kernel, ...] = tuple(_narrowed(kernel, share) for kernel in operator.forward) if share > 0.0 else ()
-    return replace(operator, forward=forward, forward_flops=share * operator.forward_flops)
+    again = tuple(_narrowed(kernel, share) for kernel in operator.kernels("forward")) if share > 0.0 else ()
+    return replace(operator, phases={**operator.phases, "recompute": again}, forward_flops=share * operator.forward_flops)
 
 
 def _narrowed(kernel: Kernel, share: float) -> Kernel:

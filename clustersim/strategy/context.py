@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.strategy.layers import ForwardPhase
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_shape, numerics, transformer
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
@@ -27,16 +28,16 @@ class ContextParallel:
     group: Group
     share: ContextShare
 
-    def forward(self, core: Operator, phase: Phase = "forward") -> tuple[Item, ...]:
+    def forward(self, core: Operator, phase: ForwardPhase = "forward") -> tuple[Item, ...]:
         """Return attention forward with its communication."""
         match self.share.kind:
             case "ring":
-                return self._ring(core.forward, [1] * (self.share.degree - 1), phase)
+                return self._ring(core.kernels(phase), [1] * (self.share.degree - 1), phase)
             case "all_gather":
-                return (self._move("all_gather", self._gathered_bytes()), _work(core.forward, phase))
+                return (self._move("all_gather", self._gathered_bytes()), _work(core.kernels(phase), phase))
             case "ulysses":
                 before, behind = self._exchanged_bytes()
-                return (self._move("all_to_all", before), _work(core.forward, phase), self._move("all_to_all", behind))
+                return (self._move("all_to_all", before), _work(core.kernels(phase), phase), self._move("all_to_all", behind))
 
     def backward(self, core: Operator, phase: Phase = "backward") -> tuple[Item, ...]:
         """Return attention backward with its communication."""
@@ -44,16 +45,16 @@ class ContextParallel:
             case "ring":
                 degree = self.share.degree
                 hops = [1, *[2] * (degree - 2), 1]
-                return (*self._ring(core.backward_input, hops, phase), self._move("send_recv", self._keys_bytes()))
+                return (*self._ring(core.kernels("input_gradient"), hops, phase), self._move("send_recv", self._keys_bytes()))
             case "all_gather":
                 return (
                     self._move("all_gather", self._gathered_bytes()),
-                    _work(core.backward_input, phase),
+                    _work(core.kernels("input_gradient"), phase),
                     self._move("reduce_scatter", self._gathered_bytes()),
                 )
             case "ulysses":
                 before, behind = self._exchanged_bytes()
-                return (self._move("all_to_all", behind), _work(core.backward_input, phase), self._move("all_to_all", before))
+                return (self._move("all_to_all", behind), _work(core.kernels("input_gradient"), phase), self._move("all_to_all", before))
 
     def _ring(self, kernels: tuple[Kernel, ...], hops: list[int], phase: Phase) -> tuple[Item, ...]:
         """Return the steps of a ring, the first ones with so many times the keys and values on their way beside them."""

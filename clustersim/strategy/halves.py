@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clustersim.hardware.communication import CollectiveOp
-from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
+from clustersim.program.tasks import Collective, Group, Item, Overlapped, Work
 from clustersim.strategy.alternate import CORE_ATTENTION, repeated_operators
 from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.division import Division
 from clustersim.strategy.experts import Exchange, ExpertGroups, expert_groups
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, backward_work, forward_work
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import keeps_nothing, repeated
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import local_shape, numerics, transformer
-from clustersim.strategy.works import PHASES, Gradients, backward_work, forward_work
 from clustersim.workload.experts import MoeHalf, moe_half
 from clustersim.workload.latent import entering_width
 from clustersim.workload.layer import attention_operators, mlp_operators
@@ -61,7 +61,7 @@ class Halves:
     """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
     of an input that was kept as a slice."""
 
-    def forward(self, layer: int, phase: Phase = "forward") -> tuple[Item, ...]:
+    def forward(self, layer: int, phase: ForwardPhase = "forward") -> tuple[Item, ...]:
         """Return one layer forward."""
         return (*self._pair_forward(*self._attention(layer), phase), *self._mlp_forward(layer, phase))
 
@@ -100,8 +100,8 @@ class Halves:
         columns = [operator for operator in operators if operator.column]
         name, phase = " and ".join(operator.name for operator in columns), PHASES[self.gradients]
         before = self._backwards(name, [operator for operator in operators if not operator.column])
-        inputs = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_input)
-        weights = tuple(kernel for operator in reversed(columns) for kernel in operator.backward_weight)
+        inputs = tuple(kernel for operator in reversed(columns) for kernel in operator.kernels("input_gradient"))
+        weights = tuple(kernel for operator in reversed(columns) for kernel in operator.kernels("weight_gradient"))
         input_gradient = Work(name=f"{name} input gradient", phase=phase, kernels=inputs)
         weight_gradient = Work(name=f"{name} weight gradient", phase=phase, kernels=weights)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
@@ -152,10 +152,10 @@ class Halves:
         model = transformer(self.plan)
         return entering_width(model) if half == "attention" else model.hidden_size
 
-    def _mlp_forward(self, layer: int, phase: Phase) -> tuple[Item, ...]:
+    def _mlp_forward(self, layer: int, phase: ForwardPhase) -> tuple[Item, ...]:
         return self._experts_forward(layer, phase) if self._is_expert(layer) else self._pair_forward(*self._mlp(layer), phase)
 
-    def _forwards(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+    def _forwards(self, name: str, operators: Sequence[Operator], phase: ForwardPhase) -> tuple[Item, ...]:
         """Return operators forward, attention among them with what context parallelism exchanges."""
         context, place = self._context, _core(operators)
         if context is None or place is None:
@@ -172,7 +172,7 @@ class Halves:
         behind, before = (self.backward_works(name, each) if each else () for each in (operators[place + 1 :], operators[:place]))
         return (*behind, *context.backward(operators[place], PHASES[self.gradients]), *before)
 
-    def _pair_forward(self, name: str, operators: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+    def _pair_forward(self, name: str, operators: Sequence[Operator], phase: ForwardPhase) -> tuple[Item, ...]:
         if self.plan.strategy.tp == 1:
             return self._forwards(name, operators, phase)
         before, inner, last = _cut(operators)
@@ -193,14 +193,16 @@ class Halves:
 
     def _alternate(self, name: str, operators: Sequence[Operator]) -> tuple[Item, ...]:
         """Return what is repeated of half a layer whose every second product is kept, and what its row-split layer scatters or reduces."""
-        kept = [operator for operator in repeated_operators(self.plan, operators) if not operator.needless and operator.forward]
+        kept = [
+            operator for operator in repeated_operators(self.plan, operators) if not operator.needless and operator.kernels("recompute")
+        ]
         if self.plan.strategy.tp == 1:
             return (forward_work(name, kept, "recompute"),)
         n_before = len(_cut(operators)[0])
         before = forward_work(f"{name} norm", kept[:n_before], "recompute")
         return (before, *self._split_pair(name, kept[n_before:], "recompute", ()))
 
-    def _split_pair(self, name: str, inner: Sequence[Operator], phase: Phase, close: tuple[Collective, ...]) -> tuple[Item, ...]:
+    def _split_pair(self, name: str, inner: Sequence[Operator], phase: ForwardPhase, close: tuple[Collective, ...]) -> tuple[Item, ...]:
         """Return column-split layers, what follows them and, unless nothing closes it, the row-split layer, with their collectives."""
         gather = self.collective("all_gather", self._entering(name)) if self._sequence_parallel else ()
         if not self._chunked:
@@ -208,11 +210,11 @@ class Halves:
         columns = [operator for operator in inner if operator.column]
         between = [operator for operator in inner if not operator.column]
         row = (between.pop(),) if close else ()
-        kernels = tuple(kernel for operator in columns for kernel in operator.forward)
+        kernels = tuple(kernel for operator in columns for kernel in operator.kernels(phase))
         return (
             *beside_chunks(" and ".join(operator.name for operator in columns), phase, kernels, gather),
             *self._forwards(name, between, phase),
-            *(item for each in row for item in beside_chunks(each.name, phase, each.forward, close)),
+            *(item for each in row for item in beside_chunks(each.name, phase, each.kernels(phase), close)),
         )
 
     def _repeats(self, name: str, operators: Sequence[Operator], *, repeats: bool) -> tuple[Item, ...]:
@@ -238,9 +240,9 @@ class Halves:
         opened: tuple[Item, ...] = (*gather, *again)
         if self._chunked and self.gradients != "weight":
             row = inner.pop()
-            weights = Work(name=f"{row.name} weight gradient", phase=PHASES[self.gradients], kernels=row.backward_weight)
+            weights = Work(name=f"{row.name} weight gradient", phase=PHASES[self.gradients], kernels=row.kernels("weight_gradient"))
             put_off = self.gradients == "input"
-            beside = beside_chunks(f"{row.name} input gradient", PHASES[self.gradients], row.backward_input, gather)
+            beside = beside_chunks(f"{row.name} input gradient", PHASES[self.gradients], row.kernels("input_gradient"), gather)
             opened = (*beside, *(() if put_off else (weights,)), *again)
         return (
             *self.backward_works(f"{name} residual", [last]),
@@ -260,7 +262,7 @@ class Halves:
         assert self.groups.experts is not None, self.plan.model.name
         return Exchange(plan=self.plan, groups=self.groups.experts, layer=layer)
 
-    def _experts_forward(self, layer: int, phase: Phase) -> tuple[Item, ...]:
+    def _experts_forward(self, layer: int, phase: ForwardPhase) -> tuple[Item, ...]:
         half, away = self._moe(layer), self._exchange(layer)
         there, back = away.to_experts(), away.from_experts()
         if not there and (self.plan.strategy.tp == 1 or not half.shared):
@@ -324,7 +326,7 @@ class Halves:
     def _gathered_shared(self) -> tuple[Collective, ...]:
         return self.collective("all_gather") if self._sequence_parallel else ()
 
-    def _shared_forward(self, shared: Sequence[Operator], phase: Phase) -> tuple[Item, ...]:
+    def _shared_forward(self, shared: Sequence[Operator], phase: ForwardPhase) -> tuple[Item, ...]:
         if not shared:
             return ()
         if self.plan.strategy.tp == 1:

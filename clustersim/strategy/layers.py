@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
+from types import MappingProxyType
+from typing import Final, Literal
 
+from clustersim.program.tasks import Phase, Work
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
 from clustersim.strategy.weights import Weights
@@ -14,12 +17,37 @@ from clustersim.workload.convolution import Convolution
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.layered import Layered
-from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator
+from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator, Product
 from clustersim.workload.predictions import Prediction, prediction
 from clustersim.workload.shapes import LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
 
 Operators = tuple[Operator, ...]
+
+ForwardPhase = Literal["forward", "recompute"]
+
+Gradients = Literal["all", "input", "weight"]
+"""Gradients that a backward pass computes: both, those of inputs that the stage before waits for, or those of weights put off then."""
+
+PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
+
+
+def forward_work(name: str, operators: Sequence[Operator], phase: ForwardPhase = "forward") -> Work:
+    """Return some operators forward, one after the other."""
+    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.kernels(phase)))
+
+
+def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
+    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
+    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
+
+
+def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
+    if gradients == "weight":
+        return operator.kernels("weight_gradient") if waits(operator) else ()
+    apart = gradients == "input" and waits(operator)
+    return operator.kernels("input_gradient") if apart else operator.kernels("input_gradient", "weight_gradient")
 
 
 def n_layers(plan: Plan) -> int:
@@ -159,15 +187,16 @@ def waits(operator: Operator) -> bool:
     ----------
     .. [1] P. Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2: what is split are the linear layers.
     """
-    return bool(operator.backward_weight) and isinstance(operator.backward_weight[0], Gemm | GroupedGemm | Convolution)
+    return operator.weight_product is not None
 
 
 def waiting_bytes(operators: Operators) -> float:
     """Return what is kept of a micro-batch for weight gradients that are put off: input, and gradient of the output, of each product."""
-    return fsum(operator.saved_bytes + _output_gradient_bytes(operator.backward_weight[0]) for operator in operators if waits(operator))
+    products = ((operator, operator.weight_product) for operator in operators)
+    return fsum(operator.saved_bytes + _output_gradient_bytes(product) for operator, product in products if product)
 
 
-def _output_gradient_bytes(product: Kernel) -> float:
+def _output_gradient_bytes(product: Product) -> float:
     match product:
         case Gemm():
             return product.batch * product.k * product.n * product.element_bytes
@@ -175,8 +204,6 @@ def _output_gradient_bytes(product: Kernel) -> float:
             return sum(product.rows) * product.n * product.element_bytes
         case Convolution():
             return product.batch * product.filters * product.places[0] * product.places[1] * product.element_bytes
-        case _:
-            return 0.0
 
 
 def tied_parameters(plan: Plan) -> float:

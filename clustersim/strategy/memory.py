@@ -35,7 +35,7 @@ from clustersim.strategy.schedules.order import StageOrder, peak_in_flight
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.stages import orders_of
 from clustersim.strategy.weights import Weights, total_weights
-from clustersim.workload.operators import Gemm, GroupedGemm
+from clustersim.workload.operators import Gemm, GroupedGemm, Operator
 from clustersim.workload.shapes import FP32_BYTES
 
 FRAMEWORK_BYTES: Final = 1.5e9
@@ -202,7 +202,7 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
     if plan.training.precision != "fp8":
         return 0.0
     runs = [run for chunk in model_chunks(plan)[stage] for run in _runs(plan, chunk)]
-    products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator.backward_weight)]
+    products = [(operator, count) for operators, count in runs for operator in operators if _is_product(operator)]
     # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
     copy_bytes = 0.0 if plan.strategy.gathers_weights or plan.training.fp8_parameters else FP8_COPY_BYTES
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
@@ -212,8 +212,8 @@ def _runs(plan: Plan, chunk: ModelChunk) -> tuple[tuple[Operators, int], ...]:
     return layer_runs(plan, chunk.layers.start, chunk.layers.stop)
 
 
-def _is_product(kernels: tuple[object, ...]) -> bool:
-    return bool(kernels) and isinstance(kernels[0], Gemm | GroupedGemm)
+def _is_product(operator: Operator) -> bool:
+    return isinstance(operator.weight_product, Gemm | GroupedGemm)
 
 
 def _kept_bytes(plan: Plan, chunk: ModelChunk, place: int | None) -> float:

@@ -113,9 +113,9 @@ def state_bytes_per_parameter(plan: Plan) -> float:
 
 def _factors(operator: Operator) -> float:
     """Return the numbers of the factored second moment of one operator's parameters."""
-    match operator.backward_weight[0] if operator.backward_weight else None:
+    match operator.weight_product:
         case Gemm():
-            products = [kernel for kernel in operator.backward_weight if isinstance(kernel, Gemm)]
+            products = [kernel for kernel in operator.kernels("weight_gradient") if isinstance(kernel, Gemm)]
             matrices = sum(product.m * product.n for product in products)
             return sum(product.m + product.n for product in products) + max(0.0, operator.parameters - matrices)
         case GroupedGemm(k=inputs, n=outputs) as experts:

@@ -7,10 +7,19 @@ from dataclasses import dataclass, field, replace
 
 from clustersim.program.tasks import Block, Collective, Item, Work
 from clustersim.strategy.halves import Halves, ParallelGroups
-from clustersim.strategy.layers import Operators, equal_layers, first_alike, layer_runs, prediction_of, recomputed_layers
+from clustersim.strategy.layers import (
+    Gradients,
+    Operators,
+    backward_work,
+    equal_layers,
+    first_alike,
+    forward_work,
+    layer_runs,
+    prediction_of,
+    recomputed_layers,
+)
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
-from clustersim.strategy.works import Gradients, backward_work, forward_work
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Operator

@@ -11,6 +11,7 @@ from typing import Final
 from clustersim.program.tasks import Block, Compute
 from clustersim.strategy.gradients import Bucket, cast_blocks
 from clustersim.strategy.interference import beside_blocks
+from clustersim.strategy.layers import PHASES, Gradients
 from clustersim.strategy.memory import end_weights
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Piece
@@ -20,7 +21,6 @@ from clustersim.strategy.shard import ModelChunk
 from clustersim.strategy.units import casts_gathered, chunk_layer_weights, reduction_units
 from clustersim.strategy.weaving import woven
 from clustersim.strategy.weights import NOTHING, Weights, total_weights
-from clustersim.strategy.works import PHASES, Gradients
 
 GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
 """What each kind of pass computes as it goes back."""

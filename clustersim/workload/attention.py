@@ -83,9 +83,7 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Wi
     kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
     return Operator(
         name="attention",
-        forward=kernels[False],
-        backward_input=kernels[True],
-        backward_weight=(),
+        phases={"forward": kernels[False], "input_gradient": kernels[True]},
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
@@ -140,10 +138,11 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
     counted = 2.0 * products * counted_pairs(s, window) * (model.head_dim + model.value_dim)
     return Operator(
         name="attention",
-        forward=(query_key, softmax, *dropout, context),
-        # Gradients of the probabilities and of the values, then of the queries and of the keys.
-        backward_input=(probability_gradient, context, *dropout, softmax_gradient, query_gradient, query_gradient),
-        backward_weight=(),
+        phases={
+            "forward": (query_key, softmax, *dropout, context),
+            # Gradients of the probabilities and of the values, then of the queries and of the keys.
+            "input_gradient": (probability_gradient, context, *dropout, softmax_gradient, query_gradient, query_gradient),
+        },
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + kept,
         selective_bytes=kept,

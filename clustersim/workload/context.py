@@ -36,9 +36,7 @@ def context_attention(model: Transformer, local: LocalShape, numerics: Numerics,
     queries_bytes = local.rows * local.n_heads * model.head_dim * numerics.element_bytes
     return Operator(
         name="attention",
-        forward=forward,
-        backward_input=backward,
-        backward_weight=(),
+        phases={"forward": forward, "input_gradient": backward},
         parameters=sinks(model, local),
         saved_bytes=kept_keys_bytes(model, local, numerics) + queries_bytes + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),

@@ -20,9 +20,11 @@ def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, 
     passes, launches = (8.0, 6) if eager else (2.0, 1)
     return Operator(
         name=name,
-        forward=(Stream(elements * passes * e, launches=launches),),
-        backward_input=(Stream(elements * (passes + 1) * e, launches=launches),),
-        backward_weight=(Stream(elements * 2 * e),),
+        phases={
+            "forward": (Stream(elements * passes * e, launches=launches),),
+            "input_gradient": (Stream(elements * (passes + 1) * e, launches=launches),),
+            "weight_gradient": (Stream(elements * 2 * e),),
+        },
         parameters=float(norm_parameters(model, width)),
         saved_bytes=elements * e,
     )
@@ -32,7 +34,7 @@ def second_norm(model: Transformer, local: LocalShape, numerics: Numerics) -> Op
     """Return the normalisation before the MLP; a model with one a layer feeds it to attention and MLP alike."""
     if model.norms_per_layer >= N_NORMS:
         return normalization(model, local, numerics, name="norm_2")
-    return Operator(name="norm_2", forward=(), backward_input=(), backward_weight=())
+    return Operator(name="norm_2")
 
 
 def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
@@ -47,9 +49,11 @@ def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name:
     after = normalization(model, local, numerics, name=name) if model.norms_per_layer > N_NORMS else None
     return Operator(
         name=name,
-        forward=(*(after.forward if after else ()), forward),
-        backward_input=(*(after.backward_input if after else ()), backward),
-        backward_weight=after.backward_weight if after else (),
+        phases={
+            "forward": (*(after.kernels("forward") if after else ()), forward),
+            "input_gradient": (*(after.kernels("input_gradient") if after else ()), backward),
+            "weight_gradient": after.kernels("weight_gradient") if after else (),
+        },
         parameters=after.parameters if after else 0.0,
         saved_bytes=elements * mask + (after.saved_bytes if after else 0.0),
     )
@@ -60,7 +64,7 @@ def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
     kernel = Stream(elements * passes * numerics.elementwise_bytes, launches=launches)
-    return Operator(name="rotary", forward=(kernel,), backward_input=(kernel,), backward_weight=())
+    return Operator(name="rotary", phases={"forward": (kernel,), "input_gradient": (kernel,)})
 
 
 def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
@@ -69,9 +73,7 @@ def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) 
     e = numerics.elementwise_bytes
     return Operator(
         name="qk_norm",
-        forward=(Stream(elements * 2 * e, launches=2),),
-        backward_input=(Stream(elements * 3 * e, launches=2),),
-        backward_weight=(),
+        phases={"forward": (Stream(elements * 2 * e, launches=2),), "input_gradient": (Stream(elements * 3 * e, launches=2),)},
         parameters=float(qk_norm_parameters(model)),
         saved_bytes=elements * e,
     )
@@ -89,9 +91,10 @@ def activation(model: Transformer, numerics: Numerics, *, rows: int, width: int,
     apart = model.gated_mlp and numerics.kernels == "eager"
     return Operator(
         name=name,
-        forward=(Stream(elements * (inputs + 1 + (2 if apart else 0)) * e, launches=2 if apart else 1),),
-        backward_input=(Stream(elements * (2 * inputs + 1 + (4 if apart else 0)) * e, launches=3 if apart else 1),),
-        backward_weight=(),
+        phases={
+            "forward": (Stream(elements * (inputs + 1 + (2 if apart else 0)) * e, launches=2 if apart else 1),),
+            "input_gradient": (Stream(elements * (2 * inputs + 1 + (4 if apart else 0)) * e, launches=3 if apart else 1),),
+        },
         saved_bytes=elements * inputs * e,
     )
 
@@ -99,4 +102,4 @@ def activation(model: Transformer, numerics: Numerics, *, rows: int, width: int,
 def split(local: LocalShape, numerics: Numerics, *, width: int) -> Operator:
     """Return the way from one product to queries, keys and values: nothing forward, and backward a copy of the three gradients into one."""
     joined = Stream(2.0 * local.rows * width * numerics.element_bytes)
-    return Operator(name="split", forward=(), backward_input=(joined,), backward_weight=())
+    return Operator(name="split", phases={"input_gradient": (joined,)})

@@ -40,10 +40,11 @@ def embedding_operators(model: Transformer, local: LocalShape, numerics: Numeric
     operators = [
         Operator(
             name="embedding",
-            forward=(Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
-            backward_input=(),
-            # Rows of the gradient are sorted and added into the table.
-            backward_weight=(Stream(elements * 3 * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
+            phases={
+                "forward": (Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
+                # Rows of the gradient are sorted and added into the table.
+                "weight_gradient": (Stream(elements * 3 * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
+            },
             parameters=float(tables * model.hidden_size),
             saved_bytes=sequence_elements * mask,
         )
@@ -90,12 +91,13 @@ def _loss(logits: float, numerics: Numerics) -> Operator:
     metrics = (metric,) * numerics.loss_metrics
     if numerics.fused_loss:
         once, kept = Stream(logits * FUSED_LOSS_PASSES * numerics.element_bytes), logits * numerics.element_bytes
-        return Operator(name="loss", forward=(once, *metrics), backward_input=(once,), backward_weight=(), saved_bytes=kept)
+        return Operator(name="loss", phases={"forward": (once, *metrics), "input_gradient": (once,)}, saved_bytes=kept)
     return Operator(
         name="loss",
-        forward=(Stream(logits * LOSS_FORWARD_BYTES, launches=7), *metrics),
-        backward_input=(Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),
-        backward_weight=(),
+        phases={
+            "forward": (Stream(logits * LOSS_FORWARD_BYTES, launches=7), *metrics),
+            "input_gradient": (Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),
+        },
         saved_bytes=logits * FP32_BYTES,
     )
 

@@ -116,8 +116,11 @@ def _router(model: Transformer, experts: Experts, local: LocalShape, numerics: N
     (forward_bytes, n_forward), (backward_bytes, n_backward) = (table[numerics.kernels] for table in (ROUTER_BYTES, ROUTER_BACKWARD_BYTES))
     return replace(
         product,
-        forward=(logits, Stream(rows * n_experts * forward_bytes, launches=n_forward)),
-        backward_input=(Stream(rows * n_experts * backward_bytes, launches=n_backward), *product.backward_input),
+        phases={
+            **product.phases,
+            "forward": (logits, Stream(rows * n_experts * forward_bytes, launches=n_forward)),
+            "input_gradient": (Stream(rows * n_experts * backward_bytes, launches=n_backward), *product.kernels("input_gradient")),
+        },
         saved_bytes=product.saved_bytes + rows * n_experts * FP32_BYTES,
         selective_bytes=rows * n_experts * FP32_BYTES,
     )
@@ -137,9 +140,7 @@ def _permute(model: Transformer, experts: Experts, local: LocalShape, numerics: 
         forward, back = Stream(placing), Stream(sent * (INDEX_BYTES + 2 * FP32_BYTES))
     return Operator(
         name="permute",
-        forward=(forward,),
-        backward_input=(back,),
-        backward_weight=(),
+        phases={"forward": (forward,), "input_gradient": (back,)},
         saved_bytes=tokens * experts.n_experts * MAP_BYTES + sent * INDEX_BYTES,
     )
 
@@ -148,16 +149,16 @@ def _unpermute(model: Transformer, local: LocalShape, share: ExpertShare, numeri
     """Return the sum of what each token's experts gave, and backward the gradient of the sum copied to each of its terms."""
     sent, e = share.dispatched_rows, numerics.elementwise_bytes
     if numerics.fused_experts and share.n_ranks > 1:
-        return Operator(name="unpermute", forward=(), backward_input=(), backward_weight=())
+        return Operator(name="unpermute")
     forward = (sent + local.sequence_rows) * model.hidden_size * e + sent * INDEX_BYTES
     backward = 2.0 * sent * model.hidden_size * e + sent * INDEX_BYTES
-    return Operator(name="unpermute", forward=(Stream(forward),), backward_input=(Stream(backward),), backward_weight=())
+    return Operator(name="unpermute", phases={"forward": (Stream(forward),), "input_gradient": (Stream(backward),)})
 
 
 def _sort(name: str, model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
     rows = share.received_rows
     kernel = Stream(2.0 * rows * (model.hidden_size * numerics.elementwise_bytes + FP32_BYTES), launches=2)
-    return Operator(name=name, forward=(kernel,), backward_input=(kernel,), backward_weight=())
+    return Operator(name=name, phases={"forward": (kernel,), "input_gradient": (kernel,)})
 
 
 def _routed(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
@@ -187,9 +188,10 @@ def _second_bias(model: Transformer, share: ExpertShare, numerics: Numerics) -> 
     (each, once), (each_back, once_back) = BIAS_LAUNCHES
     return Operator(
         name="experts_bias",
-        forward=(Stream(forward_bytes, launches=each * n_used + once),),
-        backward_input=(Stream(backward_bytes, launches=each_back * n_used + once_back),),
-        backward_weight=(),
+        phases={
+            "forward": (Stream(forward_bytes, launches=each * n_used + once),),
+            "input_gradient": (Stream(backward_bytes, launches=each_back * n_used + once_back),),
+        },
         expert=True,
         parameters=float(share.n_local * model.hidden_size),
     )
@@ -205,9 +207,10 @@ def _joined_activation(model: Transformer, share: ExpertShare, numerics: Numeric
     scores = share.received_rows * FP32_BYTES
     return Operator(
         name="expert_activation",
-        forward=(Stream(elements * numerics.gemm_element_bytes + scores, launches=0),),
-        backward_input=(Stream(kept + 2.0 * scores, launches=0),),
-        backward_weight=(),
+        phases={
+            "forward": (Stream(elements * numerics.gemm_element_bytes + scores, launches=0),),
+            "input_gradient": (Stream(kept + 2.0 * scores, launches=0),),
+        },
         saved_bytes=kept + scores,
     )
 
@@ -215,7 +218,7 @@ def _joined_activation(model: Transformer, share: ExpertShare, numerics: Numeric
 def _joined(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the copy of what experts that ran one after the other give into one tensor, and of the gradients of what they took."""
     copied = Stream(2.0 * share.received_rows * model.hidden_size * numerics.element_bytes)
-    return Operator(name="experts_join", forward=(copied,), backward_input=(copied,), backward_weight=())
+    return Operator(name="experts_join", phases={"forward": (copied,), "input_gradient": (copied,)})
 
 
 def _scaled_activation(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics) -> Operator:
@@ -234,8 +237,11 @@ def _scaled_activation(model: Transformer, experts: Experts, share: ExpertShare,
     limits, limits_back = ((Stream(4.0 * halves, launches=3),), (Stream(5.0 * halves, launches=3),)) if experts.clamped else ((), ())
     return replace(
         plain,
-        forward=(*limits, *plain.forward, more),
-        backward_input=(back, *plain.backward_input, *limits_back),
+        phases={
+            **plain.phases,
+            "forward": (*limits, *plain.kernels("forward"), more),
+            "input_gradient": (back, *plain.kernels("input_gradient"), *limits_back),
+        },
         saved_bytes=plain.saved_bytes + scores + halves,
         selective_bytes=halves,
     )
@@ -254,7 +260,7 @@ def _shared(model: Transformer, experts: Experts, local: LocalShape, numerics: N
         activation(model, numerics, rows=local.rows, width=width, name="shared_activation"),
         replace(linear("shared_down", down, numerics), needless=needless and not experts.shared_gate),
         *gate,
-        Operator(name="shared_add", forward=(added,), backward_input=(added,), backward_weight=(), needless=needless),
+        Operator(name="shared_add", phases={"forward": (added,), "input_gradient": (added,)}, needless=needless),
     )
 
 
@@ -266,7 +272,10 @@ def _gate(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator
     elements = rows * model.hidden_size
     return replace(
         product,
-        forward=(*product.forward, Stream(2.0 * elements * e, launches=2)),
-        backward_input=(Stream(3.0 * elements * e, launches=3), *product.backward_input),
+        phases={
+            **product.phases,
+            "forward": (*product.kernels("forward"), Stream(2.0 * elements * e, launches=2)),
+            "input_gradient": (Stream(3.0 * elements * e, launches=3), *product.kernels("input_gradient")),
+        },
         saved_bytes=elements * e,
     )

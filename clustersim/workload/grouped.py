@@ -58,9 +58,11 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
         weights += (Stream(total * outputs * plain),)
     return Operator(
         name=name,
-        forward=(*(_casts(shape, inputs, numerics) if shape.cast_rows else ()), *_kernels(forward, numerics)),
-        backward_input=(*(_casts(shape, outputs, numerics) if shape.cast_gradient else ()), *_kernels(input_gradient, numerics)),
-        backward_weight=weights,
+        phases={
+            "forward": (*(_casts(shape, inputs, numerics) if shape.cast_rows else ()), *_kernels(forward, numerics)),
+            "input_gradient": (*(_casts(shape, outputs, numerics) if shape.cast_gradient else ()), *_kernels(input_gradient, numerics)),
+            "weight_gradient": weights,
+        },
         expert=True,
         parameters=float(len(shape.rows) * (inputs * outputs + (outputs if shape.bias else 0))),
         saved_bytes=total * inputs * operand,

@@ -89,4 +89,4 @@ def _assembly(latent: LatentAttention, local: LocalShape, numerics: Numerics) ->
     else:
         copied = 2 * heads * 2 * latent.qk_head_dim
         kernel = Stream((EAGER_ROTATION_PASSES * (rotated + shared) + copied) * e, launches=14)
-    return Operator(name="rotary", forward=(kernel,), backward_input=(kernel,), backward_weight=())
+    return Operator(name="rotary", phases={"forward": (kernel,), "input_gradient": (kernel,)})

@@ -50,9 +50,11 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
         weight_gradient += (Stream(rows * outputs * plain),)
     return Operator(
         name=name,
-        forward=(*cast_operand(rows * inputs, numerics), forward),
-        backward_input=(*cast_operand(rows * outputs, numerics), input_gradient),
-        backward_weight=weight_gradient,
+        phases={
+            "forward": (*cast_operand(rows * inputs, numerics), forward),
+            "input_gradient": (*cast_operand(rows * outputs, numerics), input_gradient),
+            "weight_gradient": weight_gradient,
+        },
         parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
         saved_bytes=shape.saved_rows * inputs * operand,
         forward_flops=forward.flops,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import gcd
+from typing import Literal
 
 from clustersim.workload.convolution import Convolution
 
@@ -192,20 +194,20 @@ class Carriage:
         return 0.0
 
 
-Kernel = Gemm | GroupedGemm | Convolution | FlashAttention | Stream | Recorded | Carriage
+Product = Gemm | GroupedGemm | Convolution
+Kernel = Product | FlashAttention | Stream | Recorded | Carriage
+
+KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient"]
+"""Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operation of the model on one micro-batch, for one rank.
-
-    ``model_flops`` counts what MFU counts: matrix products of forward and backward pass, no recomputation.
-    """
+    """One operation of the model on one micro-batch, for one rank."""
 
     name: str
-    forward: tuple[Kernel, ...]
-    backward_input: tuple[Kernel, ...]
-    backward_weight: tuple[Kernel, ...]
+    phases: Mapping[KernelPhase, tuple[Kernel, ...]] = field(default_factory=dict[KernelPhase, tuple[Kernel, ...]], hash=False)
+    """Kernels of each phase; a phase without any may be left out, and recomputation then repeats the forward pass."""
     parameters: float = 0.0
     expert: bool = False
     """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
@@ -219,3 +221,21 @@ class Operator:
     """Matrix FLOPs of the forward pass as MFU counts them."""
     column: bool = False
     """True for a linear layer of which tensor parallelism divides the outputs: what stands before it works on a slice of the rows."""
+
+    def kernels(self, phase: KernelPhase, *further: KernelPhase) -> tuple[Kernel, ...]:
+        """Return the kernels of one phase, or of several, one after the other.
+
+        Examples
+        --------
+        >>> norm = Operator(name="norm", phases={"forward": (Stream(8.0),), "input_gradient": (Stream(12.0),)})
+        >>> norm.kernels("recompute", "weight_gradient") == norm.kernels("forward")
+        True
+        """
+        own = self.phases.get(phase, self.phases.get("forward", ()) if phase == "recompute" else ())
+        return (*own, *self.kernels(*further)) if further else own
+
+    @property
+    def weight_product(self) -> Product | None:
+        """The product that gives the gradient of the weight; None where that gradient is a by-product, as of a norm."""
+        first = next(iter(self.kernels("weight_gradient")), None)
+        return first if isinstance(first, Product) else None

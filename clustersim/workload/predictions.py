@@ -47,7 +47,7 @@ def prediction(model: Transformer, local: LocalShape, numerics: Numerics) -> Pre
     lookup, gradient = Stream(rows * hidden * 2 * e), Stream(rows * hidden * 3 * e)
     return Prediction(
         joining=(
-            Operator(name="mtp_embedding", forward=(lookup,), backward_input=(), backward_weight=(gradient,)),
+            Operator(name="mtp_embedding", phases={"forward": (lookup,), "weight_gradient": (gradient,)}),
             normalization(model, local, numerics, name="mtp_norm_1"),
             normalization(model, local, numerics, name="mtp_norm_2"),
             _side_by_side(rows * hidden, e),
@@ -60,7 +60,7 @@ def prediction(model: Transformer, local: LocalShape, numerics: Numerics) -> Pre
 
 def _side_by_side(elements: int, element_bytes: float) -> Operator:
     copy = Stream(4.0 * elements * element_bytes)
-    return Operator(name="mtp_join", forward=(copy,), backward_input=(copy,), backward_weight=())
+    return Operator(name="mtp_join", phases={"forward": (copy,), "input_gradient": (copy,)})
 
 
 def _of_the_head(operator: Operator) -> Operator:

@@ -14,11 +14,10 @@ from clustersim.scenario.bounds.sharing import block_size, unlike_stages
 from clustersim.strategy.division import divided
 from clustersim.strategy.experts import ExpertGroups
 from clustersim.strategy.halves import ParallelGroups, parallel_groups
-from clustersim.strategy.layers import first_alike, layer_at
+from clustersim.strategy.layers import Gradients, backward_work, first_alike, forward_work, layer_at
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.works import Gradients, backward_work, forward_work
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.workload.layered import Layered

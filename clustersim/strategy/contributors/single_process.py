@@ -18,14 +18,13 @@ from clustersim.program.program import Key
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
-from clustersim.strategy.layers import Operators, back, front, layer_runs, n_layers
+from clustersim.strategy.layers import Operators, back, backward_work, forward_work, front, layer_runs, n_layers
 from clustersim.strategy.memory import stage_parameters, stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import numerics
-from clustersim.strategy.works import backward_work, forward_work
 from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
 

@@ -63,9 +63,10 @@ class AttentionLayer:
         rows_bytes = call.samples * (self.input[0] + self.memory[0]) * self.features * e
         return Operator(
             name="scores",
-            forward=(Stream(forward * energy_bytes + rows_bytes + pairs * e, launches=4 if eager else 1),),
-            backward_input=(Stream(backward * energy_bytes + 2.0 * rows_bytes + pairs * e, launches=6 if eager else 1),),
-            backward_weight=(),
+            phases={
+                "forward": (Stream(forward * energy_bytes + rows_bytes + pairs * e, launches=4 if eager else 1),),
+                "input_gradient": (Stream(backward * energy_bytes + 2.0 * rows_bytes + pairs * e, launches=6 if eager else 1),),
+            },
             parameters=float(self.features * (2 if self.normalized else 1) + (1 if self.normalized else 0)),
             saved_bytes=rows_bytes + (energy_bytes if eager else 0.0),
             forward_flops=2.0 * pairs * self.features,
@@ -79,9 +80,7 @@ class AttentionLayer:
         of_keys = Gemm(keys, self.features, queries, batch=samples, element_bytes=e, output_bytes=e)
         return Operator(
             name="scores",
-            forward=(forward,),
-            backward_input=(of_queries, of_keys),
-            backward_weight=(),
+            phases={"forward": (forward,), "input_gradient": (of_queries, of_keys)},
             saved_bytes=samples * (queries + keys) * self.features * e,
             forward_flops=forward.flops,
         )
@@ -96,9 +95,10 @@ class AttentionLayer:
         joined = Stream(2.0 * call.stored_bytes(self.output))
         return Operator(
             name="context",
-            forward=(Stream(2.0 * probabilities), summed, joined),
-            backward_input=(joined, of_probabilities, of_values, Stream(3.0 * probabilities)),
-            backward_weight=(),
+            phases={
+                "forward": (Stream(2.0 * probabilities), summed, joined),
+                "input_gradient": (joined, of_probabilities, of_values, Stream(3.0 * probabilities)),
+            },
             saved_bytes=probabilities,
             forward_flops=summed.flops,
         )

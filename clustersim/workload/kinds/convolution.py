@@ -48,9 +48,11 @@ class ConvolutionLayer:
         return (
             Operator(
                 name="convolution",
-                forward=(*turned, forward, *bias),
-                backward_input=(*turned, changed(forward, product="input_gradient")) if call.input_gradient else (),
-                backward_weight=(*turned, *self._weight_gradient(forward, call), *((Stream(result_bytes),) if self.bias else ())),
+                phases={
+                    "forward": (*turned, forward, *bias),
+                    "input_gradient": (*turned, changed(forward, product="input_gradient")) if call.input_gradient else (),
+                    "weight_gradient": (*turned, *self._weight_gradient(forward, call), *((Stream(result_bytes),) if self.bias else ())),
+                },
                 parameters=float(self.weights + (self.filters if self.bias else 0)),
                 saved_bytes=call.kept_input_bytes(self.input),
                 forward_flops=forward.flops,

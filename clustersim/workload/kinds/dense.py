@@ -30,4 +30,4 @@ class LinearLayer:
             rows=rows, inputs=self.input[-1], outputs=self.features, bias=self.bias, saved_rows=0 if call.input_kept else rows
         )
         operator = linear("linear", shape, call.numerics)
-        return (operator if call.input_gradient else replace(operator, backward_input=()),)
+        return (operator if call.input_gradient else replace(operator, phases={**operator.phases, "input_gradient": ()}),)

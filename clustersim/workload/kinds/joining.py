@@ -32,7 +32,7 @@ def _fork(call: Call, shape: Shape, n_paths: int) -> Operator:
     """Return where paths part: backward, the gradients of all are added up, two at a time or in one kernel."""
     passes = 3.0 * (n_paths - 1) if call.numerics.kernels == "eager" else n_paths + 1.0
     adds = (Stream(passes * call.stored_bytes(shape), launches=n_paths - 1 if call.numerics.kernels == "eager" else 1),)
-    return Operator(name="fork", forward=(), backward_input=adds if call.input_gradient else (), backward_weight=())
+    return Operator(name="fork", phases={"input_gradient": adds if call.input_gradient else ()})
 
 
 def _beside(paths: Sequence[Path], call: Call) -> tuple[Operator, ...]:
@@ -70,13 +70,13 @@ class Residual:
         size_bytes = call.stored_bytes(self.output)
         inner = replace(call, input_gradient=True)
         if call.numerics.kernels == "eager":
-            add = Operator(name="add", forward=(Stream(3.0 * size_bytes),), backward_input=(), backward_weight=())
+            add = Operator(name="add", phases={"forward": (Stream(3.0 * size_bytes),)})
             return (add, *(Activation(input=self.output).operators(inner) if self.activated else ()))
         if _ends_in_norm(self.layers):
             kernel = Stream(size_bytes, launches=0)
-            return (Operator(name="add", forward=(kernel,), backward_input=(kernel,), backward_weight=()),)
+            return (Operator(name="add", phases={"forward": (kernel,), "input_gradient": (kernel,)}),)
         backward = (Stream(3.0 * size_bytes),) if self.activated else ()
-        return (Operator(name="add", forward=(Stream(3.0 * size_bytes),), backward_input=backward, backward_weight=()),)
+        return (Operator(name="add", phases={"forward": (Stream(3.0 * size_bytes),), "input_gradient": backward}),)
 
 
 def _ends_in_norm(path: Path) -> bool:
@@ -101,7 +101,7 @@ class Concatenation:
     def operators(self, call: Call) -> tuple[Operator, ...]:
         """Return all paths, and the copy of their results; backward the gradient is copied into parts again."""
         copy = Stream(2.0 * call.stored_bytes(self.output))
-        joined = Operator(name="concatenation", forward=(copy,), backward_input=(copy,), backward_weight=())
+        joined = Operator(name="concatenation", phases={"forward": (copy,), "input_gradient": (copy,)})
         return (_fork(call, self.input, len(self.paths)), *_beside(self.paths, call), joined)
 
 
@@ -150,4 +150,4 @@ class Join:
         """Return the copy; backward, the part of what was kept is added to its gradient."""
         copy = Stream(2.0 * call.stored_bytes(self.output))
         added = Stream(3.0 * call.stored_bytes(self.kept))
-        return (Operator(name="join", forward=(copy,), backward_input=(copy, added), backward_weight=()),)
+        return (Operator(name="join", phases={"forward": (copy,), "input_gradient": (copy, added)}),)

@@ -30,15 +30,16 @@ class SoftmaxLoss:
         logits, e = float(call.samples * prod(self.input)), call.numerics.element_bytes
         if call.numerics.fused_loss:
             once = Stream(logits * FUSED_LOSS_PASSES * e)
-            return (Operator(name="loss", forward=(once,), backward_input=(once,), backward_weight=(), saved_bytes=logits * e),)
+            return (Operator(name="loss", phases={"forward": (once,), "input_gradient": (once,)}, saved_bytes=logits * e),)
         cast_bytes = e + FP32_BYTES if e < FP32_BYTES else 0.0
         launches = 2 if cast_bytes else 1
         return (
             Operator(
                 name="loss",
-                forward=(Stream(logits * (cast_bytes + 2.0 * FP32_BYTES), launches=launches + 1),),
-                backward_input=(Stream(logits * (cast_bytes + 3.0 * FP32_BYTES), launches=launches + 1),),
-                backward_weight=(),
+                phases={
+                    "forward": (Stream(logits * (cast_bytes + 2.0 * FP32_BYTES), launches=launches + 1),),
+                    "input_gradient": (Stream(logits * (cast_bytes + 3.0 * FP32_BYTES), launches=launches + 1),),
+                },
                 saved_bytes=logits * FP32_BYTES,
             ),
         )

@@ -42,10 +42,11 @@ class NormLayer:
         backward = Stream(BACKWARD_PASSES[self.kind] * size_bytes, launches=2)
         own = Operator(
             name=f"{self.kind}_norm",
-            forward=(Stream(FORWARD_PASSES[self.kind] * size_bytes, launches=2 if self.kind == "batch" else 1),),
-            # Scale and shift learn from the same passes.
-            backward_input=(),
-            backward_weight=(backward,),
+            phases={
+                "forward": (Stream(FORWARD_PASSES[self.kind] * size_bytes, launches=2 if self.kind == "batch" else 1),),
+                # Scale and shift learn from the same passes.
+                "weight_gradient": (backward,),
+            },
             parameters=2.0 * channels,
             saved_bytes=call.kept_input_bytes(self.input),
         )
@@ -69,9 +70,10 @@ class Activation:
         return (
             Operator(
                 name="activation",
-                forward=(Stream(2.0 * size_bytes),),
-                backward_input=(Stream(3.0 * size_bytes),) if call.input_gradient else (),
-                backward_weight=(),
+                phases={
+                    "forward": (Stream(2.0 * size_bytes),),
+                    "input_gradient": (Stream(3.0 * size_bytes),) if call.input_gradient else (),
+                },
             ),
         )
 
@@ -94,9 +96,7 @@ class Dropout:
         return (
             Operator(
                 name="dropout",
-                forward=(kernel,),
-                backward_input=(kernel,) if call.input_gradient else (),
-                backward_weight=(),
+                phases={"forward": (kernel,), "input_gradient": (kernel,) if call.input_gradient else ()},
                 saved_bytes=mask_bytes,
             ),
         )

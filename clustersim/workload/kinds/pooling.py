@@ -46,9 +46,7 @@ class PoolLayer:
         return (
             Operator(
                 name=f"{self.kind}_pool",
-                forward=(Stream(forward_bytes),),
-                backward_input=(Stream(backward_bytes),) if call.input_gradient else (),
-                backward_weight=(),
+                phases={"forward": (Stream(forward_bytes),), "input_gradient": (Stream(backward_bytes),) if call.input_gradient else ()},
                 saved_bytes=call.kept_input_bytes(self.input) + index_bytes,
             ),
         )

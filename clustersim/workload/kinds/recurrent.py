@@ -67,13 +67,15 @@ class RecurrentLayer:
         return (
             Operator(
                 name=self.cell,
-                forward=(entering, *(step,) * length, Stream(point_bytes, launches=length)),
-                backward_input=(
-                    *(step_back,) * length,
-                    Stream(point_bytes + gate_bytes, launches=length),
-                    *((input_gradient,) if call.input_gradient else ()),
-                ),
-                backward_weight=(of_input, of_state, *added, Stream(gate_bytes)),
+                phases={
+                    "forward": (entering, *(step,) * length, Stream(point_bytes, launches=length)),
+                    "input_gradient": (
+                        *(step_back,) * length,
+                        Stream(point_bytes + gate_bytes, launches=length),
+                        *((input_gradient,) if call.input_gradient else ()),
+                    ),
+                    "weight_gradient": (of_input, of_state, *added, Stream(gate_bytes)),
+                },
                 parameters=float(weights + 2 * directions * width),
                 saved_bytes=call.kept_input_bytes(self.input) + cell_bytes,
                 forward_flops=entering.flops + length * step.flops,

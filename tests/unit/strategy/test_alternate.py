@@ -38,9 +38,9 @@ def test_attention_is_kept_and_what_is_no_product_is_repeated() -> None:
     operators = layer_at(plan, 0)
     repeated = {operator.name: operator for operator in repeated_operators(plan, operators)}
 
-    assert repeated["attention"].forward == repeated["mlp_down"].forward == ()
+    assert repeated["attention"].kernels("recompute") == repeated["mlp_down"].kernels("recompute") == ()
     assert all(repeated[operator.name] == operator for operator in operators if operator.name.startswith(("norm", "rotary", "activation")))
-    (up,) = gemms(repeated["mlp_up"].forward)
+    (up,) = gemms(repeated["mlp_up"].kernels("recompute"))
     assert up.n == local_shape(plan).intermediate_size
 
 

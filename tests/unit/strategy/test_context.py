@@ -62,7 +62,7 @@ def test_backward_gradients_of_keys_go_one_hop_further_and_are_waited_for() -> N
 
 
 def test_the_first_step_is_the_causal_one_and_the_others_half_of_whole_blocks() -> None:
-    first, *others, merge = core(plan_of(4)).forward
+    first, *others, merge = core(plan_of(4)).kernels("forward")
     assert isinstance(first, FlashAttention)
     assert isinstance(merge, Stream)
 
@@ -74,15 +74,15 @@ def test_the_first_step_is_the_causal_one_and_the_others_half_of_whole_blocks() 
 
 
 def test_steps_of_a_causal_ring_do_as_much_as_a_rank_has_of_the_triangle() -> None:
-    whole = core(make_plan(LLAMA, seq_length=S, attention="flash")).forward[0]
-    steps = [kernel for kernel in core(plan_of(8)).forward if isinstance(kernel, FlashAttention)]
+    whole = core(make_plan(LLAMA, seq_length=S, attention="flash")).kernels("forward")[0]
+    steps = [kernel for kernel in core(plan_of(8)).kernels("forward") if isinstance(kernel, FlashAttention)]
     assert isinstance(whole, FlashAttention)
 
     assert sum(step.flops * step.done_fraction for step in steps) == pytest.approx(whole.flops * whole.done_fraction / 8, rel=1e-12)
 
 
 def test_without_a_mask_every_step_takes_all_keys_of_another_rank() -> None:
-    steps = [kernel for kernel in core(plan_of(4, model=BERT)).forward if isinstance(kernel, FlashAttention)]
+    steps = [kernel for kernel in core(plan_of(4, model=BERT)).kernels("forward") if isinstance(kernel, FlashAttention)]
 
     assert {(step.query_length, step.key_length, step.causal) for step in steps} == {(S // 4, S // 4, False)}
 
@@ -94,7 +94,7 @@ def test_gathered_keys_are_gathered_again_for_their_gradients(direction: str, op
     items = both.forward(core(plan)) if direction == "forward" else both.backward(core(plan))
 
     assert [each.op for each in collectives_of(items)] == ops
-    keys = core(plan).forward[0]
+    keys = core(plan).kernels("forward")[0]
     assert isinstance(keys, FlashAttention)
     assert (keys.query_length, keys.key_length) == (S // 4, S)
 
@@ -102,7 +102,7 @@ def test_gathered_keys_are_gathered_again_for_their_gradients(direction: str, op
 def test_ulysses_attends_over_whole_sequences_with_a_part_of_the_heads() -> None:
     plan = plan_of(4, "ulysses")
     items = parallel(plan).forward(core(plan))
-    (kernel,) = core(plan).forward
+    (kernel,) = core(plan).kernels("forward")
     assert isinstance(kernel, FlashAttention)
 
     assert shapes(items) == ["move", "work", "move"]
@@ -119,7 +119,7 @@ def test_heads_fewer_than_ranks_are_sent_to_all_that_need_them() -> None:
 def test_a_window_bounds_the_keys_of_a_rank() -> None:
     windowed = replace(LLAMA, window=Window(tokens=64))
     plan = plan_of(4, "all_gather", model=windowed)
-    (kernel,) = core(plan).forward
+    (kernel,) = core(plan).kernels("forward")
     assert isinstance(kernel, FlashAttention)
 
     assert kernel.seen_length == 64

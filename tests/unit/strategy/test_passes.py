@@ -173,9 +173,9 @@ def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, cha
     forward = [kernel for work in works_of(layer.layer_forward()) for kernel in work.kernels]
     backward = [kernel for work in works_of(layer.layer_backward()) for kernel in work.kernels]
 
-    assert forward == [kernel for operator in operators for kernel in operator.forward]
+    assert forward == [kernel for operator in operators for kernel in operator.kernels("forward")]
     assert multiset(backward) == multiset(
-        [each for operator in operators for each in (*operator.backward_input, *operator.backward_weight)]
+        [each for operator in operators for each in (*operator.kernels("input_gradient"), *operator.kernels("weight_gradient"))]
     )
 
 
@@ -189,8 +189,10 @@ def test_the_ends_run_every_kernel_of_their_operators_once(model: Transformer, c
         (embedding_operators(*shapes), ends.embedding_forward(), ends.embedding_backward()),
         (head_operators(*shapes), ends.head_forward(), ends.head_backward()),
     ):
-        gradients = [each for operator in operators for each in (*operator.backward_input, *operator.backward_weight)]
-        assert [kernel for work in works_of(forward) for kernel in work.kernels] == [each for one in operators for each in one.forward]
+        gradients = [each for operator in operators for each in (*operator.kernels("input_gradient"), *operator.kernels("weight_gradient"))]
+        assert [kernel for work in works_of(forward) for kernel in work.kernels] == [
+            each for one in operators for each in one.kernels("forward")
+        ]
         assert multiset([kernel for work in works_of(backward) for kernel in work.kernels]) == multiset(gradients)
 
 

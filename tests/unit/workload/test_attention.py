@@ -27,7 +27,7 @@ def test_attention_has_no_parameters(numerics: Numerics) -> None:
     operator = attention(numerics=numerics)
 
     assert operator.parameters == 0
-    assert operator.backward_weight == ()
+    assert operator.kernels("weight_gradient") == ()
 
 
 @pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
@@ -38,8 +38,8 @@ def test_the_model_s_work_is_four_s_squared_h_a_sequence_however_it_is_written(n
 def test_flash_attention_is_one_kernel_each_way() -> None:
     operator = attention(LLAMA, FLASH)
 
-    assert operator.forward == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=False, element_bytes=2.0),)
-    assert operator.backward_input == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=True, element_bytes=2.0),)
+    assert operator.kernels("forward") == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=False, element_bytes=2.0),)
+    assert operator.kernels("input_gradient") == (FlashAttention(B, A, 4, S, S, D, causal=True, backward=True, element_bytes=2.0),)
 
 
 def test_flash_attention_keeps_projections_and_one_number_a_row() -> None:
@@ -68,18 +68,18 @@ def test_selective_recomputation_spares_the_projections() -> None:
 def test_unfused_attention_multiplies_twice_forward_and_four_times_backward() -> None:
     operator = attention()
 
-    assert gemms(operator.forward) == [Gemm(S, S, D, batch=B * A), Gemm(S, D, S, batch=B * A)]
-    assert sum(product.flops for product in gemms(operator.backward_input)) == 2 * operator.forward_flops
+    assert gemms(operator.kernels("forward")) == [Gemm(S, S, D, batch=B * A), Gemm(S, D, S, batch=B * A)]
+    assert sum(product.flops for product in gemms(operator.kernels("input_gradient"))) == 2 * operator.forward_flops
 
 
 def test_a_fused_softmax_reads_and_writes_the_scores_once() -> None:
-    (softmax,) = [kernel for kernel in attention(DRY).forward if isinstance(kernel, Stream)]
+    (softmax,) = [kernel for kernel in attention(DRY).kernels("forward") if isinstance(kernel, Stream)]
 
     assert softmax == Stream(2 * 2 * SCORES, launches=1)
 
 
 def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
-    (softmax,) = [kernel for kernel in attention(DRY, replace(NUMERICS, kernels="eager")).forward if isinstance(kernel, Stream)]
+    (softmax,) = [kernel for kernel in attention(DRY, replace(NUMERICS, kernels="eager")).kernels("forward") if isinstance(kernel, Stream)]
 
     assert softmax == Stream(6 * 2 * SCORES, launches=3)
 
@@ -87,21 +87,24 @@ def test_an_eager_softmax_reads_and_writes_them_three_times() -> None:
 @pytest.mark.parametrize(("batch", "heads", "launches"), [(1, 2, 3), (2, 2, 1), (4, 3, 1), (3, 5, 3)])
 def test_a_fused_softmax_takes_heads_in_fours(batch: int, heads: int, launches: int) -> None:
     local = replace(make_shape(DRY, batch=batch, seq_length=S), n_heads=heads)
-    (softmax,) = [kernel for kernel in core_attention(DRY, local, NUMERICS).forward if isinstance(kernel, Stream)]
+    (softmax,) = [kernel for kernel in core_attention(DRY, local, NUMERICS).kernels("forward") if isinstance(kernel, Stream)]
 
     assert softmax.launches == launches
 
 
 def test_backward_the_softmax_reads_one_array_more() -> None:
-    forward = [kernel.traffic_bytes for kernel in attention(DRY).forward if isinstance(kernel, Stream)]
-    backward = [kernel.traffic_bytes for kernel in attention(DRY).backward_input if isinstance(kernel, Stream)]
+    forward = [kernel.traffic_bytes for kernel in attention(DRY).kernels("forward") if isinstance(kernel, Stream)]
+    backward = [kernel.traffic_bytes for kernel in attention(DRY).kernels("input_gradient") if isinstance(kernel, Stream)]
 
     assert sum(backward) - sum(forward) == 2 * SCORES
 
 
 def test_dropout_reads_and_writes_the_probabilities_and_their_mask() -> None:
-    assert traffic_bytes(attention().forward) - traffic_bytes(attention(DRY).forward) == (2 + 2 + 1) * SCORES
-    assert traffic_bytes(attention().backward_input) - traffic_bytes(attention(DRY).backward_input) == (2 + 2 + 1) * SCORES
+    assert traffic_bytes(attention().kernels("forward")) - traffic_bytes(attention(DRY).kernels("forward")) == (2 + 2 + 1) * SCORES
+    assert (
+        traffic_bytes(attention().kernels("input_gradient")) - traffic_bytes(attention(DRY).kernels("input_gradient"))
+        == (2 + 2 + 1) * SCORES
+    )
 
 
 @pytest.mark.parametrize("numerics", [NUMERICS, FLASH], ids=["unfused", "flash"])
@@ -111,7 +114,7 @@ def test_half_the_heads_are_half_of_everything(numerics: Numerics) -> None:
     assert half.forward_flops == whole.forward_flops / 2
     assert half.saved_bytes == whole.saved_bytes / 2
     assert half.selective_bytes == whole.selective_bytes / 2
-    assert traffic_bytes(half.forward) == traffic_bytes(whole.forward) / 2
+    assert traffic_bytes(half.kernels("forward")) == traffic_bytes(whole.kernels("forward")) / 2
 
 
 def test_wider_numbers_widen_what_is_kept_but_not_the_mask() -> None:
@@ -123,8 +126,10 @@ def test_wider_numbers_widen_what_is_kept_but_not_the_mask() -> None:
 def test_a_softmax_in_fp32_leaves_the_products_as_they_are_and_keeps_wider_probabilities() -> None:
     plain, cast = attention(), attention(numerics=replace(NUMERICS, elementwise_bytes=4.0))
 
-    assert gemms(cast.forward + cast.backward_input) == gemms(plain.forward + plain.backward_input)
-    assert traffic_bytes(cast.forward) - traffic_bytes(plain.forward) == (2 + 2) * 2 * SCORES
+    assert gemms(cast.kernels("forward") + cast.kernels("input_gradient")) == gemms(
+        plain.kernels("forward") + plain.kernels("input_gradient")
+    )
+    assert traffic_bytes(cast.kernels("forward")) - traffic_bytes(plain.kernels("forward")) == (2 + 2) * 2 * SCORES
     # Probabilities of the softmax are kept as it gave them; what is dropped out is cast for the product.
     assert cast.selective_bytes == (4 + 2 + 1) * SCORES
 
@@ -139,7 +144,7 @@ def test_a_window_counts_for_every_query_as_many_keys_as_it_holds() -> None:
 def test_chunks_are_short_sequences_of_their_own_and_what_is_left_a_shorter_one() -> None:
     local = replace(LLAMA, window=Window(tokens=12, chunked=True))
 
-    whole, rest = windowed(local).forward
+    whole, rest = windowed(local).kernels("forward")
 
     assert whole == FlashAttention(B * 2, A, 4, 12, 12, D, causal=True, backward=False)
     assert rest == FlashAttention(B, A, 4, 8, 8, D, causal=True, backward=False)
@@ -157,7 +162,7 @@ def test_a_window_that_no_sequence_exceeds_changes_nothing(tokens: int, chunked:
 def test_separate_kernels_compute_what_a_window_hides() -> None:
     local = replace(LLAMA, window=Window(tokens=8))
 
-    assert gemms(windowed(local, NUMERICS).forward) == gemms(attention(LLAMA).forward)
+    assert gemms(windowed(local, NUMERICS).kernels("forward")) == gemms(attention(LLAMA).kernels("forward"))
 
 
 def test_a_layer_outside_the_window_s_pattern_sees_the_whole_sequence() -> None:

@@ -39,15 +39,15 @@ def test_positions_are_a_second_lookup() -> None:
     dry = replace(GPT, dropout=False)
     (learned,), (rotary,) = embedding(dry), embedding(replace(dry, position="rope"))
 
-    assert traffic_bytes(rotary.forward) == 2 * 2 * ELEMENTS
-    assert traffic_bytes(learned.forward) == 2 * traffic_bytes(rotary.forward)
+    assert traffic_bytes(rotary.kernels("forward")) == 2 * 2 * ELEMENTS
+    assert traffic_bytes(learned.kernels("forward")) == 2 * traffic_bytes(rotary.kernels("forward"))
 
 
 def test_the_lookup_does_not_read_the_whole_table() -> None:
     (small,), (large,) = embedding(), embedding(replace(GPT, vocab_size=10 * V))
 
     assert large.parameters > small.parameters
-    assert traffic_bytes(large.forward) == traffic_bytes(small.forward)
+    assert traffic_bytes(large.kernels("forward")) == traffic_bytes(small.kernels("forward"))
 
 
 def test_the_embedding_keeps_the_mask_of_its_dropout_where_this_rank_works() -> None:
@@ -59,15 +59,15 @@ def test_the_embedding_keeps_the_mask_of_its_dropout_where_this_rank_works() -> 
 def test_dropout_reads_writes_and_notes_its_mask() -> None:
     (wet,), (dry,) = embedding(), embedding(replace(GPT, dropout=False))
 
-    assert traffic_bytes(wet.forward) - traffic_bytes(dry.forward) == (2 * 2 + 1) * ELEMENTS
-    assert traffic_bytes(wet.backward_weight) - traffic_bytes(dry.backward_weight) == (2 * 2 + 1) * ELEMENTS
+    assert traffic_bytes(wet.kernels("forward")) - traffic_bytes(dry.kernels("forward")) == (2 * 2 + 1) * ELEMENTS
+    assert traffic_bytes(wet.kernels("weight_gradient")) - traffic_bytes(dry.kernels("weight_gradient")) == (2 * 2 + 1) * ELEMENTS
 
 
 def test_the_embedding_passes_no_gradient_on_and_adds_rows_into_its_table() -> None:
     (operator,) = embedding(LLAMA)
 
-    assert operator.backward_input == ()
-    assert operator.backward_weight == (Stream(3 * 2 * ELEMENTS, launches=3),)
+    assert operator.kernels("input_gradient") == ()
+    assert operator.kernels("weight_gradient") == (Stream(3 * 2 * ELEMENTS, launches=3),)
 
 
 def test_bert_normalises_after_the_embedding() -> None:
@@ -105,8 +105,8 @@ def test_logits_are_two_s_h_v_operations_a_sequence() -> None:
 def test_the_pooler_works_on_one_token_of_each_sequence_and_the_transform_on_all() -> None:
     operators = head(BERT)
 
-    assert operators["pooler"].forward == (Gemm(3, H, H),)
-    assert operators["head_transform"].forward == (Gemm(ROWS, H, H),)
+    assert operators["pooler"].kernels("forward") == (Gemm(3, H, H),)
+    assert operators["head_transform"].kernels("forward") == (Gemm(ROWS, H, H),)
 
 
 def test_dense_layers_of_the_head_are_not_divided() -> None:
@@ -119,7 +119,7 @@ def test_logits_and_loss_work_on_the_local_vocabulary() -> None:
     whole, part = head(), head(vocab_size=V // 4)
 
     assert part["logits"].forward_flops == whole["logits"].forward_flops / 4
-    assert traffic_bytes(part["loss"].forward) == traffic_bytes(whole["loss"].forward) / 4
+    assert traffic_bytes(part["loss"].kernels("forward")) == traffic_bytes(whole["loss"].kernels("forward")) / 4
 
 
 def test_the_loss_keeps_its_probabilities_in_fp32() -> None:
@@ -137,8 +137,8 @@ def test_the_loss_multiplies_nothing_and_passes_over_the_logits() -> None:
     loss = head()["loss"]
 
     assert loss.forward_flops == 0
-    assert loss.forward == (Stream(38 * ROWS * V, launches=7),)
-    assert loss.backward_input == (Stream(22 * ROWS * V, launches=3),)
+    assert loss.kernels("forward") == (Stream(38 * ROWS * V, launches=7),)
+    assert loss.kernels("input_gradient") == (Stream(22 * ROWS * V, launches=3),)
     assert loss.parameters == 0
 
 
@@ -150,9 +150,9 @@ def loss(**changes: bool | int) -> Operator:
 def test_a_fused_loss_passes_twice_over_the_logits_each_way_and_keeps_them_as_they_are() -> None:
     fused = loss(fused_loss=True)
 
-    assert fused.forward == fused.backward_input == (Stream(2 * 2 * ROWS * V),)
+    assert fused.kernels("forward") == fused.kernels("input_gradient") == (Stream(2 * 2 * ROWS * V),)
     assert fused.saved_bytes == 2 * ROWS * V
-    assert traffic_bytes(fused.forward) < traffic_bytes(loss().forward) / 5
+    assert traffic_bytes(fused.kernels("forward")) < traffic_bytes(loss().kernels("forward")) / 5
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -160,8 +160,8 @@ def test_every_metric_is_another_loss_without_a_way_back(fused: bool) -> None:
     plain, watched = loss(fused_loss=fused), loss(fused_loss=fused, loss_metrics=2)
 
     # Read in 16 bits, written, read and written in 32.
-    assert traffic_bytes(watched.forward) - traffic_bytes(plain.forward) == 2 * 14 * ROWS * V
-    assert (watched.backward_input, watched.saved_bytes) == (plain.backward_input, plain.saved_bytes)
+    assert traffic_bytes(watched.kernels("forward")) - traffic_bytes(plain.kernels("forward")) == 2 * 14 * ROWS * V
+    assert (watched.kernels("input_gradient"), watched.saved_bytes) == (plain.kernels("input_gradient"), plain.saved_bytes)
 
 
 @pytest.mark.parametrize("model", [GPT, BERT], ids=["gpt", "bert"])

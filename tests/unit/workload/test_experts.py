@@ -76,7 +76,7 @@ def test_experts_one_after_the_other_are_joined_by_a_copy() -> None:
 
     *_, joined = experts(share, APART)
     assert joined.name == "experts_join"
-    assert joined.forward == joined.backward_input == (Stream(2.0 * 48 * H * 2),)
+    assert joined.kernels("forward") == joined.kernels("input_gradient") == (Stream(2.0 * 48 * H * 2),)
     # One expert has nothing to be put together with.
     assert [each.name for each in experts(single, APART)] == [each.name for each in experts(share, NUMERICS)]
 
@@ -86,7 +86,7 @@ def test_experts_one_after_the_other_cast_their_rows_apart() -> None:
     together, apart = (half(numerics=each)["experts_up"] for each in (replace(narrow, grouped_experts=True), narrow))
 
     def casts(operator: Operator) -> list[Stream]:
-        return [kernel for kernel in operator.forward if isinstance(kernel, Stream)]
+        return [kernel for kernel in operator.kernels("forward") if isinstance(kernel, Stream)]
 
     assert len(casts(apart)) == 8
     assert sum(each.traffic_bytes for each in casts(apart)) == casts(together)[0].traffic_bytes
@@ -95,23 +95,25 @@ def test_experts_one_after_the_other_cast_their_rows_apart() -> None:
 def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
     fused, eager = half()["experts_up"], half(numerics=EAGER)["experts_up"]
 
-    assert fused.forward == (GroupedGemm((24,) * 8, 2 * F, H, launches=8),)
-    assert eager.forward == (Gemm(24, 2 * F, H),) * 8
-    for side in ("forward", "backward_input", "backward_weight"):
+    assert fused.kernels("forward") == (GroupedGemm((24,) * 8, 2 * F, H, launches=8),)
+    assert eager.kernels("forward") == (Gemm(24, 2 * F, H),) * 8
+    assert list(fused.phases) == ["forward", "input_gradient", "weight_gradient"]
+    for phase, kernels in fused.phases.items():
         for count in ("flops", "traffic_bytes"):
-            assert sum(getattr(kernel, count) for kernel in getattr(fused, side)) == sum(
-                getattr(kernel, count) for kernel in getattr(eager, side)
-            )
+            assert sum(getattr(kernel, count) for kernel in kernels) == sum(getattr(kernel, count) for kernel in eager.kernels(phase))
 
 
 def test_backward_experts_multiply_twice_as_much_as_forward() -> None:
     for name in ("experts_up", "experts_down"):
         operator = half()[name]
-        assert sum(kernel.flops for kernel in operator.backward_input + operator.backward_weight) == 2 * operator.forward_flops
+        assert (
+            sum(kernel.flops for kernel in operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
+            == 2 * operator.forward_flops
+        )
 
 
 def test_a_weight_gradient_sums_over_the_rows_of_its_expert() -> None:
-    (kernel,) = half()["experts_up"].backward_weight
+    (kernel,) = half()["experts_up"].kernels("weight_gradient")
 
     assert isinstance(kernel, GroupedGemm)
     assert kernel.products == (Gemm(H, 2 * F, 24, output_bytes=4.0, accumulates=True),) * 8
@@ -130,17 +132,16 @@ def test_products_beside_each_other_are_issued_one_by_one_and_those_of_one_kerne
     some_idle = replace(SHARE, rows=(24, 0, 48, 24))
 
     for name in ("experts_up", "experts_down"):
-        for side in ("forward", "backward_input", "backward_weight"):
-            beside, joined = (getattr(divided(numerics=each, share=some_idle)[name], side) for each in (NUMERICS, JOINED))
-            assert (launches(beside), launches(joined)) == (3, 1)
+        beside, joined = (divided(numerics=each, share=some_idle)[name].phases.values() for each in (NUMERICS, JOINED))
+        assert ([launches(kernels) for kernels in beside], [launches(kernels) for kernels in joined]) == ([3] * 3, [1] * 3)
 
 
 @pytest.mark.parametrize(("share", "counts"), [({"n_ranks": 1}, 3), ({}, 4), ({"counts_first": True}, 13)])
 def test_hosts_learn_how_many_rows_go_where(share: dict[str, int], counts: int) -> None:
     permute = divided(share=replace(SHARE, **share))["permute"]
 
-    assert launches(permute.forward) == 4 + counts
-    assert launches(permute.backward_input) == (2 if counts == 13 else 1)
+    assert launches(permute.kernels("forward")) == 4 + counts
+    assert launches(permute.kernels("input_gradient")) == (2 if counts == 13 else 1)
 
 
 def test_a_second_bias_is_added_in_fp32() -> None:
@@ -150,9 +151,9 @@ def test_a_second_bias_is_added_in_fp32() -> None:
 
     assert list(operators)[list(operators).index("experts_down") + 1] == "experts_bias"
     # Times scores 4, onto rows 2 + 4 + 4, joined 4 + 4, cast back 4 + 2; the same backward, and two products that are summed up.
-    assert traffic_bytes(bias.forward) == numbers * 28
-    assert traffic_bytes(bias.backward_input) == numbers * 40
-    assert (launches(bias.forward), launches(bias.backward_input)) == (10, 22)
+    assert traffic_bytes(bias.kernels("forward")) == numbers * 28
+    assert traffic_bytes(bias.kernels("input_gradient")) == numbers * 40
+    assert (launches(bias.kernels("forward")), launches(bias.kernels("input_gradient"))) == (10, 22)
     assert "experts_bias" not in divided(MOE)
     assert "experts_bias" not in divided(biased, JOINED)
 
@@ -170,9 +171,13 @@ def test_limits_are_kernels_before_the_activation() -> None:
     both_halves = 96 * 2 * F * 2
 
     # Each half read and written, then both; backward gradients and inputs read, gradients written, then both.
-    assert traffic_bytes(more.forward) - traffic_bytes(plain.forward) == 4 * both_halves
-    assert traffic_bytes(more.backward_input) - traffic_bytes(plain.backward_input) == 5 * both_halves
-    assert launches(more.forward) - launches(plain.forward) == launches(more.backward_input) - launches(plain.backward_input) == 3
+    assert traffic_bytes(more.kernels("forward")) - traffic_bytes(plain.kernels("forward")) == 4 * both_halves
+    assert traffic_bytes(more.kernels("input_gradient")) - traffic_bytes(plain.kernels("input_gradient")) == 5 * both_halves
+    assert (
+        launches(more.kernels("forward")) - launches(plain.kernels("forward"))
+        == launches(more.kernels("input_gradient")) - launches(plain.kernels("input_gradient"))
+        == 3
+    )
     # What the limits leave is kept, unless it is made again.
     assert more.saved_bytes - plain.saved_bytes == more.selective_bytes == both_halves
     assert divided(limited, JOINED)["expert_activation"] == divided(MOE, JOINED)["expert_activation"]
@@ -182,21 +187,23 @@ def test_joined_kernels_leave_rows_where_they_are_wanted() -> None:
     beside, joined = divided(), divided(numerics=JOINED)
 
     assert set(beside) - set(joined) == {"expert_sort", "expert_unsort"}
-    assert joined["unpermute"].forward == joined["unpermute"].backward_input == ()
+    assert joined["unpermute"].kernels("forward") == joined["unpermute"].kernels("input_gradient") == ()
     # The map alone is read.
-    assert traffic_bytes(joined["permute"].forward) == ROWS * 8 + 96 * 16
+    assert traffic_bytes(joined["permute"].kernels("forward")) == ROWS * 8 + 96 * 16
 
 
 def test_a_joined_activation_is_written_once_and_its_input_read_again() -> None:
     narrow = replace(JOINED, gemm_element_bytes=1.0)
     activation, down = (divided(numerics=narrow)[name] for name in ("expert_activation", "experts_down"))
 
-    assert traffic_bytes(activation.forward) == 96 * F + 96 * 4
-    assert traffic_bytes(activation.backward_input) == 96 * 2 * F * 2 + 2 * 96 * 4
-    assert launches((*activation.forward, *activation.backward_input)) == 0
+    assert traffic_bytes(activation.kernels("forward")) == 96 * F + 96 * 4
+    assert traffic_bytes(activation.kernels("input_gradient")) == 96 * 2 * F * 2 + 2 * 96 * 4
+    assert launches((*activation.kernels("forward"), *activation.kernels("input_gradient"))) == 0
     # It comes in 8 bits, and so does the gradient of the first product.
-    assert not any(isinstance(each, Stream) for each in (*down.forward, *divided(numerics=narrow)["experts_up"].backward_input))
-    assert any(isinstance(each, Stream) for each in down.backward_input)
+    assert not any(
+        isinstance(each, Stream) for each in (*down.kernels("forward"), *divided(numerics=narrow)["experts_up"].kernels("input_gradient"))
+    )
+    assert any(isinstance(each, Stream) for each in down.kernels("input_gradient"))
 
 
 def test_one_rank_with_all_experts_puts_rows_in_order_itself() -> None:
@@ -237,13 +244,13 @@ def test_the_permutation_moves_every_row_once_for_each_of_its_experts() -> None:
     operators = half()
     sent, moved = 2 * ROWS, 2 * H
 
-    assert traffic_bytes(operators["permute"].forward) >= 2 * sent * moved
-    assert traffic_bytes(operators["permute"].forward) <= 2 * sent * moved * 1.05
-    assert traffic_bytes(operators["unpermute"].forward) == (sent + ROWS) * moved + 8 * sent
+    assert traffic_bytes(operators["permute"].kernels("forward")) >= 2 * sent * moved
+    assert traffic_bytes(operators["permute"].kernels("forward")) <= 2 * sent * moved * 1.05
+    assert traffic_bytes(operators["unpermute"].kernels("forward")) == (sent + ROWS) * moved + 8 * sent
 
 
 def test_scores_are_fused_into_the_activation_or_a_pass_of_their_own() -> None:
-    (swiglu, scores), (_, apart) = (half(numerics=numerics)["expert_activation"].forward for numerics in (NUMERICS, EAGER))
+    (swiglu, scores), (_, apart) = (half(numerics=numerics)["expert_activation"].kernels("forward") for numerics in (NUMERICS, EAGER))
 
     assert swiglu == Stream(3 * 2 * 192 * F)
     assert scores == Stream(4.0 * 192, launches=0)

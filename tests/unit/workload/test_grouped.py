@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.workload.grouped import GroupShape, grouped_linear
 from clustersim.workload.linear import LinearShape, linear
-from clustersim.workload.operators import GroupedGemm, Kernel, Stream
+from clustersim.workload.operators import GroupedGemm, Operator, Stream
 from clustersim.workload.shapes import Numerics
 from tests.unit.strategy.factories import NUMERICS, traffic_bytes
 
@@ -18,11 +18,10 @@ APART = replace(NUMERICS, fused_gradient_accumulation=False)
 FP8 = replace(NUMERICS, gemm_element_bytes=1.0)
 
 
-def singles(numerics: Numerics, *, bias: bool) -> list[dict[str, tuple[Kernel, ...]]]:
-    """Return the three sides of the linear layer of each expert that has rows."""
+def singles(numerics: Numerics, *, bias: bool) -> list[Operator]:
+    """Return the linear layer of each expert that has rows."""
     shapes = [LinearShape(rows=rows, inputs=32, outputs=48, bias=bias, saved_rows=rows) for rows in ROWS if rows]
-    operators = [linear("one", shape, numerics) for shape in shapes]
-    return [{side: getattr(operator, side) for side in ("forward", "backward_input", "backward_weight")} for operator in operators]
+    return [linear("one", shape, numerics) for shape in shapes]
 
 
 @pytest.mark.parametrize("numerics", [NUMERICS, APART, FP8, replace(NUMERICS, kernels="eager")])
@@ -30,9 +29,9 @@ def singles(numerics: Numerics, *, bias: bool) -> list[dict[str, tuple[Kernel, .
 def test_experts_together_move_and_multiply_what_they_do_one_by_one(numerics: Numerics, bias: bool) -> None:
     together = grouped_linear("all", replace(SHAPE, bias=bias), numerics)
 
-    for side in ("forward", "backward_input", "backward_weight"):
-        kernels = getattr(together, side)
-        alone = [kernel for single in singles(numerics, bias=bias) for kernel in single[side]]
+    assert list(together.phases) == ["forward", "input_gradient", "weight_gradient"]
+    for phase, kernels in together.phases.items():
+        alone = [kernel for single in singles(numerics, bias=bias) for kernel in single.kernels(phase)]
         assert sum(kernel.flops for kernel in kernels) == sum(kernel.flops for kernel in alone)
         assert traffic_bytes(kernels) == traffic_bytes(tuple(alone))
 
@@ -47,7 +46,7 @@ def test_kept_are_the_rows_that_came() -> None:
 
 
 def test_accumulation_apart_is_a_kernel_for_each_expert_that_has_rows() -> None:
-    product, accumulation = grouped_linear("all", SHAPE, APART).backward_weight
+    product, accumulation = grouped_linear("all", SHAPE, APART).kernels("weight_gradient")
 
     assert isinstance(product, GroupedGemm)
     assert not product.accumulates

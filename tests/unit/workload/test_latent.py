@@ -32,16 +32,16 @@ def test_rows_go_down_and_up_before_the_heads_attend() -> None:
 def test_products_have_the_shapes_of_the_paper() -> None:
     operators = parts()
 
-    assert operators["q_down"].forward == (Gemm(ROWS, 192, H),)
-    assert operators["kv_down"].forward == (Gemm(ROWS, 128 + 16, H),)
-    assert operators["q_up"].forward == (Gemm(ROWS, HEADS * 64, 192),)
-    assert operators["kv_up"].forward == (Gemm(ROWS, HEADS * (48 + 40), 128),)
-    assert operators["projection"].forward == (Gemm(ROWS, H, HEADS * 40),)
-    assert parts(LITE)["q"].forward == (Gemm(ROWS, HEADS * 64, H),)
+    assert operators["q_down"].kernels("forward") == (Gemm(ROWS, 192, H),)
+    assert operators["kv_down"].kernels("forward") == (Gemm(ROWS, 128 + 16, H),)
+    assert operators["q_up"].kernels("forward") == (Gemm(ROWS, HEADS * 64, 192),)
+    assert operators["kv_up"].kernels("forward") == (Gemm(ROWS, HEADS * (48 + 40), 128),)
+    assert operators["projection"].kernels("forward") == (Gemm(ROWS, H, HEADS * 40),)
+    assert parts(LITE)["q"].kernels("forward") == (Gemm(ROWS, HEADS * 64, H),)
 
 
 def test_scores_and_context_have_widths_of_their_own() -> None:
-    (kernel,) = parts()["attention"].forward
+    (kernel,) = parts()["attention"].kernels("forward")
 
     assert isinstance(kernel, FlashAttention)
     assert kernel.flops == 2 * 3 * HEADS * 32 * 32 * (64 + 40)
@@ -49,7 +49,7 @@ def test_scores_and_context_have_widths_of_their_own() -> None:
 
 
 def test_backward_three_products_are_as_wide_as_keys_and_two_as_values() -> None:
-    (kernel,) = parts()["attention"].backward_input
+    (kernel,) = parts()["attention"].kernels("input_gradient")
 
     assert kernel.flops == 2 * 3 * HEADS * 32 * 32 * (3 * 64 + 2 * 40)
 
@@ -58,8 +58,8 @@ def test_separate_kernels_multiply_as_much() -> None:
     operators = {operator.name: operator for operator in attention_operators(MLA, make_shape(MLA), NUMERICS)}
     attention, fused = operators["attention"], parts()["attention"]
 
-    assert attention.forward_flops == fused.forward_flops == sum(product.flops for product in gemms(attention.forward))
-    assert sum(product.flops for product in gemms(attention.backward_input)) == 2 * attention.forward_flops
+    assert attention.forward_flops == fused.forward_flops == sum(product.flops for product in gemms(attention.kernels("forward")))
+    assert sum(product.flops for product in gemms(attention.kernels("input_gradient"))) == 2 * attention.forward_flops
 
 
 def test_whole_heads_are_kept_and_the_normalised_input_once() -> None:

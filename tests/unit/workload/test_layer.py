@@ -73,14 +73,18 @@ def test_products_of_a_gpt_layer_do_24_s_h_squared_and_4_s_squared_h_a_sequence(
 
 def test_what_counts_as_model_work_are_the_products_of_the_forward_pass() -> None:
     for operator in layer().values():
-        assert operator.forward_flops == sum(product.flops for product in gemms(operator.forward)), operator.name
+        assert operator.forward_flops == sum(product.flops for product in gemms(operator.kernels("forward"))), operator.name
 
 
 def test_backward_multiplies_twice_as_much_as_forward() -> None:
     operators = layer(LLAMA).values()
 
-    forward = sum(product.flops for operator in operators for product in gemms(operator.forward))
-    backward = sum(product.flops for operator in operators for product in gemms(operator.backward_input + operator.backward_weight))
+    forward = sum(product.flops for operator in operators for product in gemms(operator.kernels("forward")))
+    backward = sum(
+        product.flops
+        for operator in operators
+        for product in gemms(operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
+    )
 
     assert backward == 2 * forward
 
@@ -88,18 +92,18 @@ def test_backward_multiplies_twice_as_much_as_forward() -> None:
 def test_a_gate_doubles_the_way_up_and_not_the_way_down() -> None:
     operators = layer(LLAMA)
 
-    assert operators["mlp_up"].forward == (Gemm(ROWS, 2 * 1536, H),)
-    assert operators["mlp_down"].forward == (Gemm(ROWS, H, 1536),)
+    assert operators["mlp_up"].kernels("forward") == (Gemm(ROWS, 2 * 1536, H),)
+    assert operators["mlp_down"].kernels("forward") == (Gemm(ROWS, H, 1536),)
 
 
 def test_grouped_heads_narrow_the_joint_projection() -> None:
-    assert layer(LLAMA)["qkv"].forward == (Gemm(ROWS, (8 + 2 * 4) * 64, H),)
+    assert layer(LLAMA)["qkv"].kernels("forward") == (Gemm(ROWS, (8 + 2 * 4) * 64, H),)
 
 
 def test_heads_may_be_wider_than_the_hidden_size() -> None:
     wide = replace(LLAMA, head_dim=128)
 
-    assert layer(wide)["projection"].forward == (Gemm(ROWS, H, 8 * 128),)
+    assert layer(wide)["projection"].kernels("forward") == (Gemm(ROWS, H, 8 * 128),)
 
 
 @pytest.mark.parametrize("norms", [1, 2, 4])
@@ -112,31 +116,31 @@ def test_each_norm_of_a_layer_has_its_parameters(norms: int) -> None:
 def test_a_shared_norm_costs_nothing_the_second_time() -> None:
     second = layer(replace(LLAMA, norms_per_layer=1))["norm_2"]
 
-    assert (second.forward, second.backward_input, second.parameters, second.saved_bytes) == ((), (), 0.0, 0.0)
+    assert (second.kernels("forward"), second.kernels("input_gradient"), second.parameters, second.saved_bytes) == ((), (), 0.0, 0.0)
 
 
 def test_norms_after_the_halves_work_and_keep_their_input() -> None:
     four, two = layer(replace(LLAMA, norms_per_layer=4))["residual_1"], layer(LLAMA)["residual_1"]
 
     assert four.saved_bytes - two.saved_bytes == 2 * ROWS * H
-    assert traffic_bytes(four.forward) - traffic_bytes(two.forward) == 2 * 2 * ROWS * H
-    assert len(four.backward_weight) == 1
+    assert traffic_bytes(four.kernels("forward")) - traffic_bytes(two.kernels("forward")) == 2 * 2 * ROWS * H
+    assert len(four.kernels("weight_gradient")) == 1
 
 
 def test_a_norm_reads_and_writes_once_forward_and_reads_two_arrays_backward() -> None:
     norm = normalization(GPT, make_shape(), NUMERICS, name="norm")
 
-    assert norm.forward == (Stream(2 * 2 * ROWS * H),)
-    assert norm.backward_input == (Stream(3 * 2 * ROWS * H),)
-    assert norm.backward_weight == (Stream(2 * 2 * ROWS * H),)
+    assert norm.kernels("forward") == (Stream(2 * 2 * ROWS * H),)
+    assert norm.kernels("input_gradient") == (Stream(3 * 2 * ROWS * H),)
+    assert norm.kernels("weight_gradient") == (Stream(2 * 2 * ROWS * H),)
     assert norm.saved_bytes == 2 * ROWS * H
 
 
 def test_an_eager_rms_norm_is_six_kernels_and_a_layer_norm_still_one() -> None:
     rms, full = (normalization(model, make_shape(), EAGER, name="norm") for model in (LLAMA, GPT))
 
-    assert rms.forward == (Stream(8 * 2 * ROWS * H, launches=6),)
-    assert full.forward == (Stream(2 * 2 * ROWS * H),)
+    assert rms.kernels("forward") == (Stream(8 * 2 * ROWS * H, launches=6),)
+    assert full.kernels("forward") == (Stream(2 * 2 * ROWS * H),)
 
 
 def test_sequence_parallelism_divides_norms_and_residuals() -> None:
@@ -144,8 +148,8 @@ def test_sequence_parallelism_divides_norms_and_residuals() -> None:
         whole, part = (build(GPT, shape, NUMERICS, name="part") for shape in (make_shape(), SLICED))
 
         assert part.saved_bytes == whole.saved_bytes / 8
-        assert traffic_bytes(part.forward) == traffic_bytes(whole.forward) / 8
-        assert traffic_bytes(part.backward_input) == traffic_bytes(whole.backward_input) / 8
+        assert traffic_bytes(part.kernels("forward")) == traffic_bytes(whole.kernels("forward")) / 8
+        assert traffic_bytes(part.kernels("input_gradient")) == traffic_bytes(whole.kernels("input_gradient")) / 8
         assert part.parameters == whole.parameters
 
 
@@ -159,31 +163,31 @@ def test_a_residual_keeps_the_mask_of_its_dropout_alone() -> None:
 def test_a_residual_reads_two_arrays_and_writes_one() -> None:
     dry = replace(GPT, dropout=False)
 
-    assert residual(dry, make_shape(), NUMERICS, name="r").forward == (Stream(3 * 2 * ROWS * H),)
-    assert residual(GPT, make_shape(), NUMERICS, name="r").forward == (Stream((3 * 2 + 1) * ROWS * H),)
+    assert residual(dry, make_shape(), NUMERICS, name="r").kernels("forward") == (Stream(3 * 2 * ROWS * H),)
+    assert residual(GPT, make_shape(), NUMERICS, name="r").kernels("forward") == (Stream((3 * 2 + 1) * ROWS * H),)
 
 
 def test_backward_a_residual_joins_two_gradients_and_takes_the_dropout_back() -> None:
     dry = replace(GPT, dropout=False)
 
-    assert residual(dry, make_shape(), NUMERICS, name="r").backward_input == (Stream(3 * 2 * ROWS * H),)
-    assert residual(GPT, make_shape(), NUMERICS, name="r").backward_input == (Stream((5 * 2 + 1) * ROWS * H, launches=2),)
+    assert residual(dry, make_shape(), NUMERICS, name="r").kernels("input_gradient") == (Stream(3 * 2 * ROWS * H),)
+    assert residual(GPT, make_shape(), NUMERICS, name="r").kernels("input_gradient") == (Stream((5 * 2 + 1) * ROWS * H, launches=2),)
 
 
 def test_eager_dropout_is_a_kernel_of_its_own() -> None:
-    assert residual(GPT, make_shape(), EAGER, name="r").forward == (Stream((5 * 2 + 1) * ROWS * H, launches=2),)
-    assert residual(LLAMA, make_shape(LLAMA), EAGER, name="r").forward == (Stream(3 * 2 * ROWS * H),)
+    assert residual(GPT, make_shape(), EAGER, name="r").kernels("forward") == (Stream((5 * 2 + 1) * ROWS * H, launches=2),)
+    assert residual(LLAMA, make_shape(LLAMA), EAGER, name="r").kernels("forward") == (Stream(3 * 2 * ROWS * H),)
 
 
 def test_rotation_moves_queries_and_keys_and_keeps_nothing() -> None:
     operator = rotary(LLAMA, make_shape(LLAMA), NUMERICS)
 
-    assert operator.forward == operator.backward_input == (Stream(2 * 2 * ROWS * (8 + 4) * 64),)
+    assert operator.kernels("forward") == operator.kernels("input_gradient") == (Stream(2 * 2 * ROWS * (8 + 4) * 64),)
     assert operator.saved_bytes == 0
 
 
 def test_eager_rotation_passes_four_times() -> None:
-    (eager,), (fused,) = (rotary(LLAMA, make_shape(LLAMA), numerics).forward for numerics in (EAGER, NUMERICS))
+    (eager,), (fused,) = (rotary(LLAMA, make_shape(LLAMA), numerics).kernels("forward") for numerics in (EAGER, NUMERICS))
 
     assert eager.traffic_bytes == 4 * fused.traffic_bytes
     assert eager == Stream(8 * 2 * ROWS * (8 + 4) * 64, launches=6)
@@ -195,7 +199,7 @@ def test_head_norms_keep_queries_and_keys() -> None:
 
     assert operator.saved_bytes == 2 * ROWS * (8 + 4) * 64
     assert operator.parameters == 2 * 64
-    assert traffic_bytes(operator.backward_input) == 1.5 * traffic_bytes(operator.forward)
+    assert traffic_bytes(operator.kernels("input_gradient")) == 1.5 * traffic_bytes(operator.kernels("forward"))
 
 
 def test_gelu_keeps_its_input_and_swiglu_both_of_its_inputs() -> None:
@@ -207,16 +211,16 @@ def test_gelu_keeps_its_input_and_swiglu_both_of_its_inputs() -> None:
 def test_an_activation_reads_its_inputs_and_writes_one_array(model: Transformer, width: int, forward: int, backward: int) -> None:
     operator = activated(model, NUMERICS)
 
-    assert operator.forward == (Stream(forward * 2 * ROWS * width),)
-    assert operator.backward_input == (Stream(backward * 2 * ROWS * width),)
+    assert operator.kernels("forward") == (Stream(forward * 2 * ROWS * width),)
+    assert operator.kernels("input_gradient") == (Stream(backward * 2 * ROWS * width),)
 
 
 def test_an_eager_swiglu_is_two_kernels_forward_and_three_backward() -> None:
     eager = activated(LLAMA, EAGER)
 
     # SiLU reads and writes, the product reads two and writes one; backward two products of three arrays, and SiLU's three.
-    assert eager.forward == (Stream(5 * 2 * ROWS * 1536, launches=2),)
-    assert eager.backward_input == (Stream(9 * 2 * ROWS * 1536, launches=3),)
+    assert eager.kernels("forward") == (Stream(5 * 2 * ROWS * 1536, launches=2),)
+    assert eager.kernels("input_gradient") == (Stream(9 * 2 * ROWS * 1536, launches=3),)
 
 
 def test_an_eager_gelu_is_the_one_kernel_that_it_is_anyway() -> None:
@@ -227,8 +231,8 @@ def test_eager_attention_puts_three_gradients_into_one() -> None:
     eager, fused = (by_name(attention_operators(LLAMA, make_shape(LLAMA), numerics)) for numerics in (EAGER, NUMERICS))
     width = (LLAMA.n_heads + 2 * LLAMA.n_kv_heads) * LLAMA.head_dim
 
-    assert eager["split"].backward_input == (Stream(2 * 2 * ROWS * width),)
-    assert eager["split"].forward == ()
+    assert eager["split"].kernels("input_gradient") == (Stream(2 * 2 * ROWS * width),)
+    assert eager["split"].kernels("forward") == ()
     assert "split" not in fused
 
 
@@ -265,8 +269,8 @@ def test_streams_in_fp32_are_twice_as_long_and_products_are_not() -> None:
     cast = by_name(layer_operators(GPT, make_shape(), replace(NUMERICS, elementwise_bytes=4.0)))
 
     for name in ("norm_1", "activation"):
-        assert traffic_bytes(cast[name].forward) == 2 * traffic_bytes(layer()[name].forward)
-        assert traffic_bytes(cast[name].backward_input) == 2 * traffic_bytes(layer()[name].backward_input)
+        assert traffic_bytes(cast[name].kernels("forward")) == 2 * traffic_bytes(layer()[name].kernels("forward"))
+        assert traffic_bytes(cast[name].kernels("input_gradient")) == 2 * traffic_bytes(layer()[name].kernels("input_gradient"))
     for name in ("qkv", "projection", "mlp_up", "mlp_down"):
         assert cast[name] == layer()[name]
 

@@ -28,7 +28,7 @@ def test_parameters_and_flops_are_those_of_all_layers() -> None:
 
 
 def test_only_layers_behind_the_first_that_learns_have_a_gradient_of_their_input() -> None:
-    needs = [bool(MODEL.layer_operators(layer, 2, NUMERICS)[0].backward_input) for layer in range(4)]
+    needs = [bool(MODEL.layer_operators(layer, 2, NUMERICS)[0].kernels("input_gradient")) for layer in range(4)]
 
     assert needs == [False, True, True, True]
 
@@ -36,7 +36,7 @@ def test_only_layers_behind_the_first_that_learns_have_a_gradient_of_their_input
 def test_layers_before_the_first_that_learns_do_nothing_backward() -> None:
     late = replace(MODEL, layers=(Activation(input=(8,)), *MODEL.layers))
 
-    needs = [bool(late.layer_operators(layer, 2, NUMERICS)[0].backward_input) for layer in range(5)]
+    needs = [bool(late.layer_operators(layer, 2, NUMERICS)[0].kernels("input_gradient")) for layer in range(5)]
 
     assert needs == [False, False, True, True, True]
 

@@ -17,26 +17,26 @@ def layer(shape: LinearShape = SHAPE, numerics: Numerics = NUMERICS) -> Operator
 
 
 def test_forward_is_rows_by_inputs_times_inputs_by_outputs() -> None:
-    (product,) = gemms(layer().forward)
+    (product,) = gemms(layer().kernels("forward"))
 
     assert (product.m, product.n, product.k) == (96, 7, 5)
 
 
 def test_the_gradient_of_the_input_has_the_shape_of_the_input() -> None:
-    (product,) = gemms(layer().backward_input)
+    (product,) = gemms(layer().kernels("input_gradient"))
 
     assert (product.m, product.n, product.k) == (96, 5, 7)
 
 
 def test_the_gradient_of_the_weight_has_the_shape_of_the_weight() -> None:
-    (product,) = gemms(layer().backward_weight)
+    (product,) = gemms(layer().kernels("weight_gradient"))
 
     assert (product.m, product.n, product.k) == (5, 7, 96)
 
 
 def test_each_of_the_three_products_does_the_same_operations() -> None:
     operator = layer()
-    products = gemms(operator.forward + operator.backward_input + operator.backward_weight)
+    products = gemms(operator.kernels("forward") + operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
 
     assert [product.flops for product in products] == [2 * 96 * 5 * 7] * 3
     assert operator.forward_flops == 2 * 96 * 5 * 7
@@ -50,8 +50,8 @@ def test_a_bias_is_one_parameter_for_each_output(bias: bool, parameters: int) ->
 def test_the_gradient_of_a_bias_reads_the_gradient_once_more() -> None:
     with_bias, without = layer(replace(SHAPE, bias=True)), layer()
 
-    assert traffic_bytes(with_bias.backward_weight) - traffic_bytes(without.backward_weight) == 2 * 96 * 7
-    assert with_bias.forward == without.forward
+    assert traffic_bytes(with_bias.kernels("weight_gradient")) - traffic_bytes(without.kernels("weight_gradient")) == 2 * 96 * 7
+    assert with_bias.kernels("forward") == without.kernels("forward")
 
 
 def test_the_input_is_kept_as_far_as_this_rank_holds_it() -> None:
@@ -60,13 +60,13 @@ def test_the_input_is_kept_as_far_as_this_rank_holds_it() -> None:
 
 
 def test_fused_accumulation_adds_into_the_buffer_within_the_product() -> None:
-    (product,) = layer().backward_weight
+    (product,) = layer().kernels("weight_gradient")
 
     assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=4.0, accumulates=True, vector_bytes=2)
 
 
 def test_without_it_a_kernel_of_its_own_reads_the_gradient_and_reads_and_writes_the_buffer() -> None:
-    product, adding = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False)).backward_weight
+    product, adding = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False)).kernels("weight_gradient")
 
     assert product == Gemm(5, 7, 96, element_bytes=2.0, output_bytes=2.0, vector_bytes=2)
     assert adding == Stream(5 * 7 * (2 + 4 + 4))
@@ -75,12 +75,12 @@ def test_without_it_a_kernel_of_its_own_reads_the_gradient_and_reads_and_writes_
 def test_fused_accumulation_saves_writing_and_reading_the_gradient() -> None:
     unfused = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False))
 
-    assert traffic_bytes(unfused.backward_weight) - traffic_bytes(layer().backward_weight) == 5 * 7 * (2 + 2)
+    assert traffic_bytes(unfused.kernels("weight_gradient")) - traffic_bytes(layer().kernels("weight_gradient")) == 5 * 7 * (2 + 2)
 
 
 def test_fp8_narrows_the_operands_and_what_is_kept_of_them() -> None:
     narrow = layer(numerics=replace(NUMERICS, gemm_element_bytes=1.0))
-    products = gemms(narrow.forward + narrow.backward_input)
+    products = gemms(narrow.kernels("forward") + narrow.kernels("input_gradient"))
 
     assert [(product.element_bytes, product.output_bytes) for product in products] == [(1.0, 2.0)] * 2
     assert narrow.saved_bytes == layer().saved_bytes / 2
@@ -90,9 +90,9 @@ def test_fp8_narrows_the_operands_and_what_is_kept_of_them() -> None:
 def test_operands_in_8_bits_are_cast_with_their_transposes() -> None:
     narrow = layer(numerics=replace(NUMERICS, gemm_element_bytes=1.0))
 
-    casts = [kernels[0] for kernels in (narrow.forward, narrow.backward_input)]
-    gained = [traffic_bytes(kernels) for kernels in (narrow.forward, narrow.backward_input)]
-    products = [traffic_bytes(tuple(gemms(kernels))) for kernels in (narrow.forward, narrow.backward_input)]
+    casts = [kernels[0] for kernels in (narrow.kernels("forward"), narrow.kernels("input_gradient"))]
+    gained = [traffic_bytes(kernels) for kernels in (narrow.kernels("forward"), narrow.kernels("input_gradient"))]
+    products = [traffic_bytes(tuple(gemms(kernels))) for kernels in (narrow.kernels("forward"), narrow.kernels("input_gradient"))]
 
     assert all(isinstance(cast, Stream) for cast in casts)
     # Two bytes are read and two are written for each number of input and of output gradient.
@@ -107,7 +107,7 @@ def test_a_linear_layer_keeps_its_name() -> None:
 def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_added() -> None:
     plain = replace(NUMERICS, fused_gradient_accumulation=False)
 
-    _, adding = layer(numerics=replace(plain, gradient_passes=3)).backward_weight
+    _, adding = layer(numerics=replace(plain, gradient_passes=3)).kernels("weight_gradient")
 
     assert adding == Stream(5 * 7 * (2 + 4 + 4 + 3 * 4))
 
@@ -126,12 +126,12 @@ def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_a
 )
 def test_its_products_read_at_once_what_inputs_and_outputs_allow(inputs: int, outputs: int, operand_bytes: float, at_once: int) -> None:
     operator = layer(replace(SHAPE, inputs=inputs, outputs=outputs), replace(NUMERICS, gemm_element_bytes=operand_bytes))
-    products = gemms(operator.forward + operator.backward_input + operator.backward_weight)
+    products = gemms(operator.kernels("forward") + operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
 
     assert [product.vector_bytes for product in products] == [at_once] * 3
 
 
 def test_the_number_of_rows_does_not_matter_to_that() -> None:
-    (product,) = gemms(layer(replace(SHAPE, rows=97, inputs=768, outputs=768)).forward)
+    (product,) = gemms(layer(replace(SHAPE, rows=97, inputs=768, outputs=768)).kernels("forward"))
 
     assert product.vector_bytes == 16

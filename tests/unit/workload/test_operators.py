@@ -74,6 +74,6 @@ def test_equal_kernels_are_one_key() -> None:
 
 
 def test_an_operator_holds_nothing_unless_told() -> None:
-    operator = Operator(name="nothing", forward=(), backward_input=(), backward_weight=())
+    operator = Operator(name="nothing")
 
     assert (operator.parameters, operator.saved_bytes, operator.selective_bytes, operator.forward_flops) == (0, 0, 0, 0)

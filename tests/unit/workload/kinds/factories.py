@@ -30,12 +30,12 @@ def moved(kernels: Iterable[Kernel]) -> float:
 
 def forward_bytes(operators: Iterable[Operator]) -> float:
     """Return what the forward kernels move."""
-    return sum(moved(operator.forward) for operator in operators)
+    return sum(moved(operator.kernels("forward")) for operator in operators)
 
 
 def backward_bytes(operators: Iterable[Operator]) -> float:
     """Return what all backward kernels move."""
-    return sum(moved(operator.backward_input) + moved(operator.backward_weight) for operator in operators)
+    return sum(moved(operator.kernels("input_gradient")) + moved(operator.kernels("weight_gradient")) for operator in operators)
 
 
 def saved_bytes(operators: Iterable[Operator]) -> float:

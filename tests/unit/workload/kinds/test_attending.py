@@ -48,5 +48,9 @@ def test_flops_are_projections_comparison_and_sum(kind: str) -> None:
 def test_the_dot_form_is_made_of_products_that_double_backward() -> None:
     operators = replace(LAYER, kind="dot").operators(FUSED)
 
-    backward = sum(product.flops for operator in operators for product in gemms(operator.backward_input + operator.backward_weight))
+    backward = sum(
+        product.flops
+        for operator in operators
+        for product in gemms(operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
+    )
     assert backward == 2 * sum(operator.forward_flops for operator in operators)

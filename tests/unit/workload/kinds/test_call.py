@@ -17,11 +17,11 @@ ACTIVATION = Activation(input=(8,))
 def test_nothing_needs_a_gradient_of_its_input_until_something_has_learnt() -> None:
     operators = chain((ACTIVATION, LINEAR, ACTIVATION), replace(FUSED, input_gradient=False))
 
-    assert [bool(operator.backward_input) for operator in operators] == [False, False, True]
+    assert [bool(operator.kernels("input_gradient")) for operator in operators] == [False, False, True]
 
 
 def test_all_have_one_where_the_first_does() -> None:
-    assert all(operator.backward_input for operator in chain((ACTIVATION, LINEAR), FUSED))
+    assert all(operator.kernels("input_gradient") for operator in chain((ACTIVATION, LINEAR), FUSED))
 
 
 def test_an_input_that_is_kept_elsewhere_is_not_kept_by_the_first_layer_alone() -> None:

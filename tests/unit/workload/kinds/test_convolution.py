@@ -30,7 +30,9 @@ def test_the_three_products_are_those_of_one_convolution() -> None:
     (operator,) = LAYER.operators(FUSED)
 
     products = [
-        kernel for kernel in (*operator.forward, *operator.backward_input, *operator.backward_weight) if isinstance(kernel, Convolution)
+        kernel
+        for kernel in (*operator.kernels("forward"), *operator.kernels("input_gradient"), *operator.kernels("weight_gradient"))
+        if isinstance(kernel, Convolution)
     ]
     assert [product.product for product in products] == ["forward", "input_gradient", "weight_gradient"]
     assert {product.flops for product in products} == {operator.forward_flops}
@@ -40,8 +42,8 @@ def test_the_three_products_are_those_of_one_convolution() -> None:
 def test_the_first_layer_has_no_gradient_of_its_input() -> None:
     (operator,) = LAYER.operators(replace(FUSED, input_gradient=False))
 
-    assert operator.backward_input == ()
-    assert operator.backward_weight
+    assert operator.kernels("input_gradient") == ()
+    assert operator.kernels("weight_gradient")
 
 
 def test_a_gradient_that_is_not_added_by_the_product_is_added_by_a_kernel() -> None:
@@ -49,22 +51,24 @@ def test_a_gradient_that_is_not_added_by_the_product_is_added_by_a_kernel() -> N
 
     (operator,) = LAYER.operators(separate)
 
-    assert operator.backward_weight[1] == Stream(32 * 16 * 9 * (2 + 4 + 4))
+    assert operator.kernels("weight_gradient")[1] == Stream(32 * 16 * 9 * (2 + 4 + 4))
 
 
 def test_an_eager_bias_reads_and_writes_the_result_once_more() -> None:
     biased = replace(LAYER, bias=True)
 
-    assert biased.operators(EAGER)[0].forward[1:] == (Stream(2 * OUT_BYTES),)
-    assert biased.operators(FUSED)[0].forward[1:] == ()
-    assert biased.operators(FUSED)[0].backward_weight[-1] == Stream(OUT_BYTES)
+    assert biased.operators(EAGER)[0].kernels("forward")[1:] == (Stream(2 * OUT_BYTES),)
+    assert biased.operators(FUSED)[0].kernels("forward")[1:] == ()
+    assert biased.operators(FUSED)[0].kernels("weight_gradient")[-1] == Stream(OUT_BYTES)
 
 
 def test_images_stored_channel_by_channel_are_transposed_for_every_product() -> None:
     (operator,) = LAYER.operators(replace(FUSED, numerics=replace(NUMERICS, transposes_images=True)))
 
     turned = Stream(2 * (IN_BYTES + OUT_BYTES), launches=2)
-    assert [kernels[0] for kernels in (operator.forward, operator.backward_input, operator.backward_weight)] == [turned] * 3
+    assert [
+        kernels[0] for kernels in (operator.kernels("forward"), operator.kernels("input_gradient"), operator.kernels("weight_gradient"))
+    ] == [turned] * 3
 
 
 def test_the_input_is_kept_unless_another_layer_keeps_it() -> None:

@@ -17,7 +17,7 @@ def test_every_sample_or_token_is_a_row(shape: Shape, rows: int, output: Shape) 
     layer = LinearLayer(input=shape, features=10, bias=True)
     (operator,) = layer.operators(FUSED)
 
-    (product,) = gemms(operator.forward)
+    (product,) = gemms(operator.kernels("forward"))
     assert (product.m, product.n, product.k) == (rows, 10, 8)
     assert layer.output == output
     assert operator.parameters == 90
@@ -27,5 +27,5 @@ def test_every_sample_or_token_is_a_row(shape: Shape, rows: int, output: Shape) 
 def test_the_first_layer_has_no_gradient_of_its_input() -> None:
     (operator,) = LinearLayer(input=(8,), features=10, bias=True).operators(replace(FUSED, input_gradient=False))
 
-    assert operator.backward_input == ()
-    assert operator.backward_weight
+    assert operator.kernels("input_gradient") == ()
+    assert operator.kernels("weight_gradient")

@@ -55,7 +55,7 @@ def test_gradients_are_not_added_up_where_none_is_needed() -> None:
 
     fork = BLOCK.operators(first)[0]
 
-    assert fork.backward_input == ()
+    assert fork.kernels("input_gradient") == ()
 
 
 def test_paths_are_joined_channel_by_channel_by_a_copy() -> None:

@@ -27,7 +27,7 @@ def test_each_gate_has_a_matrix_for_input_and_state_and_two_biases(cell: CellKin
 def test_the_input_enters_in_one_product_and_the_state_in_one_for_each_token() -> None:
     (operator,) = LAYER.operators(FUSED)
 
-    entering, *steps = gemms(operator.forward)
+    entering, *steps = gemms(operator.kernels("forward"))
     assert (entering.m, entering.n, entering.k) == (4 * 10, 32, 6)
     assert [(step.m, step.n, step.k) for step in steps] == [(4, 32, 8)] * 10
 
@@ -38,21 +38,21 @@ def test_directions_run_beside_each_other_and_both_give_features() -> None:
 
     assert both.output == (10, 16)
     assert LAYER.output == (10, 8)
-    assert [step.batch for step in gemms(operator.forward)] == [1, *[2] * 10]
+    assert [step.batch for step in gemms(operator.kernels("forward"))] == [1, *[2] * 10]
     assert operator.forward_flops == 2 * LAYER.operators(FUSED)[0].forward_flops
 
 
 def test_backward_does_twice_the_products_of_forward() -> None:
     (operator,) = LAYER.operators(FUSED)
 
-    backward = sum(product.flops for product in gemms(operator.backward_input + operator.backward_weight))
-    assert backward == 2 * operator.forward_flops == 2 * sum(product.flops for product in gemms(operator.forward))
+    backward = sum(product.flops for product in gemms(operator.kernels("input_gradient") + operator.kernels("weight_gradient")))
+    assert backward == 2 * operator.forward_flops == 2 * sum(product.flops for product in gemms(operator.kernels("forward")))
 
 
 def test_without_a_gradient_of_the_input_the_state_s_remains() -> None:
     (operator,) = LAYER.operators(replace(FUSED, input_gradient=False))
 
-    assert len(gemms(operator.backward_input)) == 10
+    assert len(gemms(operator.kernels("input_gradient"))) == 10
 
 
 def test_gates_and_cell_states_are_kept_with_the_input() -> None:
