@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from clustersim.hardware.models import Accelerator
     from clustersim.scenario.pipelining import Pipelining
-    from clustersim.scenario.schema import StrategySpec, TrainingSpec
-    from clustersim.strategy.plan import TensorOverlap
+    from clustersim.strategy.plan import StrategySettings, TensorOverlap
+    from clustersim.strategy.step_settings import Training
     from clustersim.workload.shapes import AttentionKind
     from clustersim.workload.transformer import Transformer
 
@@ -25,7 +25,7 @@ MAX_PASSES: Final = 200_000
 """Forward and backward passes of all stages that a replay takes on: minutes of computing."""
 
 
-def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
+def resolve_dp(strategy: StrategySettings, n_gpus: int) -> int:
     """Return the data-parallel degree that fills the cluster.
 
     Raises
@@ -35,7 +35,7 @@ def resolve_dp(strategy: StrategySpec, n_gpus: int) -> int:
     """
     others = strategy.tp * strategy.pp * strategy.cp
     fills = n_gpus % others == 0
-    if strategy.dp == "auto":
+    if not strategy.gives("dp"):
         if not fills:
             field, advice = _shrink(strategy, n_gpus)
             raise ScenarioError(f"tp*pp*cp = {others} does not divide {n_gpus} GPUs", field=field, hint=advice)
@@ -71,7 +71,7 @@ def check_tensor_parallelism(model: Transformer, tp: int) -> None:
     raise ScenarioError(what, field="strategy.tp", hint=f"use {listed(good)}")
 
 
-def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
+def shard_degree(strategy: StrategySettings, dp: int) -> int | None:
     """Return over how many ranks ZeRO shards; None for all replicas.
 
     Raises
@@ -80,7 +80,7 @@ def shard_degree(strategy: StrategySpec, dp: int) -> int | None:
         When the degree does not divide the replicas, or nothing is sharded.
     """
     asked, replicas = strategy.shard_degree, dp * strategy.cp
-    if asked in ("auto", replicas):
+    if asked in (None, replicas):
         return None
     if strategy.zero_stage == 0:
         raise ScenarioError(
@@ -137,7 +137,7 @@ def check_fp8_parameters(*, fp8_parameters: bool, precision: str, zero_stage: in
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
 
 
-def check_recomputation(most: int, strategy: StrategySpec) -> None:
+def check_recomputation(most: int, strategy: StrategySettings) -> None:
     """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
 
     Parameters
@@ -150,7 +150,7 @@ def check_recomputation(most: int, strategy: StrategySpec) -> None:
     ScenarioError
         At the value that does not fit.
     """
-    if strategy.recompute_modules is not None and strategy.recompute != "selective":
+    if strategy.gives("recompute_modules") and strategy.recompute != "selective":
         message = f"parts of layers that selective recomputation repeats, and recompute is {strategy.recompute}"
         raise ScenarioError(message, field="strategy.recompute_modules", hint="leave it out, or write recompute: selective")
     details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
@@ -178,7 +178,7 @@ def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator
             raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
-def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, found: Pipelining) -> int:
+def check_batch(training: Training, strategy: StrategySettings, dp: int, found: Pipelining) -> int:
     """Return the micro-batches of one replica.
 
     Parameters
@@ -213,7 +213,7 @@ def check_batch(training: TrainingSpec, strategy: StrategySpec, dp: int, found: 
     return n_micro_batches
 
 
-def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
+def tensor_overlap(strategy: StrategySettings) -> TensorOverlap:
     """Return what tensor-parallel collectives run beside.
 
     Raises
@@ -222,9 +222,7 @@ def tensor_overlap(strategy: StrategySpec) -> TensorOverlap:
         When products are to be cut into chunks without sequence parallelism, which gives each rank its slice.
     """
     asked = strategy.overlap_tp
-    if isinstance(asked, bool):
-        return "weight_gradient" if asked else "none"
-    if asked in ("gemm_chunks", "async_tp") and strategy.tp > 1 and strategy.sequence_parallel is False:
+    if asked in ("gemm_chunks", "async_tp") and strategy.tp > 1 and strategy.gives("sequence_parallel") and not strategy.sequence_parallel:
         raise ScenarioError(
             f"{asked} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
             field="strategy.overlap_tp",
@@ -245,7 +243,7 @@ def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> Non
         )
 
 
-def _shrink(strategy: StrategySpec, n_gpus: int) -> tuple[str, str]:
+def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:
     """Return which degree to blame for not dividing the cluster, and what it may be instead."""
     for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp), ("cp", strategy.tp * strategy.pp)):
         if getattr(strategy, name) == 1:

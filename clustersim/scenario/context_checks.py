@@ -8,7 +8,8 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.pipelining import divisors, listed
 
 if TYPE_CHECKING:
-    from clustersim.strategy.plan import ContextKind, Training
+    from clustersim.strategy.step_settings import Training
+    from clustersim.workload.shapes import ContextKind
     from clustersim.workload.transformer import Transformer
 
 

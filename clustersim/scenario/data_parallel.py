@@ -15,15 +15,14 @@ from clustersim.report.metrics import Flag
 from clustersim.strategy.contributors.parameter_server import fullest_server_bytes
 from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import SHARDS_GRADIENTS, DataParallel, ParameterService, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Offload, Plan, StrategySettings
 from clustersim.strategy.sharding_groups import expert_replicas, replicas
+from clustersim.strategy.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings
 from clustersim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
     from clustersim.hardware.communication import CollectiveOp
-    from clustersim.scenario.schema import DataParallelSpec, StrategySpec
 
-PARAMETER_SERVER: Final = "parameter_server"
 SERVER_KEYS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
 """Keys of ``data_parallel`` that nothing but parameter servers reads."""
 
@@ -34,7 +33,7 @@ _KEY: Final = "strategy.data_parallel"
 _GIGA: Final = 1e9
 
 
-def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel:
+def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
     """Return how gradients meet on so many nodes.
 
     Raises
@@ -49,23 +48,11 @@ def data_parallel(asked: StrategySpec, node: Node, n_nodes: int) -> DataParallel
     _check_pace(given)
     if given.single_process:
         _check_single_process(asked, n_nodes)
-    if asked.offload and (served or given.single_process):
+    if asked.offload != Offload() and (served or given.single_process):
         what = "parameter servers keep all of it" if served else "one process keeps all of it on its first accelerator"
         raise ScenarioError(f"nothing is left to offload: {what}", field="strategy.offload", hint="leave the key out")
-    return DataParallel(
-        mode=given.mode,
-        algorithm=given.algorithm,
-        overlap=given.overlap and not given.single_process,
-        bucket_bytes=given.bucket,
-        first_bucket_bytes=given.first_bucket,
-        no_sync=_adds_up_first(asked) if given.no_sync is None else given.no_sync,
-        single_process=given.single_process,
-        gather_precision=given.gather_precision,
-        reduce_precision=given.reduce_precision,
-        service=_service(asked, node, n_nodes) if served else None,
-        staleness=given.staleness or 0,
-        backup_workers=given.backup_workers or 0,
-    )
+    completed = given.completed(no_sync=_adds_up_first(asked)).changed(overlap=given.overlap and not given.single_process)
+    return DataParallel.of(_served(completed, asked, node, n_nodes) if served else completed)
 
 
 def check_workers(plan: Plan, n_workers: int) -> None:
@@ -76,14 +63,14 @@ def check_workers(plan: Plan, n_workers: int) -> None:
     ScenarioError
         With the largest number that would do.
     """
-    spare = plan.strategy.data_parallel.backup_workers
+    spare = plan.strategy.data_parallel.backup_workers or 0
     if spare >= n_workers:
         what = f"{spare} backup workers of {n_workers} leave none to wait for"
         advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"
         raise ScenarioError(what, field=f"{_KEY}.backup_workers", hint=advice)
 
 
-def _check_pace(given: DataParallelSpec) -> None:
+def _check_pace(given: DataParallelSettings) -> None:
     """Refuse staleness and backup workers beside a mode that has none."""
     if given.mode == "ssp" and given.staleness is None:
         raise ScenarioError("mode ssp needs a bound", field=f"{_KEY}.staleness", hint="write how many steps, such as staleness: 3")
@@ -103,7 +90,7 @@ def _check_pace(given: DataParallelSpec) -> None:
         )
 
 
-def _check_single_process(asked: StrategySpec, n_nodes: int) -> None:
+def _check_single_process(asked: StrategySettings, n_nodes: int) -> None:
     """Refuse what one process of PyTorch's DataParallel cannot do."""
     given = asked.data_parallel
     if n_nodes > 1:
@@ -166,22 +153,24 @@ def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
     return (Flag(code="server_memory", message=message),)
 
 
-def _check_no_servers(given: DataParallelSpec) -> None:
+def _check_no_servers(given: DataParallelSettings) -> None:
     for key in SERVER_KEYS:
-        if getattr(given, key) is not None:
+        if given.gives(key):
             what = f"{key} is for parameter servers, and the algorithm is {given.algorithm}"
             raise ScenarioError(what, field=f"{_KEY}.{key}", hint=f"use algorithm: {PARAMETER_SERVER}, or leave the key out")
 
 
-def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
-    given = asked.data_parallel
+def _served(given: DataParallelSettings, asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
+    """Return how gradients meet on parameter servers."""
     if asked.pp > 1 or asked.zero_stage > 0:
         beside = f"{asked.pp} pipeline stages" if asked.pp > 1 else f"zero_stage {asked.zero_stage}"
         advice = "pp: 1" if asked.pp > 1 else "zero_stage: 0 (servers keep all optimizer state)"
         what = f"{PARAMETER_SERVER} with {beside} is not available in this version"
         raise ScenarioError(what, field=f"{_KEY}.algorithm", hint=f"use {advice}, or another algorithm")
-    n_servers = given.servers or n_nodes
-    dedicated = given.placement == "dedicated"
+    given = given.completed(
+        servers=n_nodes, placement="colocated", assignment="key_ranges", priority="layers", reduce_in_node=_together(given)
+    )
+    n_servers, dedicated = given.servers, given.placement == "dedicated"
     if not dedicated and n_servers > n_nodes:
         what = f"{n_servers} servers do not fit on {n_nodes} {'node' if n_nodes == 1 else 'nodes'}, one on each"
         raise ScenarioError(what, field=f"{_KEY}.servers", hint=f"use at most {n_nodes}, or placement: dedicated")
@@ -190,15 +179,10 @@ def _service(asked: StrategySpec, node: Node, n_nodes: int) -> ParameterService:
         what = f"{n_servers} servers for {n_nodes * node.n_accelerators} accelerators are more than are simulated"
         raise ScenarioError(what, field=f"{_KEY}.servers", hint=f"use at most {most}")
     places = (n_nodes + place if dedicated else place * n_nodes // n_servers for place in range(n_servers))
-    return ParameterService(
-        hosts=tuple(places),
-        assignment=given.assignment or "key_ranges",
-        priority=given.priority or "layers",
-        reduce_in_node=_together(given) if given.reduce_in_node is None else given.reduce_in_node,
-    )
+    return DataParallel.of(given, hosts=tuple(places))
 
 
-def _adds_up_first(asked: StrategySpec) -> bool:
+def _adds_up_first(asked: StrategySettings) -> bool:
     """Return whether micro-batches add up before they are reduced, where nobody says so.
 
     Sharded gradients are reduced for each micro-batch, so that none is whole; but not under pipeline stages, where PyTorch reduces with
@@ -207,7 +191,7 @@ def _adds_up_first(asked: StrategySpec) -> bool:
     return (asked.zero_stage < SHARDS_GRADIENTS or asked.pp > 1) and not asked.data_parallel.single_process
 
 
-def _together(given: DataParallelSpec) -> bool:
+def _together(given: DataParallelSettings) -> bool:
     """Return whether all workers wait for all; those that do not are the replicas one by one, unless the scenario says otherwise."""
     return given.mode == "sync" and not given.backup_workers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 from clustersim.documents.files import MB, read_text
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Flag
-from clustersim.workload.routing import ExpertLoad, LoadKind
+from clustersim.workload.routing import ExpertLoad
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from clustersim.scenario.schema import StrategySpec
+    from clustersim.strategy.plan import StrategySettings
     from clustersim.workload.transformer import Transformer
 
 _FIELD: Final = "strategy.expert_load"
@@ -25,10 +24,9 @@ _MOST_BYTES: Final = 20 * MB
 """A row for each expert of the largest models takes a hundredth of it."""
 _MOST: Final = 1e15
 """Tokens; sums of them stay exact enough."""
-_SKEWS: Final[Mapping[str, float]] = {"zipf": 1.0, "dirichlet": 1.0}
 
 
-def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) -> tuple[ExpertLoad, tuple[Flag, ...]]:
+def expert_load_of(asked: StrategySettings, model: Transformer, *, scenario: str) -> tuple[ExpertLoad, tuple[Flag, ...]]:
     """Return how tokens spread over the experts of a model, and what was assumed of it.
 
     Parameters
@@ -41,23 +39,22 @@ def expert_load_of(asked: StrategySpec, model: Transformer, *, scenario: str) ->
     ScenarioError
         When a file cannot be read, or does not say of each expert what it gets; at its line.
     """
-    kind, capacity = asked.expert_load, asked.expert_capacity
-    if kind == "balanced" or model.experts is None:
-        if asked.expert_skew is not None:
+    load = replace(asked.expert_load, capacity_factor=asked.expert_capacity)
+    skewed = asked.gives("expert_skew")
+    if load.kind == "balanced" or model.experts is None:
+        if skewed:
             raise ScenarioError("a balanced load has no skew", field="strategy.expert_skew", hint="leave it out, or use zipf or dirichlet")
-        return ExpertLoad(capacity_factor=capacity), ()
-    if kind.endswith(".csv"):
-        if asked.expert_skew is not None:
+        return load, ()
+    if load.kind == "file":
+        if skewed:
             raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
-        text = read_text(_found(kind, scenario), _MOST_BYTES, _HEADER)
-        shares = _read(text, Path(kind).name, model)
-        return ExpertLoad(kind="file", shares=shares, file=Path(kind).name, text=text, capacity_factor=capacity), ()
-    known: LoadKind = "zipf" if kind == "zipf" else "dirichlet"
-    skew = _SKEWS[kind] if asked.expert_skew is None else asked.expert_skew
-    what = "exponent" if kind == "zipf" else "concentration"
-    message = f"no expert_skew is given: tokens spread over experts by a {kind} law of {what} {skew:g}"
-    flags = (Flag(code="assumed_expert_skew", message=message),) if asked.expert_skew is None else ()
-    return ExpertLoad(kind=known, skew=skew, capacity_factor=capacity), flags
+        text, name = read_text(_found(load.file, scenario), _MOST_BYTES, _HEADER), Path(load.file).name
+        return replace(load, shares=_read(text, name, model), file=name, text=text), ()
+    if skewed:
+        return replace(load, skew=asked.expert_skew), ()
+    what = "exponent" if load.kind == "zipf" else "concentration"
+    message = f"no expert_skew is given: tokens spread over experts by a {load.kind} law of {what} {load.skew:g}"
+    return load, (Flag(code="assumed_expert_skew", message=message),)
 
 
 def _found(name: str, scenario: str) -> Path:

@@ -158,7 +158,8 @@ def _find(asked: str, scenario: Scenario, field: str) -> Path:
 def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tuple[Scenario, tuple[str, ...]]:
     """Return the scenario of a job, checked, and which parts of it are not used."""
     unused = tuple(key for key in UNUSED if document.data.get(key))
-    document = apply_preset(apply_overrides(document, ())).document
+    merged = apply_preset(apply_overrides(document, ()))
+    document = merged.document
     if "cluster" not in unused:
         document = document.with_value(["cluster"], outer.document.data["cluster"])
     spec = validate_document(ScenarioSpec, document)
@@ -169,7 +170,7 @@ def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tup
                 field=key,
                 hint=f"write them into {key} of the scenario that shares its cluster",
             )
-    inner = Scenario(name=outer.name, spec=spec, document=document, text="", folder=folder, overrides=())
+    inner = Scenario(name=outer.name, spec=spec, document=document, text="", folder=folder, overrides=(), of_preset=merged.keys)
     if "cluster" in unused:
         meant = hardware_of(spec.cluster, document).node
         if meant.accelerator.name != node.accelerator.name:

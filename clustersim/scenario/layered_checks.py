@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from clustersim.scenario.schema import ScenarioSpec, StrategySpec, TrainingSpec
+    from clustersim.scenario.schema import ScenarioSpec
+    from clustersim.strategy.plan import StrategySettings
+    from clustersim.strategy.step_settings import Training
     from clustersim.workload.layered import Layered
 
 _REPLICAS_ONLY = "a list of layers is trained by replicas alone: dp, with any zero_stage, or parameter servers"
@@ -26,13 +28,13 @@ def check_layered(spec: ScenarioSpec, model: Layered) -> None:
     _check_training(spec.training, model, has_preset=spec.strategy.preset is not None)
 
 
-def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
+def _check_strategy(strategy: StrategySettings, model: Layered) -> None:
     for name, degree in (("tp", strategy.tp), ("pp", strategy.pp), ("cp", strategy.cp), ("ep", strategy.ep)):
         if degree > 1:
             raise ScenarioError(
                 f"{degree} parts of {model.name}, which is not a transformer", field=f"strategy.{name}", hint=_REPLICAS_ONLY
             )
-    for name, asked in (("etp", strategy.etp is not None), ("expert_load", strategy.expert_load != "balanced")):
+    for name, asked in (("etp", strategy.etp is not None), ("expert_load", strategy.expert_load.kind != "balanced")):
         if asked:
             raise ScenarioError(f"{model.name} has no experts", field=f"strategy.{name}", hint="leave it out")
     if strategy.sequence_parallel:
@@ -42,12 +44,12 @@ def _check_strategy(strategy: StrategySpec, model: Layered) -> None:
         raise ScenarioError(message, field="strategy.recompute", hint="use none or full")
 
 
-def _check_training(training: TrainingSpec, model: Layered, *, has_preset: bool) -> None:
-    if training.seq_length is not None:
+def _check_training(training: Training, model: Layered, *, has_preset: bool) -> None:
+    if training.gives("seq_length"):
         message = f"the layers of {model.name} say how large a sample is"
         hint = f"leave it out: a sample counts as tokens_per_sample = {model.tokens_per_sample} of the model"
         raise ScenarioError(message, field="training.seq_length", hint=hint)
-    if "attention" in training.model_fields_set:
+    if training.gives("attention"):
         message = f"the layers of {model.name} say what attention there is"
         raise ScenarioError(message, field="training.attention", hint="leave it out")
     for name, asked in (

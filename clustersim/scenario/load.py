@@ -41,6 +41,8 @@ class Scenario:
     overrides: tuple[Override, ...]
     preset_overrides: tuple[Override, ...] = ()
     """What a preset brought that ``--set`` named."""
+    of_preset: frozenset[str] = frozenset()
+    """Dotted keys whose values a preset brought."""
 
     def located(self, error: ScenarioError) -> ScenarioError:
         """Return an error with the place of its field: a line of the file, or the ``--set`` that brought the value."""
@@ -138,6 +140,7 @@ def checked_scenario(source: Source, changes: Sequence[Override]) -> Scenario:
         folder=source.folder,
         overrides=tuple(changes),
         preset_overrides=merged.brought,
+        of_preset=merged.keys,
     )
 
 

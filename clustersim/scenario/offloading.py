@@ -2,66 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node, node_names
-from clustersim.hardware.communication import Place
 from clustersim.hardware.models import Node
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload_memory import node_host_bytes
-from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Offload, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan, StrategySettings
 from clustersim.topology.cluster import Cluster
 from clustersim.units.quantity import format_quantity
-
-Part = Literal["optimizer", "gradients", "parameters", "activations"]
-Asked = Part | Mapping[Literal["to"], Literal["host", "nvme"]]
 
 FIELD: Final = "strategy.offload"
 
 
-def offload_of(asked: Sequence[Asked], nodes: Sequence[Node], *, zero_stage: int) -> Offload:
-    """Return where each part of the training state, and activations, live.
+def check_offload(asked: StrategySettings, nodes: Sequence[Node]) -> None:
+    """Refuse parts of the training state that cannot go without another or with this ``zero_stage``, and drives that a node lacks.
 
     Parameters
     ----------
-    asked
-        Names of parts, and once ``{to: host}`` or ``{to: nvme}``, in any order; host memory where nothing says so.
     nodes
         Each kind of node of the cluster.
 
     Raises
     ------
     ScenarioError
-        Something stands twice, a part cannot go without another or with this ``zero_stage``, or a node has no NVMe.
+        With what would be right.
     """
-    parts = [each for each in asked if isinstance(each, str)]
-    targets = [each["to"] for each in asked if not isinstance(each, str)]
-    twice = next((part for number, part in enumerate(parts) if part in parts[:number]), None)
-    if twice is not None:
-        raise ScenarioError(f"'{twice}' stands twice", field=FIELD, hint="name each part once")
-    if len(targets) > 1:
-        raise ScenarioError(f"{len(targets)} places to offload to", field=FIELD, hint="write {to: host} or {to: nvme} once")
-    if targets and not parts:
-        raise ScenarioError(
-            f"nothing is offloaded to {targets[0]}", field=FIELD, hint="name optimizer, gradients, parameters or activations beside it"
-        )
-    _check_parts(parts, zero_stage)
-    there: Place = "nvme" if "nvme" in targets else "host"
-    if there == "nvme":
+    _check_parts(asked.offload.parts, asked.zero_stage)
+    if asked.offload.to_drives:
         _check_drives(nodes)
-        if "activations" in parts:
-            hint = "use {to: host}, or leave activations out"
-            raise ScenarioError("activations go to the memory of the host, not to its drives", field=FIELD, hint=hint)
-    return Offload(
-        optimizer=there if "optimizer" in parts else "accelerator",
-        gradients=there if "gradients" in parts else "accelerator",
-        parameters=there if "parameters" in parts else "accelerator",
-        activations="host" if "activations" in parts else "accelerator",
-    )
 
 
 def _check_parts(parts: Sequence[str], zero_stage: int) -> None:

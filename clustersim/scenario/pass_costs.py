@@ -27,19 +27,19 @@ NEAR: Final = 1e-9
 """Of a length, and seconds: by how much the parts of the best way may seem longer than they have to be."""
 
 
-def arranged(plan: Plan, node: Node, *, balanced: bool) -> Plan:
+def arranged(plan: Plan, node: Node) -> Plan:
     """Return a plan with what follows from how long its parts take: balanced stages, and the costs that its schedule asks for.
 
     The kernel model gives the times. Collectives inside layers are left out: they are the same in all of them.
     """
     kernels = kernels_of(plan, node.accelerator, calibration_for(node.accelerator))
-    if balanced:
+    if plan.strategy.stage_layers == "balanced":
         layers = balanced_layers(plan, kernels, n_parts=plan.strategy.pp * plan.strategy.virtual_stages)
-        plan = replace(plan, strategy=replace(plan.strategy, stage_layers=layers))
+        plan = replace(plan, strategy=plan.strategy.changed(stage_layers=layers))
     schedule = SCHEDULES.get(plan.strategy.schedule)
     if schedule is None or schedule.by_times is None:
         return plan
-    return replace(plan, strategy=replace(plan.strategy, costs=pass_costs(plan, node, kernels)))
+    return replace(plan, strategy=plan.strategy.changed(costs=pass_costs(plan, node, kernels)))
 
 
 def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
 
 if TYPE_CHECKING:
-    from clustersim.scenario.schema import StrategySpec
+    from clustersim.strategy.plan import StrategySettings
     from clustersim.strategy.schedules.schedule import Schedule
 
 _MOST_SHOWN: Final = 12
@@ -40,7 +40,7 @@ class Pipelining:
     written: WrittenSchedule | None = None
 
 
-def pipelining_of(strategy: StrategySpec, n_layers: int, folder: Path) -> Pipelining:
+def pipelining_of(strategy: StrategySettings, n_layers: int, folder: Path) -> Pipelining:
     """Return what the schedule of a scenario comes to.
 
     Parameters
@@ -72,7 +72,7 @@ def pipelining_of(strategy: StrategySpec, n_layers: int, folder: Path) -> Pipeli
     return found
 
 
-def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
+def _written(strategy: StrategySettings, folder: Path) -> Pipelining:
     path = folder / strategy.schedule
     if strategy.pp < 2:
         raise ScenarioError("a schedule is for at least 2 stages", field="strategy.pp", hint="use pp of 2 or more, or schedule 1f1b")
@@ -84,7 +84,7 @@ def _written(strategy: StrategySpec, folder: Path) -> Pipelining:
     written = read_schedule(text, path.name, strategy.pp)
     n_parts = written.places.n_parts
     chunks, asked = n_parts // strategy.pp, strategy.virtual_stages
-    if asked not in (None, chunks):
+    if strategy.gives("virtual_stages") and asked != chunks:
         message = f"{path.name} has {chunks} per stage, not {asked}"
         raise ScenarioError(message, field="strategy.virtual_stages", hint=f"use {chunks}, or leave it out")
     name = f"{_digest_free(path.stem)}-{sha256(written.text.encode()).hexdigest()[:_DIGITS]}.csv"
@@ -96,7 +96,7 @@ def _digest_free(stem: str) -> str:
     return re.sub(rf"-[0-9a-f]{{{_DIGITS}}}$", "", stem)
 
 
-def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
+def virtual_stages(strategy: StrategySettings, n_layers: int) -> int:
     """Return how many chunks of the model each stage holds.
 
     Raises
@@ -104,18 +104,18 @@ def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
     ScenarioError
         When the schedule has another number of them, or too few stages.
     """
-    asked, name = strategy.virtual_stages, strategy.schedule
+    asked, given, name = strategy.virtual_stages, strategy.gives("virtual_stages"), strategy.schedule
     schedule = SCHEDULES[name]
     _check_stages(schedule, strategy)
     if schedule.n_chunks is None:
-        if asked is None or asked < 2:
+        if not given or asked < 2:
             plain = "1f1b" if name == "interleaved_1f1b" else "gpipe"
             choices = _chunk_choices(n_layers, strategy.pp)
             more = f"virtual_stages {listed(choices)}, or " if choices else ""
             hint = f"use {more}schedule {plain}"
             raise ScenarioError(f"{name} with 1 chunk per stage is {plain}", field="strategy.schedule", hint=hint)
         return asked
-    if asked not in (None, schedule.n_chunks):
+    if given and asked != schedule.n_chunks:
         chunked = " or ".join(other for other, each in SCHEDULES.items() if each.n_chunks is None)
         has = f"{'one chunk' if schedule.n_chunks == 1 else f'{schedule.n_chunks} chunks'} per stage"
         hint = f"use {schedule.n_chunks}, or schedule {chunked}"
@@ -123,9 +123,9 @@ def virtual_stages(strategy: StrategySpec, n_layers: int) -> int:
     return schedule.n_chunks
 
 
-def _check_stages(schedule: Schedule, strategy: StrategySpec) -> None:
+def _check_stages(schedule: Schedule, strategy: StrategySettings) -> None:
     name, stages = strategy.schedule, strategy.pp
-    if stages < 2 and strategy.optimizer_post_validation:
+    if stages < 2 and strategy.gives("optimizer_post_validation") and strategy.optimizer_post_validation:
         message = "without stages there is nobody whose update could be earlier"
         raise ScenarioError(message, field="strategy.optimizer_post_validation", hint="leave it out, or use pp of 2 or more")
     if stages < 2 and (schedule.splits or schedule.n_chunks != 1):
@@ -135,7 +135,7 @@ def _check_stages(schedule: Schedule, strategy: StrategySpec) -> None:
         raise ScenarioError(f"{name} needs an even number of stages, not {stages}", field="strategy.pp", hint=hint)
 
 
-def check_layers(n_layers: int, strategy: StrategySpec, n_parts: int) -> None:
+def check_layers(n_layers: int, strategy: StrategySettings, n_parts: int) -> None:
     """Refuse parts of the model that would have unequal numbers of layers where nobody asked for it, and lists that do not add up.
 
     Parameters
@@ -149,9 +149,9 @@ def check_layers(n_layers: int, strategy: StrategySpec, n_parts: int) -> None:
         With the ways out.
     """
     asked = strategy.stage_layers
-    if isinstance(asked, list):
+    if isinstance(asked, tuple):
         _check_list(asked, n_layers, n_parts)
-    if asked != "even" or n_layers % n_parts == 0:
+    if asked is not None or n_layers % n_parts == 0:
         if n_layers < n_parts and asked == "balanced":
             raise ScenarioError(
                 f"{n_layers} layers are too few for {n_parts} parts", field="strategy.pp", hint="use fewer stages or chunks"
@@ -167,7 +167,7 @@ def check_layers(n_layers: int, strategy: StrategySpec, n_parts: int) -> None:
     raise ScenarioError(f"{n_layers} layers do not divide evenly into {parts}", field="strategy.pp", hint=advice)
 
 
-def _check_list(asked: list[int], n_layers: int, n_parts: int) -> None:
+def _check_list(asked: tuple[int, ...], n_layers: int, n_parts: int) -> None:
     if len(asked) != n_parts:
         message = f"{len(asked)} numbers for {n_parts} chunks of the model"
         raise ScenarioError(message, field="strategy.stage_layers", hint="write one for each chunk, in the order of the model")
@@ -180,7 +180,7 @@ def _check_list(asked: list[int], n_layers: int, n_parts: int) -> None:
         raise ScenarioError(message, field="strategy.stage_layers", hint="only the first and the last chunk may be without layers")
 
 
-def check_micro_batches(strategy: StrategySpec, found: Pipelining, n_micro_batches: int, *, unit: int, batch: str) -> None:
+def check_micro_batches(strategy: StrategySettings, found: Pipelining, n_micro_batches: int, *, unit: int, batch: str) -> None:
     """Refuse numbers of micro-batches that a schedule cannot take.
 
     Parameters

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clustersim.hardware.models import Fabric, Node
-    from clustersim.scenario.schema import StrategySpec
-    from clustersim.strategy.plan import Dimension
+    from clustersim.strategy.plan import Dimension, StrategySettings
 
 NEAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "pp", "dp")
 """Stages of one replica are neighbours, and replicas are far from each other."""
@@ -21,15 +20,15 @@ FAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
 """Replicas of one stage are neighbours, and stages are far from each other."""
 
 
-def placement_of(asked: StrategySpec, nodes: Sequence[Node], fabric: Fabric) -> tuple[tuple[Dimension, ...], tuple[Flag, ...]]:
+def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric) -> tuple[tuple[Dimension, ...], tuple[Flag, ...]]:
     """Return the order of dimensions, fastest-varying first, and what was chosen where the scenario says ``auto``.
 
     Tensor parallelism, which communicates several times in every layer, comes first and stays in the scale-up domain as far as it fits;
     then context and expert parallelism, once or twice in every layer. All stages of a group of replicas come next where they fit
     under one leaf, so that what they send stays there; otherwise replicas do, because stages send least of all.
     """
-    if asked.placement != "auto":
-        return tuple(asked.placement), ()
+    if asked.placement:
+        return asked.placement, ()
     etp = asked.tp if asked.etp is None else asked.etp
     near = max(asked.tp * asked.cp, asked.ep * etp)
     leaf = fabric.nodes_per_leaf * nodes[0].n_accelerators

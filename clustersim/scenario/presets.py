@@ -23,6 +23,8 @@ class Merged:
     document: Document
     brought: tuple[Override, ...] = ()
     """For errors: the values that a preset brought which was itself named by ``--set``."""
+    keys: frozenset[str] = frozenset()
+    """Dotted keys of all values that a preset brought."""
 
 
 def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merged:
@@ -48,16 +50,16 @@ def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merg
             f"there is no preset '{name}'", field=".".join(KEY), hint=choices_hint(name, preset_names()), place=document.place(KEY)
         )
     _check_fixed(document, name)
-    merged, paths = document, list[tuple[str, ...]]()
-    for setting in _applying(document, load_preset(name)):
-        path = tuple(setting.key.split("."))
+    settings = tuple(_applying(document, load_preset(name)))
+    keys, paths = frozenset(setting.key for setting in settings), [tuple(setting.key.split(".")) for setting in settings]
+    merged = document
+    for path, setting in zip(paths, settings, strict=True):
         merged = merged.with_value(path, setting.data)
-        paths.append(path)
     namer = next((override for override in reversed(overrides) if KEY[: len(override.path)] == override.path), None)
     if namer is not None:
         brought = tuple(Override(path=path, value=_at(merged.data, path), text=namer.text) for path in paths)
-        return Merged(document=merged, brought=brought)
-    return Merged(document=_with_places(merged, paths))
+        return Merged(document=merged, brought=brought, keys=keys)
+    return Merged(document=_with_places(merged, paths), keys=keys)
 
 
 def _applying(document: Document, preset: Preset) -> Iterator[PresetSetting]:

@@ -10,7 +10,6 @@ from typing import Final
 
 from clustersim import __version__
 from clustersim.documents.spots import Data
-from clustersim.hardware.models import Node
 from clustersim.report.metrics import Flag
 from clustersim.scenario.build import Built
 from clustersim.scenario.cost import resolved_cost
@@ -18,10 +17,8 @@ from clustersim.scenario.jobs import Job
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.resolved_hardware import resolved_hardware
 from clustersim.scenario.schema import ClusterSpec
-from clustersim.strategy.plan import SHARDS_PARAMETERS, DataParallel, Offload, Plan, Strategy
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.units.quantity import exact_quantity
-from clustersim.workload.layered import Layered
+from clustersim.strategy.needs import effective
+from clustersim.strategy.plan import Plan
 
 HASH_DIGITS: Final = 8
 
@@ -37,8 +34,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "name": built.name,
         "model": _model(built.loaded, built.plan),
         "cluster": resolved_cluster(built, spec.cluster.name),
-        "training": _training(built.plan, built.cluster.node) | _tokens(built),
-        "strategy": _strategy(built.plan.strategy, len(built.nodes)),
+        **effective(built.plan),
     }
     if spec.steps is not None:
         resolved["steps"] = spec.steps
@@ -96,18 +92,17 @@ def _as_spelled_out(data: Data) -> Data:
 
 def _others(built: Built) -> dict[str, Data]:
     """Return what else there is on the cluster; nothing where there is nothing."""
-    jobs: list[Data] = [{"name": job.name, "nodes": list(job.nodes), "scenario": _job(job, built.cluster.node)} for job in built.jobs]
+    jobs: list[Data] = [{"name": job.name, "nodes": list(job.nodes), "scenario": _job(job)} for job in built.jobs]
     background: list[Data] = [load.model_dump(mode="json", exclude_defaults=True) for load in built.scenario.spec.background]
     others: dict[str, Data] = {"jobs": jobs, "background": background}
     return {key: part for key, part in others.items() if part}
 
 
-def _job(job: Job, node: Node) -> dict[str, Data]:
+def _job(job: Job) -> dict[str, Data]:
     plan = job.planned.plan
     return {
         "model": _model(job.planned.loaded, plan),
-        "training": _training(plan, node),
-        "strategy": _strategy(plan.strategy, len(job.nodes)),
+        **effective(plan),
         # A run puts the name of the job before them.
         **_assumed([replace(flag, message=flag.message.removeprefix(f"job {job.name}: ")) for flag in job.planned.flags]),
     }
@@ -129,140 +124,3 @@ def _unlike(spec: ClusterSpec) -> dict[str, Data]:
     jitter = None if spec.jitter is None else spec.jitter.model_dump(mode="json", exclude_none=True)
     unlike: dict[str, Data] = {"links": links, "stragglers": slow, "jitter": jitter}
     return {key: part for key, part in unlike.items() if part}
-
-
-def _training(plan: Plan, node: Node) -> dict[str, Data]:
-    training = plan.training
-    rate = training.loader_samples_per_s
-    loader: dict[str, Data] = {} if rate is None else {"data_loader": {"rate": exact_quantity(rate * node.n_accelerators, "samples/s")}}
-    # A list of layers says itself how large a sample is, and what attention there is; a transformer has no images.
-    foreign = (
-        ("seq_length", "attention", "elementwise_precision", "vocabulary_multiple")
-        if isinstance(plan.model, Layered)
-        else ("channels_last",)
-    )
-    resolved: dict[str, Data] = loader | {
-        "global_batch_size": training.global_batch_size,
-        "micro_batch_size": training.micro_batch_size,
-        "seq_length": training.seq_length,
-        "precision": training.precision,
-        "optimizer": training.optimizer,
-        "optimizer_kernels": training.optimizer_kernels,
-        "attention": training.attention,
-        "gradient_precision": training.gradient_precision,
-        "fused_gradient_accumulation": training.fused_gradient_accumulation,
-        "elementwise_precision": training.elementwise_precision,
-        "clip_micro_batches": training.clip_micro_batches,
-        "kernels": training.kernels,
-        "fused_loss": training.fused_loss,
-        "fp8_parameters": training.fp8_parameters,
-        "grouped_experts": training.grouped_experts,
-        "blocking_launches": training.blocking_launches,
-        "cuda_graphs": training.cuda_graphs,
-        **({"scored_tokens": training.scored_tokens} if training.scored_tokens is not None else {}),
-        **({"vocabulary_multiple": training.vocabulary_multiple} if training.vocabulary_multiple is not None else {}),
-        "loss_metrics": training.loss_metrics,
-        "channels_last": training.channels_last,
-    }
-    return {key: value for key, value in resolved.items() if key not in foreign}
-
-
-def _tokens(built: Built) -> dict[str, Data]:
-    return {} if built.tokens is None else {"tokens": exact_quantity(built.tokens, "count")}
-
-
-def _strategy(strategy: Strategy, n_nodes: int) -> dict[str, Data]:
-    return {
-        "dp": strategy.dp,
-        "tp": strategy.tp,
-        "pp": strategy.pp,
-        "cp": strategy.cp,
-        "ep": strategy.ep,
-        "sequence_parallel": strategy.sequence_parallel,
-        "schedule": strategy.schedule,
-        "virtual_stages": strategy.virtual_stages,
-        **({"stage_layers": list(strategy.stage_layers)} if strategy.stage_layers else {}),
-        **({"optimizer_post_validation": strategy.optimizer_post_validation} if _may_validate_later(strategy) else {}),
-        "zero_stage": strategy.zero_stage,
-        "recompute": strategy.recompute,
-        **({"recompute_layers": strategy.recompute_layers} if strategy.recompute_layers is not None else {}),
-        **({"recompute_modules": list(strategy.recompute_modules)} if strategy.recompute == "selective" else {}),
-        "recompute_stops_early": strategy.recompute_stops_early,
-        "data_parallel": _data_parallel(strategy.data_parallel, n_nodes),
-        "overlap_p2p": strategy.overlap_p2p,
-        "overlap_tp": strategy.overlap_tp,
-        "shard_degree": strategy.shard_degree or "auto",
-        **_gathering(strategy),
-        "offload": _offload(strategy.offload),
-        **_experts(strategy),
-        **({"context_parallel": strategy.context_parallel} if strategy.cp > 1 else {}),
-        "placement": list(strategy.placement),
-    }
-
-
-def _gathering(strategy: Strategy) -> dict[str, Data]:
-    """Return how sharded parameters are gathered; nothing where they are not."""
-    if strategy.zero_stage < SHARDS_PARAMETERS:
-        return {}
-    return {
-        "gather": strategy.gather,
-        "prefetch": strategy.prefetch,
-        "reshard_after_forward": strategy.reshard_after_forward,
-        "keep_ends": strategy.keep_ends,
-    }
-
-
-def _experts(strategy: Strategy) -> dict[str, Data]:
-    """Return what is asked of experts, as far as it does anything."""
-    load = strategy.expert_load
-    resolved: dict[str, Data] = {"expert_load": load.file or load.kind}
-    if strategy.ep > 1:
-        resolved["dispatch"], resolved["dispatch_precision"] = strategy.dispatch, strategy.dispatch_precision
-        resolved["overlap_ep"] = strategy.overlap_ep
-    if load.kind in ("zipf", "dirichlet"):
-        resolved["expert_skew"] = load.skew
-    if load.capacity_factor is not None:
-        resolved["expert_capacity"] = load.capacity_factor
-    if strategy.etp is not None:
-        resolved["etp"] = strategy.etp
-    return resolved
-
-
-def _may_validate_later(strategy: Strategy) -> bool:
-    known = SCHEDULES.get(strategy.schedule)
-    return strategy.optimizer_post_validation or (known is not None and known.validates_later)
-
-
-def _offload(offload: Offload) -> list[Data]:
-    places = {part: getattr(offload, part) for part in ("optimizer", "gradients", "parameters", "activations")}
-    away: list[Data] = [part for part, place in places.items() if place != "accelerator"]
-    return [*away, {"to": "nvme"}] if "nvme" in places.values() else away
-
-
-def _data_parallel(gradients: DataParallel, n_nodes: int) -> dict[str, Data]:
-    resolved: dict[str, Data] = {
-        "mode": gradients.mode,
-        "algorithm": gradients.algorithm,
-        "overlap": gradients.overlap,
-        "bucket": exact_quantity(gradients.bucket_bytes, "B"),
-        "no_sync": gradients.no_sync,
-        "single_process": gradients.single_process,
-        "gather_precision": gradients.gather_precision,
-        "reduce_precision": gradients.reduce_precision,
-    }
-    if gradients.first_bucket_bytes is not None:
-        resolved["first_bucket"] = exact_quantity(gradients.first_bucket_bytes, "B")
-    if gradients.mode == "ssp":
-        resolved["staleness"] = gradients.staleness
-    if gradients.backup_workers:
-        resolved["backup_workers"] = gradients.backup_workers
-    service = gradients.service
-    if service is not None:
-        resolved |= {
-            "servers": len(service.hosts),
-            "placement": "dedicated" if service.hosts[0] >= n_nodes else "colocated",
-            "assignment": service.assignment,
-            "priority": service.priority,
-            "reduce_in_node": service.reduce_in_node,
-        }
-    return resolved

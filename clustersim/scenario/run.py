@@ -104,7 +104,7 @@ def seeded(built: Built, seed: int) -> Built:
 
 def _seeded(plan: Plan, seed: int) -> Plan:
     load = replace(plan.strategy.expert_load, seed=seed)
-    return replace(plan, strategy=replace(plan.strategy, expert_load=load))
+    return replace(plan, strategy=plan.strategy.changed(expert_load=load))
 
 
 def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:

@@ -90,7 +90,7 @@ def simulate(
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
     # What comes too late for an update is no part of the batch.
-    used = 1.0 - strategy.data_parallel.backup_workers / len(timeline.rank_classes)
+    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
     model, hardware = used * model_flops(plan), used * hardware_flops(plan)
     samples_per_s = used * plan.training.global_batch_size / step_s
     tokens_per_s = samples_per_s * plan.training.seq_length

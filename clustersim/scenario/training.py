@@ -15,8 +15,8 @@ from clustersim.scenario.constraints import (
     check_scored_tokens,
 )
 from clustersim.scenario.model_spec import LoadedModel
-from clustersim.scenario.schema import ScenarioSpec, TrainingSpec
-from clustersim.strategy.plan import Precision, Training
+from clustersim.scenario.schema import ScenarioSpec
+from clustersim.strategy.step_settings import Precision, Training
 from clustersim.workload.layered import Layered
 from clustersim.workload.transformer import Transformer
 
@@ -28,66 +28,45 @@ _SHORT: Final = ("fp16", "bf16", "fp8")
 
 def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) -> tuple[Training, tuple[Flag, ...]]:
     """Return one optimizer step, and what was assumed of it."""
-    asked, node = spec.training, nodes[0]
+    asked = spec.training
     accelerators = list({node.accelerator.name: node.accelerator for node in nodes}.values())
-    precision, flags = _precision(asked.precision, accelerators)
+    precision, flags = _precision(asked, accelerators)
     check_attention(asked.attention, accelerators)
-    seq_length, length_flags = _seq_length(asked.seq_length, loaded.model)
+    seq_length, length_flags = _seq_length(asked, loaded.model)
     check_scored_tokens(asked.scored_tokens, seq_length)
-    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
-    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision, zero_stage=spec.strategy.zero_stage)
-    training = Training(
-        global_batch_size=asked.global_batch_size,
-        micro_batch_size=asked.micro_batch_size,
-        seq_length=seq_length,
-        precision=precision,
-        optimizer=asked.optimizer,
-        optimizer_kernels=asked.optimizer_kernels or ("foreach" if asked.kernels == "eager" else "fused"),
-        attention=asked.attention,
-        gradient_precision=asked.gradient_precision or ("fp32" if precision in _SHORT else "same"),
-        fused_gradient_accumulation=asked.fused_gradient_accumulation,
-        elementwise_precision=asked.elementwise_precision,
-        clip_micro_batches=asked.clip_micro_batches,
-        kernels=asked.kernels,
-        blocking_launches=asked.blocking_launches,
-        cuda_graphs=_captured(asked),
-        fused_loss=asked.fused_loss,
-        fp8_parameters=asked.fp8_parameters,
-        grouped_experts=asked.kernels == "fused" if asked.grouped_experts is None else asked.grouped_experts,
-        scored_tokens=asked.scored_tokens,
-        vocabulary_multiple=asked.vocabulary_multiple,
-        loss_metrics=asked.loss_metrics,
-        channels_last=precision in _SHORT if asked.channels_last is None else asked.channels_last,
-        loader_samples_per_s=None if asked.data_loader is None else asked.data_loader.rate / node.n_accelerators,
-    )
-    return training, (*flags, *length_flags)
-
-
-def _captured(asked: TrainingSpec) -> bool:
     if asked.cuda_graphs and asked.blocking_launches:
         message = "kernels of a graph are issued together, and the host cannot wait for each"
         raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
-    return asked.cuda_graphs
+    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
+    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision, zero_stage=spec.strategy.zero_stage)
+    training = asked.completed(
+        precision=precision,
+        optimizer_kernels="foreach" if asked.kernels == "eager" else "fused",
+        gradient_precision="fp32" if precision in _SHORT else "same",
+        grouped_experts=asked.kernels == "fused",
+        channels_last=precision in _SHORT,
+    ).changed(seq_length=seq_length)
+    return training, (*flags, *length_flags)
 
 
-def _seq_length(asked: int | None, model: Transformer | Layered) -> tuple[int, tuple[Flag, ...]]:
+def _seq_length(asked: Training, model: Transformer | Layered) -> tuple[int, tuple[Flag, ...]]:
     if isinstance(model, Layered):
         return model.tokens_per_sample, ()
     positions = model.max_positions
-    if asked is None and positions < 1:
+    if not asked.gives("seq_length") and positions < 1:
         hint = "the model does not say how long its sequences are; write one, such as 4096"
         raise ScenarioError("'seq_length' is missing", field="training.seq_length", hint=hint)
-    seq_length = asked or positions
+    seq_length = asked.seq_length or positions
     if not 0 < positions < seq_length:
         return seq_length, ()
     message = f"sequences of {seq_length} tokens, though the model has {positions} positions"
     return seq_length, (Flag(code="long_sequence", message=message),)
 
 
-def _precision(asked: Precision | None, accelerators: Sequence[Accelerator]) -> tuple[Precision, tuple[Flag, ...]]:
+def _precision(asked: Training, accelerators: Sequence[Accelerator]) -> tuple[Precision, tuple[Flag, ...]]:
     """Return the precision that was asked for, or the first that all accelerators have."""
     has = [name for name in accelerators[0].peak_flops_per_s if all(name in each.peak_flops_per_s for each in accelerators)]
-    if asked is None:
+    if not asked.gives("precision"):
         known: list[Precision] = [precision for precision in PRECISION_ORDER if precision in has]
         if not known:
             raise ScenarioError("'precision' is missing", field="training.precision", hint=f"use one of {', '.join(has)}")
@@ -95,7 +74,7 @@ def _precision(asked: Precision | None, accelerators: Sequence[Accelerator]) -> 
         owners = " and ".join(accelerator.name for accelerator in accelerators)
         message = f"no precision is given: {assumed}, which {owners} {'has' if len(accelerators) == 1 else 'have'}, is assumed"
         return assumed, (Flag(code="assumed_precision", message=message),)
-    lacking = next((accelerator.name for accelerator in accelerators if asked not in accelerator.peak_flops_per_s), None)
+    lacking = next((accelerator.name for accelerator in accelerators if asked.precision not in accelerator.peak_flops_per_s), None)
     if lacking is not None:
-        raise ScenarioError(f"{lacking} does not have {asked}", field="training.precision", hint=f"use {' or '.join(has)}")
-    return asked, ()
+        raise ScenarioError(f"{lacking} does not have {asked.precision}", field="training.precision", hint=f"use {' or '.join(has)}")
+    return asked.precision, ()

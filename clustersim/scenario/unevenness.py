@@ -146,13 +146,13 @@ def policy_of(plan: Plan, division: Division) -> Policy:
         case "async":
             return Asynchronous()
         case "ssp":
-            return StaleSynchronous(staleness=gradients.staleness)
+            return StaleSynchronous(staleness=gradients.staleness or 0)
 
 
 def own_pace(plan: Plan) -> bool:
     """Return whether workers need not wait for all others in every step."""
     gradients = plan.strategy.data_parallel
-    return gradients.mode != "sync" or gradients.backup_workers > 0
+    return gradients.mode != "sync" or bool(gradients.backup_workers)
 
 
 def _units(plan: Plan, mesh: Mesh, ranks_per_domain: int) -> tuple[Part, ...]:

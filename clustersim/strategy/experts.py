@@ -11,10 +11,11 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Uneven, Work
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import WIRE_BYTES
-from clustersim.strategy.plan import Plan, Strategy, WirePrecision
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import numerics, transformer
 from clustersim.strategy.sharding_groups import expert_grid
+from clustersim.strategy.step_settings import WirePrecision
 from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
 from clustersim.workload.transformer import Experts

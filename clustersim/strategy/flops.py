@@ -42,8 +42,7 @@ def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
 
 
 def _undivided(plan: Plan) -> Plan:
-    strategy = replace(
-        plan.strategy,
+    strategy = plan.strategy.changed(
         tp=1,
         pp=1,
         cp=1,
@@ -55,7 +54,7 @@ def _undivided(plan: Plan) -> Plan:
         stage_layers=None,
         written=None,
     )
-    return replace(plan, strategy=strategy, training=replace(plan.training, micro_batch_size=1))
+    return replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1))
 
 
 def model_flops(plan: Plan) -> float:

@@ -12,8 +12,9 @@ from typing import Final
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.layers import back, front, layer_at, tied_parameters
-from clustersim.strategy.plan import Plan, Strategy, WirePrecision
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.shard import ModelChunk, numerics
+from clustersim.strategy.step_settings import WirePrecision
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES

@@ -24,7 +24,7 @@ def with_micro_batches(plan: Plan, n_micro_batches: int) -> Plan:
     """Return a plan with another batch, of so many micro-batches for each replica."""
     training = plan.training
     size = n_micro_batches * plan.strategy.dp * training.micro_batch_size
-    return replace(plan, training=replace(training, global_batch_size=size))
+    return replace(plan, training=training.changed(global_batch_size=size))
 
 
 def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:

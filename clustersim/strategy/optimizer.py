@@ -10,8 +10,9 @@ from typing import Final
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
 from clustersim.strategy.layers import back, front, layer_runs, n_layers
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Optimizer, OptimizerKernels, Plan, Training
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
 from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
+from clustersim.strategy.step_settings import Optimizer, Training
 from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.operators import Gemm, GroupedGemm, Operator, Stream
@@ -130,12 +131,7 @@ def _factors(operator: Operator) -> float:
 
 def passes_bytes(training: Training) -> tuple[float, ...]:
     """Return what each pass of the update itself reads and writes for one parameter."""
-    return (FUSED_PASSES if kernels_of(training) == "fused" else EAGER_PASSES)[training.optimizer]
-
-
-def kernels_of(training: Training) -> OptimizerKernels:
-    """Return how the update is written."""
-    return training.optimizer_kernels or ("foreach" if training.kernels == "eager" else "fused")
+    return (FUSED_PASSES if training.optimizer_kernels == "fused" else EAGER_PASSES)[training.optimizer]
 
 
 def update_copies_bytes(training: Training) -> float:
@@ -144,7 +140,7 @@ def update_copies_bytes(training: Training) -> float:
     An update that goes tensor by tensor holds temporaries of one tensor at a time, which is nothing beside all of them.
     """
     narrow_gradients = narrow_weights(training) and training.gradient_precision == "same"
-    copies = EAGER_COPIES[training.optimizer] if kernels_of(training) == "foreach" else 0.0
+    copies = EAGER_COPIES[training.optimizer] if training.optimizer_kernels == "foreach" else 0.0
     return FP32_BYTES * (copies + narrow_gradients)
 
 
@@ -194,7 +190,7 @@ def _launches_of_a_pass(plan: Plan) -> int:
 
     Where training state is sharded, a tensor is what one layer keeps of its flat parameters.
     """
-    if kernels_of(plan.training) != "loop":
+    if plan.training.optimizer_kernels != "loop":
         return FUSED_LAUNCHES
     if plan.strategy.zero_stage:
         return ceil((n_layers(plan) + 1) / plan.strategy.pp)

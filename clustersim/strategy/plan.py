@@ -1,15 +1,22 @@
-"""What is to be trained and how it is spread: checked, in SI units, ready to lower."""
+"""How a model is spread: the settings of a strategy, what it comes to on a cluster, and the plan that is lowered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeGuard, get_args
 
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
+
+from clustersim.documents.check import choices_hint
+from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
 from clustersim.strategy.schedules.written import WrittenSchedule
+from clustersim.strategy.settings import Needs, Settings, Written, auto, mistake, refuse_boolean
+from clustersim.strategy.step_settings import DataParallel, DataParallelSettings, Training, WirePrecision
+from clustersim.units.fields import Degree, NonNegativeInt
 from clustersim.workload.layered import Layered
 from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
-from clustersim.workload.shapes import AttentionKind, ContextKind
+from clustersim.workload.shapes import ContextKind
 from clustersim.workload.transformer import Transformer
 
 SHARDS_GRADIENTS: Final = 2
@@ -18,19 +25,12 @@ SHARDS_GRADIENTS: Final = 2
 SHARDS_PARAMETERS: Final = 3
 """The zero_stage that shards parameters too."""
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attention", "norms", "activations", "latent_projections", "mlp", "shared_experts", "experts"]
 """Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
-Assignment = Literal["key_ranges", "round_robin", "greedy"]
-Priority = Literal["layers", "none"]
-Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb"]
-WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
-"""In which numbers travel; ``same``: as they are kept."""
 GatherUnit = Literal["layer", "tensor"]
-OptimizerKernels = Literal["fused", "foreach", "loop"]
-"""How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
+"""What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
 """How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
 TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
@@ -39,94 +39,203 @@ TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
 alone: what several column-split layers give is added up before it is scattered, and a sum is no product that could be cut."""
 Place = Literal["accelerator", "host", "nvme"]
 """Where a part of the training state lives."""
+OffloadPart = Literal["optimizer", "gradients", "parameters", "activations"]
+OffloadItem = OffloadPart | dict[Literal["to"], Literal["host", "nvme"]]
+
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
+EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
+_OFFLOAD_PARTS: Final[tuple[OffloadPart, ...]] = get_args(OffloadPart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """One optimizer step: its batch, its numbers, its kernels."""
+class Offload:
+    """Where the parts of the training state live while they are not in use."""
 
-    global_batch_size: int
-    micro_batch_size: int
-    seq_length: int
-    precision: Precision
-    optimizer: Optimizer
-    attention: AttentionKind
-    gradient_precision: Literal["fp32", "same"]
-    """Precision in which gradients are accumulated and reduced; ``same`` is the training precision."""
-    fused_gradient_accumulation: bool
-    """True where the weight-gradient product adds into the fp32 buffer itself (Megatron since 2022)."""
-    kernels: Literal["fused", "eager"]
-    """Whether elementwise work is fused (Megatron, compiled) or one kernel an operation."""
-    optimizer_kernels: OptimizerKernels | None = None
-    """None: fused or foreach, as ``kernels`` is fused or eager."""
-    blocking_launches: bool = False
-    """True where the host waits for every kernel and collective before it issues the next one (CUDA_LAUNCH_BLOCKING)."""
-    cuda_graphs: bool = False
-    """True where the kernels of passes were captured, and are issued together."""
-    scored_tokens: int | None = None
-    """Tokens of a sequence that the output head scores, such as BERT's masked ones; None for all."""
-    vocabulary_multiple: int | None = None
-    """Words that a tensor-parallel rank has a multiple of, the vocabulary padded for it; None: 128 with tensor parallelism, else 1."""
-    loss_metrics: int = 0
-    """Further cross entropies of the same logits that are computed for metrics, without gradient."""
-    fused_loss: bool = False
-    """True where one kernel each way computes the cross entropy from the logits as they are (Apex, FlashAttention, Liger)."""
-    fp8_parameters: bool = False
-    """True where weights of fp8 products are kept in fp8 alone, without a copy in 16 bits (NeMo's fp8_params)."""
-    grouped_experts: bool | Literal["fused"] = True
-    """True where the products of a rank's experts run beside each other, and fused where one kernel takes them with all that lies around
-    them; otherwise one expert follows the other."""
-    elementwise_precision: Literal["same", "fp32"] = "same"
-    """Of what transformers compute between matrix products: that of the products, or fp32, as mixed precision by casts leaves it."""
-    clip_micro_batches: bool = False
-    """True where the gradients of each micro-batch are clipped before they are added up, and not once a step."""
-    channels_last: bool = True
-    """True where images are stored pixel by pixel (NHWC); otherwise matrix units have them transposed."""
-    loader_samples_per_s: float | None = None
-    """What the data loader delivers for one accelerator; None where it never holds a step up."""
+    optimizer: Place = "accelerator"
+    gradients: Place = "accelerator"
+    parameters: Place = "accelerator"
+    activations: Place = "accelerator"
+
+    @property
+    def parts(self) -> tuple[OffloadPart, ...]:
+        """Parts that live elsewhere than on the accelerator."""
+        return tuple(part for part in _OFFLOAD_PARTS if getattr(self, part) != "accelerator")
+
+    @property
+    def to_drives(self) -> bool:
+        """Whether a part lives on NVMe."""
+        return "nvme" in (self.optimizer, self.gradients, self.parameters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterService:
-    """Parameter servers: hosts that keep the parameters, and how workers reach them."""
+def _read_offload(written: list[OffloadItem]) -> Offload:
+    """Return where each part lives, from names of parts and at most one ``{to: host}`` or ``{to: nvme}``, in any order."""
+    parts: list[OffloadPart] = [each for each in written if not isinstance(each, dict)]
+    targets: list[Place] = [each["to"] for each in written if isinstance(each, dict)]
+    twice = next((part for number, part in enumerate(parts) if part in parts[:number]), None)
+    if twice is not None:
+        raise mistake(f"'{twice}' stands twice", "name each part once")
+    if len(targets) > 1:
+        raise mistake(f"{len(targets)} places to offload to", "write {to: host} or {to: nvme} once")
+    if targets and not parts:
+        raise mistake(f"nothing is offloaded to {targets[0]}", "name optimizer, gradients, parameters or activations beside it")
+    there: Place = targets[0] if targets else "host"
+    if there == "nvme" and "activations" in parts:
+        raise mistake("activations go to the memory of the host, not to its drives", "use {to: host}, or leave activations out")
+    places: dict[OffloadPart, Place] = dict.fromkeys(parts, there)
+    return Offload(**places)
 
-    hosts: tuple[int, ...]
-    """The nodes' own come first, then dedicated ones."""
-    assignment: Assignment
-    """Every tensor in even parts on all servers; or whole tensors, on one server after the other or on the one that has least."""
-    priority: Priority
-    """Pull the layers one after the other, in the order in which the forward pass needs them; or all at once."""
-    reduce_in_node: bool
-    """The accelerators of a node add up their gradients first, and each pushes a part of the sum."""
+
+def _write_offload(offload: Offload) -> list[OffloadItem]:
+    return [*offload.parts, {"to": "nvme"}] if offload.to_drives else [*offload.parts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataParallel:
-    """How gradients meet."""
+def _name_or_file(value: str, names: tuple[str, ...]) -> str:
+    if value in names or value.endswith(".csv"):
+        return value
+    raise mistake(f"'{value}' is not one of {', '.join(names)} or a .csv file", choices_hint(value, names))
 
-    algorithm: str
-    """``auto``, the name of an algorithm of the communication library, or ``parameter_server``."""
-    overlap: bool
-    """True where buckets are reduced while the backward pass still runs."""
-    bucket_bytes: float
-    first_bucket_bytes: float | None = None
-    """Of the bucket that is ready first, smaller so that reduction begins early; None for one like the others."""
-    no_sync: bool = True
-    """True where gradients of all micro-batches but the last are added up locally; False where each micro-batch reduces its own."""
-    single_process: bool = False
-    """One process drives all accelerators of a node, and the first of them keeps the parameters (PyTorch's DataParallel)."""
-    gather_precision: WirePrecision = "same"
-    """Of sharded parameters while they are gathered."""
-    reduce_precision: WirePrecision = "same"
-    """Of gradients while they are reduced."""
-    service: ParameterService | None = None
-    """For ``parameter_server``."""
-    mode: Literal["sync", "async", "ssp"] = "sync"
-    """With parameter servers: all workers step together; each at its own pace; or each at most ``staleness`` steps ahead of the slowest."""
-    staleness: int = 0
-    """Of ``ssp``, in steps."""
-    backup_workers: int = 0
-    """How many of the workers a synchronous update does not wait for."""
+
+def _check_schedule(value: str) -> str:
+    return _name_or_file(value, tuple(SCHEDULES))
+
+
+def _read_expert_load(value: str) -> ExpertLoad:
+    _name_or_file(value, EXPERT_LOADS)
+    return ExpertLoad(kind=value) if _is_load(value) else ExpertLoad(kind="file", file=value)
+
+
+def _is_load(value: str) -> TypeGuard[Literal["balanced", "zipf", "dirichlet"]]:
+    return value in EXPERT_LOADS
+
+
+def _read_placement(value: Literal["auto"] | list[Dimension]) -> tuple[Dimension, ...]:
+    if value == "auto":
+        return ()
+    if sorted(value) != sorted(DIMENSIONS):
+        raise mistake("the placement does not name each of tp, cp, ep, dp and pp once", "such as [tp, cp, ep, dp, pp]")
+    return tuple(value)
+
+
+def _read_stage_layers(value: Literal["even", "balanced"] | list[int]) -> StageLayers:
+    if value == "even":
+        return None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _read_overlap(value: TensorOverlap | Literal[True, False]) -> TensorOverlap:
+    if isinstance(value, bool):
+        return "weight_gradient" if value else "none"
+    return value
+
+
+def _choice_or_file(names: tuple[str, ...], example: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": r"\.csv$", "examples": [example]}]})
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+Chunks = Annotated[int, Field(strict=True, gt=0, le=10_000)]
+"""Chunks of layers: a model has no more layers."""
+Ahead = Annotated[int, Field(strict=True, ge=0, le=10_000)]
+AutoDegree = Annotated[int, Written(Literal["auto"] | Degree, lambda value: None if value == "auto" else value, _as_is)]
+StageLayers = Literal["balanced"] | tuple[int, ...] | None
+"""Layers of each part of the model, in its order; None: all alike."""
+WrittenStageLayers = Literal["even", "balanced"] | list[NonNegativeInt]
+
+
+WrittenModules = Annotated[list[RecomputeModule], Field(min_length=1)]
+
+
+class StrategySettings(Settings, frozen=True):
+    """How the model is divided among ranks."""
+
+    dp: AutoDegree = auto("Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
+    tp: Degree = 1
+    pp: Degree = 1
+    cp: Degree = 1
+    ep: Degree = 1
+    sequence_parallel: Annotated[StrictBool, Needs("tp")] = auto("Default: true with tp > 1.")
+    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = "1f1b"
+    virtual_stages: Chunks = auto(
+        "Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it."
+    )
+    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = Field(
+        default=None,
+        json_schema_extra={"default": "even"},
+        description="Layers of each model chunk: all alike, by time with embedding and logits, or as listed in the model's order.",
+    )
+    optimizer_post_validation: Annotated[StrictBool, Needs("pp"), Needs("later checks of norms")] = auto(
+        "A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*."
+    )
+    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = 0
+    recompute: Recompute = "none"
+    recompute_layers: Chunks | None = Field(
+        default=None, description="Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
+    )
+    recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list), Needs("selective recomputation")] = (
+        auto("What selective recomputation repeats of a layer; default: [core_attention].")
+    )
+    recompute_stops_early: StrictBool = Field(
+        default=False, description="Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
+    )
+    data_parallel: DataParallelSettings = DataParallelSettings()
+    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b.")
+    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = Field(
+        default="weight_gradient",
+        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
+        " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
+    )
+    shard_degree: AutoDegree | None = Field(default=None, description="Ranks over which ZeRO shards; default: auto, all replicas.")
+    gather: Annotated[GatherUnit, Needs("zero_stage 3")] = Field(
+        default="layer", description="zero_stage 3: one gather call for each layer (flat units), or for each tensor."
+    )
+    prefetch: Annotated[Ahead, Needs("zero_stage 3")] = Field(
+        default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for."
+    )
+    reshard_after_forward: Annotated[StrictBool, Needs("zero_stage 3")] = Field(
+        default=True, description="zero_stage 3: free parameters after the forward pass and gather them again; false keeps them."
+    )
+    keep_ends: Annotated[StrictBool, Needs("zero_stage 3")] = Field(
+        default=False, description="zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit."
+    )
+    preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
+    offload: Annotated[Offload, Written(list[OffloadItem], _read_offload, _write_offload)] = Field(
+        default=Offload(), json_schema_extra={"default": []}
+    )
+    etp: Degree | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
+    expert_load: Annotated[
+        ExpertLoad,
+        Written(
+            Annotated[str, _choice_or_file(EXPERT_LOADS, "load.csv")],
+            _read_expert_load,
+            lambda load: load.file or load.kind,
+        ),
+        Needs("experts"),
+    ] = Field(default=EVEN_LOAD, json_schema_extra={"default": "balanced"})
+    expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False), Needs("skewed load")] = auto(
+        "Exponent of zipf, or concentration of dirichlet; default: 1."
+    )
+    expert_capacity: Annotated[Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None, Needs("experts"), Needs("capacity")] = (
+        Field(default=None, description="An expert takes at most so many times the mean and the rest is dropped; default: it takes all.")
+    )
+    dispatch: Annotated[ExpertDispatch, Needs("ep")] = Field(
+        default="all_to_all", description="Send a token to each of its experts, or once to each node that holds some of them."
+    )
+    overlap_ep: Annotated[StrictBool, Needs("ep"), Needs("shared experts")] = Field(
+        default=False, description="Shared experts compute while tokens travel to routed ones and back."
+    )
+    dispatch_precision: Annotated[WirePrecision, Needs("ep")] = Field(
+        default="same", description="Of tokens on their way to experts; they come back as they are."
+    )
+    context_parallel: Annotated[ContextKind, Needs("cp")] = Field(
+        default="ring", description="Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses)."
+    )
+    placement: Annotated[
+        tuple[Dimension, ...],
+        Written(Literal["auto"] | list[Dimension], _read_placement, _as_is),
+    ] = Field(default=DIMENSIONS, description="Fastest-varying dimension first.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,74 +251,21 @@ class Sharding:
     keep_ends: bool = False
     """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
     gather: GatherUnit = "layer"
-    """What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
     expert_degree: int = 1
     """Ranks that hold one copy of an expert together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offload:
-    """Where the parts of the training state live while they are not in use."""
+class Strategy(StrategySettings, frozen=True):
+    """A strategy on the nodes of a cluster, with nothing left open."""
 
-    optimizer: Place = "accelerator"
-    gradients: Place = "accelerator"
-    parameters: Place = "accelerator"
-    activations: Place = "accelerator"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
-    """How the model is divided among ranks; ``dp`` is resolved."""
-
-    dp: int
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-    sequence_parallel: bool
-    schedule: str
-    virtual_stages: int
-    zero_stage: Literal[0, 1, 2, 3]
-    recompute: Recompute
-    data_parallel: DataParallel
-    overlap_p2p: bool
-    """True where sends and receives run beside computation; False where each pass waits for its sends."""
-    overlap_tp: TensorOverlap
-    """What tensor-parallel collectives run beside."""
-    placement: tuple[Dimension, ...]
-    """Fastest-varying dimension first."""
-    recompute_layers: int | None = None
-    """How many layers of each model chunk full recomputation repeats, from the first; None: all."""
-    recompute_modules: tuple[RecomputeModule, ...] = ("core_attention",)
-    """What selective recomputation repeats."""
-    recompute_stops_early: bool = False
-    """True where full recomputation ends with the last tensor that the backward pass needs: without the last product of a layer."""
-    shard_degree: int | None = None
-    """None: all replicas."""
-    prefetch: int = 1
-    reshard_after_forward: bool = True
-    keep_ends: bool = False
-    gather: GatherUnit = "layer"
-    offload: Offload = Offload()
-    etp: int | None = None
-    """Ranks that divide each expert among them; None: tp."""
-    expert_load: ExpertLoad = EVEN_LOAD
-    overlap_ep: bool = False
-    """True where shared experts compute while rows are sent to routed ones and back."""
-    dispatch_precision: WirePrecision = "same"
-    """Of rows on their way to experts."""
-    dispatch: ExpertDispatch = "all_to_all"
-    domain_size: int = 8
+    data_parallel: DataParallel = DataParallel()
+    node_size: int = Field(default=8, exclude=True)
+    """Accelerators of a node."""
+    domain_size: int = Field(default=8, exclude=True)
     """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
-    context_parallel: ContextKind = "ring"
-    """How the ranks of context parallelism attend over all of a sequence."""
-    stage_layers: tuple[int, ...] | None = None
-    """Layers of each part of the model, in its order; None: all alike."""
-    optimizer_post_validation: bool = False
-    """True where a stage updates before the norm of all gradients is known, and goes back in the rare step in which it should not have."""
-    costs: PassCosts = EQUAL_COSTS
+    costs: PassCosts = Field(default=EQUAL_COSTS, exclude=True)
     """What a schedule that depends on them takes passes to cost."""
-    written: WrittenSchedule | None = None
+    written: WrittenSchedule | None = Field(default=None, exclude=True)
     """The schedule itself, where ``schedule`` names a file."""
 
     @property

@@ -10,9 +10,10 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.strategy.plan import Plan, Training
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import expert_share
 from clustersim.strategy.stages import places_of
+from clustersim.strategy.step_settings import Training
 from clustersim.workload.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 from clustersim.workload.transformer import Transformer
@@ -177,7 +178,8 @@ def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
 
 def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
     """Return how many layers each part of the model has, in its order."""
-    return plan.strategy.stage_layers or (plan.model.n_layers // n_parts,) * n_parts
+    asked = plan.strategy.stage_layers
+    return asked if isinstance(asked, tuple) else (plan.model.n_layers // n_parts,) * n_parts
 
 
 def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:

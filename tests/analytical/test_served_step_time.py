@@ -15,12 +15,13 @@ from clustersim.kernels.model import KernelModel
 from clustersim.strategy.contributors.parameter_server import served_slices
 from clustersim.strategy.lower import lower
 from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.plan import Assignment, ParameterService, Plan, Priority
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.step_settings import Assignment, Priority
 from clustersim.topology.build import build_cluster
 from clustersim.trace.timeline import Timeline
 from clustersim.workload.parameters import embedding_parameters, layer_parameters, total_parameters
 from tests.unit.engine.factories import instant, make_calibration
-from tests.unit.strategy.factories import GPT, make_plan
+from tests.unit.strategy.factories import GPT, make_plan, servers
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, make_fabric, make_node
 
 B = NIC_BYTES_PER_S
@@ -69,15 +70,10 @@ def plan_for(
     reduce_in_node: bool = False,
     overlap: bool = True,
 ) -> Plan:
-    service = ParameterService(
-        hosts=tuple(hosts),
-        assignment=assignment,
-        priority=priority,
-        reduce_in_node=reduce_in_node,
-    )
+    service = servers(*hosts, assignment=assignment, priority=priority, reduce_in_node=reduce_in_node)
     return make_plan(
         MODEL, dp=on.cluster.n_ranks, global_batch_size=on.cluster.n_ranks, precision="fp32", optimizer="sgd", gradient_precision="same",
-        bucket_bytes=1.0, algorithm="parameter_server", service=service, overlap=overlap,
+        bucket_bytes=1.0, service=service, overlap=overlap,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from clustersim.scenario.simulate import simulate
 from clustersim.scenario.unevenness import Uneven
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.step_settings import DataLoader
 from clustersim.topology.build import build_cluster
 from clustersim.trace.columns import Spans
 from clustersim.trace.timeline import Timeline
@@ -44,7 +45,9 @@ def plans(draw: st.DrawFn) -> Plan:
         zero_stage=draw(st.sampled_from([0, 1, 3])),
         overlap=draw(st.booleans()),
         overlap_p2p=draw(st.booleans()),
-        loader_samples_per_s=draw(st.sampled_from([None, 30.0, 300.0])),
+        data_loader=draw(
+            st.sampled_from([None, *(DataLoader.model_validate({"rate": rate}) for rate in ("240 samples/s", "2400 samples/s"))])
+        ),
         global_batch_size=n_micro_batches * 8 // tp // pp,
     )
 

@@ -13,8 +13,11 @@ from clustersim.documents.spots import Data
 from clustersim.hardware.schema import FabricChange, NicsChange, ScaleUpChange
 from clustersim.scenario.cost import CostSpec
 from clustersim.scenario.reliability import ReliabilitySpec
-from clustersim.scenario.schema import ClusterSpec, DataParallelSpec, ScenarioSpec, StrategySpec, TrainingSpec
+from clustersim.scenario.schema import ClusterSpec, ScenarioSpec
 from clustersim.scenario.yaml_text import yaml_text
+from clustersim.strategy.plan import StrategySettings
+from clustersim.strategy.settings import key_of
+from clustersim.strategy.step_settings import DataParallelSettings, Training
 from tests.property.commands import command, ends_well, folder_with, is_one_clean_refusal, run
 from tests.unit.scenario.samples import MODEL, TEXT, small
 
@@ -60,11 +63,14 @@ SECTIONS = {
     "cluster.scale_up.": ScaleUpChange,
     "reliability.": ReliabilitySpec,
     "cost.": CostSpec,
-    "training.": TrainingSpec,
-    "strategy.": StrategySpec,
-    "strategy.data_parallel.": DataParallelSpec,
+    "training.": Training,
+    "strategy.": StrategySettings,
+    "strategy.data_parallel.": DataParallelSettings,
 }
-KEYS = [f"{prefix}{name}" for prefix, model in SECTIONS.items() for name in model.model_fields] + [f"model.{key}" for key in MODEL]
+KEYS = [
+    *(f"{prefix}{key_of(name, field)}" for prefix, model in SECTIONS.items() for name, field in model.model_fields.items()),
+    *(f"model.{key}" for key in MODEL),
+]
 NUMBERS: list[Data] = [
     0,
     -1,

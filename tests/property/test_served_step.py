@@ -15,11 +15,11 @@ from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import holdings, stage_memory, stage_parameters
 from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.plan import ParameterService, Plan
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
 from clustersim.topology.build import build_cluster
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan, servers
 from tests.unit.topology.factories import make_node
 
 PER_NODE = 4
@@ -33,15 +33,15 @@ def plans(draw: st.DrawFn) -> tuple[Plan, int, int]:
     n_dedicated = draw(st.integers(0, 5))
     hosts = range(n_nodes, n_nodes + n_dedicated) if n_dedicated else range(draw(st.integers(1, n_nodes)))
     dp = n_nodes * PER_NODE // tp
-    service = ParameterService(
-        hosts=tuple(hosts),
+    service = servers(
+        *hosts,
         assignment=draw(st.sampled_from(["key_ranges", "round_robin", "greedy"])),
         priority=draw(st.sampled_from(["layers", "none"])),
         reduce_in_node=draw(st.booleans()),
     )
     plan = make_plan(
         draw(st.sampled_from(MODELS)), dp=dp, tp=tp, global_batch_size=dp * draw(st.integers(1, 3)),
-        schedule=draw(st.sampled_from(["naive", "gpipe", "1f1b"])), algorithm="parameter_server", service=service,
+        schedule=draw(st.sampled_from(["naive", "gpipe", "1f1b"])), service=service,
         overlap=draw(st.booleans()), bucket_bytes=draw(st.sampled_from([1.0, 1e7, 1e9])),
         precision=draw(st.sampled_from(["fp32", "bf16"])), gradient_precision=draw(st.sampled_from(["fp32", "same"])),
     )  # fmt: skip
@@ -54,8 +54,8 @@ def moved_bytes(plan: Plan, name: str) -> float:
 
 
 def without_servers(plan: Plan) -> Plan:
-    gradients = replace(plan.strategy.data_parallel, algorithm="ring", service=None)
-    return replace(plan, strategy=replace(plan.strategy, data_parallel=gradients))
+    gradients = plan.strategy.data_parallel.changed(algorithm="ring", hosts=())
+    return replace(plan, strategy=plan.strategy.changed(data_parallel=gradients))
 
 
 @given(plans())

@@ -21,6 +21,7 @@ from clustersim.report.metrics import Metrics
 from clustersim.report.plots.kinds import KINDS
 from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.schema import ScenarioSpec
+from clustersim.strategy.settings import key_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -40,7 +41,8 @@ def parts_of(annotation: object) -> Iterator[object]:
 
 def scenario_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Yield the dotted names of all keys that hold no further mapping."""
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = key_of(attribute, field)
         parts = [part for part in parts_of(field.annotation) if isinstance(part, type) and not isinstance(part, types.GenericAlias)]
         # A node that is described whole, and a group of nodes, repeat the keys of the cluster.
         inner = None if name in {"node", "nodes"} else next((part for part in parts if issubclass(part, BaseModel)), None)

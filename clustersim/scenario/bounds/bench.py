@@ -218,7 +218,7 @@ class Bench:
         strategy = plan.strategy
         degrees = (strategy.tp, strategy.cp, strategy.dp, strategy.pp, strategy.ep, strategy.etp)
         where: Key = (degrees, strategy.placement)
-        kept = replace(plan.training, global_batch_size=0, micro_batch_size=0)
+        kept = plan.training.changed(global_batch_size=0, micro_batch_size=0)
         laid = (id(plan.model), where, kept, strategy.zero_stage, strategy.shard_degree, strategy.data_parallel, strategy.offload)
         found = self._exchanges.get(laid)
         if found is None:
@@ -366,7 +366,7 @@ def cut_key(plan: Plan) -> Key:
     strategy, experts = plan.strategy, getattr(plan.model, "experts", None)
     own = (
         id(plan.model),
-        replace(plan.training, global_batch_size=0),
+        plan.training.changed(global_batch_size=0),
         (strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.sequence_parallel),
         (strategy.recompute, strategy.recompute_modules, strategy.recompute_stops_early),
         (strategy.overlap_tp, strategy.overlap_ep, strategy.dispatch, strategy.dispatch_precision, strategy.context_parallel),

@@ -18,13 +18,14 @@ class DataLoading(Contributor):
     @classmethod
     def applies(cls, plan: Plan) -> bool:
         """Return whether the data loader can hold a step up."""
-        return plan.training.loader_samples_per_s is not None
+        return plan.training.data_loader is not None
 
     def begin(self) -> None:
         """Add the reading of the next batch."""
         plan, division = self.step.plan, self.step.division
-        rate = plan.training.loader_samples_per_s
-        duration_s = plan.training.global_batch_size / (rate * plan.n_ranks) if rate else 0.0
+        loader = plan.training.data_loader
+        assert loader is not None
+        duration_s = plan.training.global_batch_size / (loader.samples_per_s / plan.strategy.node_size * plan.n_ranks)
         work = Work(name="load", phase="load", kernels=(Recorded(duration_s),))
         action = Compute(name="load", phase="load", blocks=(Block(name="load", body=(work,)),))
         for lane in division.lanes(0, LOADER_STREAM):

@@ -20,10 +20,11 @@ from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.memory import optimizer_bytes_per_parameter
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Assignment, ParameterService, Plan
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import numerics
 from clustersim.strategy.stage_work import Cut
+from clustersim.strategy.step_settings import Assignment, DataParallel
 
 ServedOp = Literal["pull", "push", "update"]
 
@@ -65,9 +66,7 @@ def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
     return (embedding, *layers, tuple(size for size in head if size))
 
 
-def served_slices(
-    plan: Plan, service: ParameterService, borders: Sequence[tuple[int, int]], *, adds: bool = False
-) -> tuple[LayerSlice, ...]:
+def served_slices(plan: Plan, service: DataParallel, borders: Sequence[tuple[int, int]], *, adds: bool = False) -> tuple[LayerSlice, ...]:
     """Return slices of the model, in forward order, and who keeps them.
 
     Parameters
@@ -101,7 +100,7 @@ def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> 
             return greedy_holders(sizes, n_servers)
 
 
-def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequence[int], *, adds: bool) -> tuple[Holding, ...]:
+def _holdings(service: DataParallel, sizes: Sequence[float], holders: Sequence[int], *, adds: bool) -> tuple[Holding, ...]:
     hosts, per_node = service.hosts, service.reduce_in_node
     if not holders:
         servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node, adds=adds)
@@ -115,7 +114,7 @@ def _holdings(service: ParameterService, sizes: Sequence[float], holders: Sequen
     )
 
 
-def fullest_server_bytes(plan: Plan, service: ParameterService) -> float:
+def fullest_server_bytes(plan: Plan, service: DataParallel) -> float:
     """Return what the fullest server keeps in memory: weights as they are sent, optimizer state, and the sum of the gradients."""
     (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
     most = max(holding.parameters * max(holding.servers.shares) for holding in whole.holdings)
@@ -238,7 +237,7 @@ class _Pushes(StageContributor):
                 self.servers.push(part.part, pushed, after=[starts[pushed.start] if self.overlap else own[-1]])
 
 
-def service_of(plan: Plan) -> ParameterService:
+def service_of(plan: Plan) -> DataParallel:
     """Return the parameter servers of a plan that has some."""
     service = plan.strategy.data_parallel.service
     assert service is not None

@@ -79,7 +79,7 @@ def _layouts(built: Built) -> Iterator[Candidate]:
 
 def _parts(built: Built, pp: int) -> tuple[str, ...]:
     """Return what a list of layers for each stage becomes with other stages."""
-    listed = isinstance(built.scenario.spec.strategy.stage_layers, list)
+    listed = isinstance(built.scenario.spec.strategy.stage_layers, tuple)
     return ("strategy.stage_layers=balanced",) if listed and pp > 1 else ("strategy.stage_layers=even",) if listed else ()
 
 
@@ -102,7 +102,7 @@ def _schedules(built: Built) -> Iterator[Candidate]:
                 what=f"the schedule {schedule} instead of {_named(strategy.schedule, strategy.virtual_stages)}",
                 overrides=(f"strategy.schedule={schedule}", "strategy.virtual_stages=1", *_parts(built, strategy.pp)),
             )
-    if built.scenario.spec.strategy.stage_layers == "even":
+    if built.scenario.spec.strategy.stage_layers is None:
         yield Candidate(
             family="stages",
             what="layers dealt out to stages by time, embedding and logits counted, instead of evenly",

@@ -114,8 +114,7 @@ class Drafts:
 
     def _moved(self, plan: Plan, layout: Layout) -> Plan:
         family = layout.family
-        strategy = replace(
-            plan.strategy,
+        strategy = plan.strategy.changed(
             dp=family.dp,
             tp=family.tp,
             pp=family.pp,
@@ -127,7 +126,7 @@ class Drafts:
             shard_degree=None,
         )
         model = self.first.plan.model
-        return Plan(model=model, training=replace(plan.training, micro_batch_size=family.micro_batch_size), strategy=strategy)
+        return Plan(model=model, training=plan.training.changed(micro_batch_size=family.micro_batch_size), strategy=strategy)
 
     def _arranged(self, plan: Plan, family: Family) -> Plan:
         if not family.balanced:
@@ -139,7 +138,7 @@ class Drafts:
             accelerator = self.first.cluster.node.accelerator
             kernels = kernels_of(plan, accelerator, calibration_for(accelerator))
             found = self._balanced[key] = balanced_layers(plan, kernels, n_parts=n_parts)
-        return replace(plan, strategy=replace(plan.strategy, stage_layers=found))
+        return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
 
     def _refusal(self, plan: Plan, template: Built) -> str | None:
         """Return why the model does not go with degrees; each combination is looked at once."""

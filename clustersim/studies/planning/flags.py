@@ -96,7 +96,7 @@ def megatron(plan: Plan) -> Written:
     if strategy.expert_tp != strategy.tp or strategy.ep > 1:
         flags.append(f"--expert-tensor-parallel-size {strategy.expert_tp}")
     flags += ["--sequence-parallel"] if strategy.sequence_parallel else []
-    if strategy.stage_layers:
+    if isinstance(strategy.stage_layers, tuple):
         flags.append(f'--pipeline-model-parallel-layout "{_megatron_layout(strategy.stage_layers)}"')
     elif strategy.pp > 1 and strategy.virtual_stages > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {strategy.virtual_stages}")

@@ -89,7 +89,7 @@ class Layout:
 
 def layout_of(plan: Plan) -> Layout:
     """Return the layout of a plan, as far as a search tells layouts apart."""
-    strategy, offload = plan.strategy, plan.strategy.offload
+    strategy = plan.strategy
     family = Family(
         tp=strategy.tp,
         pp=strategy.pp,
@@ -102,9 +102,7 @@ def layout_of(plan: Plan) -> Layout:
         balanced=strategy.stage_layers is not None,
         recompute=strategy.recompute,
     )
-    parts = ("optimizer", "gradients", "parameters", "activations")
-    away = tuple(part for part in parts if getattr(offload, part) != "accelerator")
-    return Layout(family=family, zero_stage=strategy.zero_stage, placement=strategy.placement, offload=away)
+    return Layout(family=family, zero_stage=strategy.zero_stage, placement=strategy.placement, offload=strategy.offload.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
 from clustersim.scenario.model_spec import model_names
 from clustersim.scenario.overriding import parse_override
-from clustersim.scenario.schema import SCHEDULES
-from clustersim.strategy.plan import Precision, Recompute
+from clustersim.strategy.plan import Recompute
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.step_settings import Precision
 
 MACHINE: Final = "cluster.machine"
 """Stands for ``cluster.name`` or ``cluster.node``, whichever the text names."""
@@ -70,7 +71,9 @@ def controls() -> tuple[Control, ...]:
         Control(key="strategy.cp", label="Context parallel (cp)", group="Strategy", example="1"),
         Control(key="strategy.ep", label="Expert parallel (ep)", group="Strategy", example="1"),
         Control(key="strategy.dp", label="Data parallel (dp)", group="Strategy", example="auto"),
-        Control(key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=SCHEDULES, example="1f1b", closed=True),
+        Control(
+            key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=tuple(SCHEDULES), example="1f1b", closed=True
+        ),
         Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="its own"),
         Control(key="strategy.zero_stage", label="ZeRO stage", group="Strategy", choices=("0", "1", "2", "3"), example="0", closed=True),
         Control(

@@ -267,7 +267,7 @@ PLANS = {
 @pytest.mark.parametrize("n_nodes", [1, 2])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
 def test_the_parts_of_real_steps_sum_to_them(plan: Plan, n_nodes: int) -> None:
-    plan = replace(plan, strategy=replace(plan.strategy, dp=plan.strategy.dp * 8 * n_nodes // plan.n_ranks))
+    plan = replace(plan, strategy=plan.strategy.changed(dp=plan.strategy.dp * 8 * n_nodes // plan.n_ranks))
     cluster = build_cluster(load_node("dgx-a100-80g"), n_nodes)
 
     metrics, _ = simulate(plan, cluster, name="x", flags=())

@@ -13,7 +13,7 @@ from clustersim.hardware.catalog import load_cluster, load_node
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
-from clustersim.strategy.plan import DataParallel, Strategy, Training
+from clustersim.strategy.needs import effective
 from tests.unit.scenario.samples import MODEL, TEXT, built, refusal
 
 
@@ -57,34 +57,23 @@ def test_a_figure_that_is_spelled_out_as_the_profile_has_it_is_still_the_profile
 def test_the_defaults_are_those_of_the_promise() -> None:
     plan = built("training.precision=null", strategy={}).plan
 
-    assert plan.strategy == Strategy(
-        dp=16,
-        tp=1,
-        pp=1,
-        cp=1,
-        ep=1,
-        sequence_parallel=False,
-        schedule="1f1b",
-        virtual_stages=1,
-        zero_stage=0,
-        recompute="none",
-        data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
-        overlap_p2p=False,
-        overlap_tp="weight_gradient",
-        placement=("tp", "cp", "ep", "dp", "pp"),
-    )
-    assert plan.training == Training(
-        global_batch_size=32,
-        micro_batch_size=1,
-        seq_length=256,
-        precision="bf16",
-        optimizer="adam",
-        optimizer_kernels="fused",
-        attention="flash",
-        gradient_precision="fp32",
-        fused_gradient_accumulation=True,
-        kernels="fused",
-    )
+    assert effective(plan) == {
+        "training": {
+            "global_batch_size": 32, "micro_batch_size": 1, "seq_length": 256, "precision": "bf16", "optimizer": "adam",
+            "optimizer_kernels": "fused", "attention": "flash", "gradient_precision": "fp32", "fused_gradient_accumulation": True,
+            "elementwise_precision": "same", "clip_micro_batches": False, "kernels": "fused", "blocking_launches": False,
+            "cuda_graphs": False, "loss_metrics": 0, "fp8_parameters": False, "grouped_experts": True, "fused_loss": False,
+        },
+        "strategy": {
+            "dp": 16, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "virtual_stages": 1, "zero_stage": 0, "recompute": "none",
+            "recompute_stops_early": False, "overlap_p2p": False, "overlap_tp": "weight_gradient", "offload": [],
+            "placement": ["tp", "cp", "ep", "dp", "pp"],
+            "data_parallel": {
+                "mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", "no_sync": True, "single_process": False,
+                "reduce_precision": "same",
+            },
+        },
+    }  # fmt: skip
 
 
 def test_what_is_given_is_kept() -> None:
@@ -99,7 +88,8 @@ def test_what_is_given_is_kept() -> None:
     assert (training.seq_length, training.optimizer, training.attention, training.kernels) == (128, "sgd", "unfused", "eager")
     assert (training.gradient_precision, training.fused_gradient_accumulation) == ("same", False)
     assert (strategy.zero_stage, strategy.recompute, strategy.sequence_parallel) == (1, "full", False)
-    assert strategy.data_parallel == DataParallel(mode="sync", algorithm="ring", overlap=False, bucket_bytes=10e6)
+    gradients = strategy.data_parallel
+    assert (gradients.algorithm, gradients.overlap, gradients.bucket_bytes) == ("ring", False, 10e6)
     assert (strategy.overlap_p2p, strategy.overlap_tp, strategy.placement[0]) == (True, "none", "dp")
 
 

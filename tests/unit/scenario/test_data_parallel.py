@@ -12,7 +12,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_BAD_INPUT
 from clustersim.scenario.build import Built
 from clustersim.scenario.run import run
-from clustersim.strategy.plan import ParameterService
+from clustersim.strategy.step_settings import DataParallel
 from tests.unit.scenario.samples import TEXT, built, refusal
 
 SERVED = "strategy.data_parallel.algorithm=parameter_server"
@@ -28,7 +28,7 @@ def strategy(**keys: Data) -> Data:
     return {"tp": 2, "data_parallel": {"algorithm": "parameter_server", **keys}}
 
 
-def service_of(made: Built) -> ParameterService:
+def service_of(made: Built) -> DataParallel:
     service = made.plan.strategy.data_parallel.service
     assert service is not None
     return service
@@ -131,7 +131,7 @@ def test_parameter_servers_leave_nothing_to_shard(zero_stage: int) -> None:
 def test_workers_go_at_their_own_pace_where_asked() -> None:
     gradients = served(mode="ssp", staleness=3).plan.strategy.data_parallel
 
-    assert (gradients.mode, gradients.staleness, gradients.backup_workers) == ("ssp", 3, 0)
+    assert (gradients.mode, gradients.staleness, gradients.backup_workers) == ("ssp", 3, None)
     assert served(mode="async").plan.strategy.data_parallel.mode == "async"
     assert served(backup_workers=1).plan.strategy.data_parallel.backup_workers == 1
 

@@ -61,7 +61,7 @@ def test_experts_say_that_their_products_were_not_measured() -> None:
 def test_kernels_that_join_experts_say_that_they_are_counted() -> None:
     plan = make_plan(replace(LLAMA, experts=Experts(n_experts=8, top_k=2, intermediate_size=256)), dp=8)
     for grouped in (True, "fused"):
-        found = codes(metrics_of(replace(plan, training=replace(plan.training, grouped_experts=grouped))))
+        found = codes(metrics_of(replace(plan, training=plan.training.changed(grouped_experts=grouped))))
         assert ("joined_experts" in found) is (grouped == "fused")
 
 

@@ -51,9 +51,9 @@ def test_a_mapping_has_a_text_that_reads_back(tmp_path: Path) -> None:
 
 
 def test_tuples_in_a_mapping_are_lists() -> None:
-    scenario = load_scenario(small(strategy={"tp": 2, "placement": ("tp", "cp", "ep", "dp", "pp")}))  # pyright: ignore[reportArgumentType]
+    scenario = load_scenario(small(checks=("mfu > 0", "hfu > 0")))  # pyright: ignore[reportArgumentType]
 
-    assert scenario.spec.strategy.placement == ["tp", "cp", "ep", "dp", "pp"]
+    assert scenario.spec.checks == ["mfu > 0", "hfu > 0"]
 
 
 def test_a_shipped_example_is_found_by_its_name() -> None:

@@ -6,26 +6,29 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
-from clustersim.scenario.offloading import Asked, host_shortfall, offload_of
-from clustersim.strategy.plan import Offload
+from clustersim.scenario.offloading import check_offload, host_shortfall
+from clustersim.strategy.plan import Offload, OffloadPart, StrategySettings
 from clustersim.topology.build import build_cluster, build_mixed_cluster
+from tests.unit.scenario.samples import refusal
 from tests.unit.strategy.factories import make_plan
 from tests.unit.topology.factories import make_node
 
 DRIVEN, BARE = load_node("dgx2-v100-32g"), load_node("dgx1-v100-16g")
 
 
-def asked(*parts: Asked, zero_stage: int = 3) -> Offload:
-    return offload_of(parts, [DRIVEN], zero_stage=zero_stage)
+def asked(*parts: Data, zero_stage: int = 3) -> Offload:
+    strategy = StrategySettings.model_validate({"offload": parts, "zero_stage": zero_stage})
+    check_offload(strategy, [DRIVEN])
+    return strategy.offload
 
 
-def refused(*parts: Asked, zero_stage: int = 3) -> tuple[str, str | None]:
-    with pytest.raises(ScenarioError) as error:
-        asked(*parts, zero_stage=zero_stage)
-    assert error.value.field == "strategy.offload"
-    return error.value.message, error.value.hint
+def refused(*parts: Data, zero_stage: int = 3) -> tuple[str, str | None]:
+    error = refusal(cluster={"node": DRIVEN.name, "nodes": 1}, strategy={"offload": [*parts], "zero_stage": zero_stage})
+    assert error.field == "strategy.offload"
+    return error.message, error.hint
 
 
 def test_nothing_asked_is_nothing_offloaded() -> None:
@@ -62,7 +65,7 @@ def test_a_place_for_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("part", ["gradients", "parameters"])
-def test_nothing_leaves_without_the_optimizer(part: Asked) -> None:
+def test_nothing_leaves_without_the_optimizer(part: OffloadPart) -> None:
     message, hint = refused(part)
 
     assert message == f"{part} cannot be offloaded without the optimizer"
@@ -99,7 +102,7 @@ def test_activations_are_not_sent_to_drives() -> None:
 
 def test_a_node_without_nvme_is_refused_and_those_with_it_are_named() -> None:
     with pytest.raises(ScenarioError) as error:
-        offload_of(["optimizer", {"to": "nvme"}], [DRIVEN, BARE], zero_stage=2)
+        check_offload(StrategySettings.model_validate({"offload": ["optimizer", {"to": "nvme"}]}), [DRIVEN, BARE])
 
     assert error.value.message == "dgx1-v100-16g has no NVMe"
     assert error.value.hint is not None

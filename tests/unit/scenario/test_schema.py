@@ -9,7 +9,8 @@ import pytest
 from clustersim.collectives import ALGORITHMS
 from clustersim.documents.spots import Data
 from clustersim.scenario.load import load_scenario
-from clustersim.scenario.schema import DataParallelSpec, ScenarioSpec, scenario_json_schema
+from clustersim.scenario.schema import ScenarioSpec, scenario_json_schema
+from clustersim.strategy.step_settings import DataParallelSettings
 from tests.unit.scenario.samples import refusal, small
 
 
@@ -92,13 +93,13 @@ def test_the_whole_promise_is_accepted_where_it_asks_for_nothing() -> None:
         )
     ).spec  # fmt: skip
 
-    assert spec.strategy.data_parallel.bucket == 25e6
+    assert spec.strategy.data_parallel.bucket_bytes == 25e6
     assert spec.reliability is not None
     assert spec.reliability.checkpoint_every == 1800.0
 
 
 def test_every_all_reduce_of_the_library_can_be_named() -> None:
-    names = get_args(DataParallelSpec.model_fields["algorithm"].annotation)
+    names = get_args(DataParallelSettings.model_fields["algorithm"].annotation)
 
     assert names == ("auto", *ALGORITHMS["all_reduce"], "parameter_server")
 
@@ -124,7 +125,7 @@ def test_the_json_schema_shows_how_a_quantity_and_a_schedule_are_written() -> No
         assert isinstance(properties, dict)
         return properties[name]
 
-    bucket, schedule = field("DataParallelSpec", "bucket"), field("StrategySpec", "schedule")
+    bucket, schedule = field("DataParallelSettings", "bucket"), field("StrategySettings", "schedule")
 
     assert isinstance(bucket, dict)
     assert (bucket["type"], bucket["examples"]) == ("string", ["80 GB"])

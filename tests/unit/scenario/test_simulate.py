@@ -40,7 +40,7 @@ def test_utilisation_is_flops_over_what_all_accelerators_could_have_done() -> No
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_hfu_exceeds_mfu_by_what_is_recomputed(recompute: Recompute) -> None:
-    metrics = metrics_of(replace(PLAN, strategy=replace(PLAN.strategy, recompute=recompute)))
+    metrics = metrics_of(replace(PLAN, strategy=PLAN.strategy.changed(recompute=recompute)))
 
     assert (metrics.hfu > metrics.mfu) is (recompute != "none")
     assert 0.0 < metrics.mfu < 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Ov
 from clustersim.strategy.experts import ExpertGroups
 from clustersim.strategy.halves import ParallelGroups
 from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import DataParallel, Plan, Strategy, Training
+from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.step_settings import DataParallel, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workload.transformer import Transformer
@@ -24,33 +25,22 @@ GPT = replace(workload.GPT, n_kv_heads=8, intermediate_size=2048, **_SIZES)
 LLAMA = replace(workload.LLAMA, n_kv_heads=4, intermediate_size=1536, **_SIZES)
 BERT = replace(workload.BERT, n_kv_heads=8, intermediate_size=2048, **_SIZES)
 
-TRAINING = Training(
-    global_batch_size=16,
-    micro_batch_size=1,
+TRAINING = Training(global_batch_size=16, fused_gradient_accumulation=True, kernels="fused", attention="unfused").changed(
     seq_length=256,
     precision="bf16",
-    optimizer="adam",
-    attention="unfused",
     gradient_precision="fp32",
-    fused_gradient_accumulation=True,
-    kernels="fused",
+    optimizer_kernels="fused",
+    grouped_experts=True,
+    channels_last=True,
 )
 
-STRATEGY = Strategy(
+STRATEGY = Strategy(data_parallel=DataParallel().changed(no_sync=True)).changed(
     dp=1,
-    tp=1,
-    pp=1,
-    cp=1,
-    ep=1,
     sequence_parallel=False,
-    schedule="1f1b",
     virtual_stages=1,
-    zero_stage=0,
-    recompute="none",
-    data_parallel=DataParallel(mode="sync", algorithm="auto", overlap=True, bucket_bytes=25e6),
+    optimizer_post_validation=False,
+    recompute_modules=("core_attention",),
     overlap_p2p=False,
-    overlap_tp="weight_gradient",
-    placement=("tp", "cp", "ep", "dp", "pp"),
 )
 
 NUMERICS = Numerics(
@@ -66,15 +56,27 @@ NUMERICS = Numerics(
 
 
 def make_plan(model: Transformer = GPT, /, **changes: object) -> Plan:
-    """Return a plan for one rank, changed in the named fields of its training, strategy or data parallelism."""
-    of_training = {field.name: changes.pop(field.name) for field in fields(Training) if field.name in changes}
-    of_gradients = {field.name: changes.pop(field.name) for field in fields(DataParallel) if field.name in changes}
-    gradients = replace(STRATEGY.data_parallel, **of_gradients)
+    """Return a plan for one rank, changed in the named fields of its training, strategy or data parallelism.
+
+    A ``service`` is what its gradients meet on.
+    """
+    of_training = {name: changes.pop(name) for name in Training.model_fields if name in changes}
+    if of_training.get("kernels") == "eager":
+        of_training.setdefault("optimizer_kernels", "foreach")
+    of_gradients = {name: changes.pop(name) for name in DataParallel.model_fields if name in changes and name != "placement"}
+    gradients = changes.pop("service", STRATEGY.data_parallel)
+    assert isinstance(gradients, DataParallel)
     return Plan(
         model=model,
-        training=replace(TRAINING, **of_training),
-        strategy=replace(STRATEGY, data_parallel=gradients, **changes),
+        training=TRAINING.changed(**of_training),
+        strategy=STRATEGY.changed(data_parallel=gradients.changed(**of_gradients), **changes),
     )
+
+
+def servers(*hosts: int, **changes: object) -> DataParallel:
+    """Return gradients that meet on parameter servers on some hosts, which keep even parts of every tensor."""
+    gradients = STRATEGY.data_parallel.changed(algorithm="parameter_server", assignment="key_ranges", priority="layers")
+    return gradients.changed(hosts=hosts, reduce_in_node=False).changed(**changes)
 
 
 def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32, **changes: int) -> LocalShape:

@@ -27,7 +27,7 @@ def carried(blocks: tuple[Block, ...]) -> float:
 
 def sharded(zero_stage: int, *, dp: int = 8, degree: int | None = None) -> Plan:
     plan = make_plan(dp=dp, zero_stage=zero_stage)
-    return replace(plan, strategy=replace(plan.strategy, shard_degree=degree))
+    return replace(plan, strategy=plan.strategy.changed(shard_degree=degree))
 
 
 @pytest.mark.parametrize(("op", "sent"), [("all_gather", 6.0), ("reduce_scatter", 6.0), ("all_reduce", 12.0)])
@@ -68,7 +68,7 @@ def test_copies_of_a_sharded_model_send_shards_besides() -> None:
 
 def test_what_is_waited_for_takes_nothing() -> None:
     plan = sharded(3)
-    waiting = replace(plan.strategy, data_parallel=replace(plan.strategy.data_parallel, overlap=False))
+    waiting = plan.strategy.changed(data_parallel=plan.strategy.data_parallel.changed(overlap=False))
 
     assert beside_blocks(replace(plan, strategy=waiting), "forward", gathered=Weights(dense=100.0)) == ()
 

@@ -24,14 +24,13 @@ from clustersim.strategy.layers import (
 )
 from clustersim.strategy.lower import lower
 from clustersim.strategy.passes import ChunkPasses
-from clustersim.strategy.plan import ParameterService, Plan
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
-from tests.unit.strategy.factories import GPT, groups_of, kernels_of, make_plan
+from tests.unit.strategy.factories import GPT, groups_of, kernels_of, make_plan, servers
 
 BATCH, MICRO = 64, 8
-SERVICE = ParameterService(hosts=(0,), assignment="key_ranges", priority="layers", reduce_in_node=False)
 
 
 def listed(name: str = "resnet-50") -> Layered:
@@ -160,9 +159,7 @@ def test_gradients_meet_while_the_backward_pass_still_runs() -> None:
 
 
 def test_parameter_servers_take_every_tensor() -> None:
-    served = replace(plan(global_batch_size=32).strategy.data_parallel, algorithm="parameter_server", service=SERVICE)
-    of = plan(global_batch_size=32)
-    of = replace(of, strategy=replace(of.strategy, data_parallel=served))
+    of = plan(global_batch_size=32, service=servers(0))
     moved = [task.action.collective for task in lower(of).tasks if isinstance(task.action, Communicate)]
 
     pushed = fsum(collective.bytes for collective in moved if collective.op == "push")

@@ -18,6 +18,7 @@ from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.step_settings import DataLoader
 from clustersim.workload.operators import Recorded
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from tests.rows import rows
@@ -26,7 +27,7 @@ from tests.unit.strategy.factories import BERT, GPT, LLAMA, STRATEGY, chosen, co
 H, V = 512, 8192
 ACTIVATION_BYTES = 2.0 * 256 * H
 LAYER_BYTES = 4.0 * layer_parameters(GPT)
-NO_OVERLAP = replace(STRATEGY.data_parallel, overlap=False, no_sync=False)
+NO_OVERLAP = STRATEGY.data_parallel.changed(overlap=False, no_sync=False)
 
 
 def collective(task: Task) -> Collective:
@@ -183,7 +184,7 @@ def test_without_no_sync_every_micro_batch_reduces_its_gradients() -> None:
     plan = make_plan(dp=4, global_batch_size=12, bucket_bytes=1e12, no_sync=False)
 
     assert len(tasks_of(plan, "gradients")) == 3
-    assert len(tasks_of(replace(plan, strategy=replace(plan.strategy, data_parallel=NO_OVERLAP)), "gradients")) == 3
+    assert len(tasks_of(replace(plan, strategy=plan.strategy.changed(data_parallel=NO_OVERLAP)), "gradients")) == 3
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -371,7 +372,7 @@ def test_one_part_gives_the_program_of_like_replicas() -> None:
 
 
 def test_the_loader_reads_the_next_batch_beside_the_step() -> None:
-    program = lower(make_plan(dp=2, pp=2, tp=2, global_batch_size=16, loader_samples_per_s=0.5))
+    program = lower(make_plan(dp=2, pp=2, tp=2, global_batch_size=16, data_loader=DataLoader.model_validate({"rate": "4 samples/s"})))
 
     (loading,) = chosen(program, "load")
 

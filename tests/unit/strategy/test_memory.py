@@ -18,7 +18,7 @@ from clustersim.strategy.memory import (
     stage_memory,
     stage_parameters,
 )
-from clustersim.strategy.plan import Offload, ParameterService, Plan
+from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.experts import Experts
 from clustersim.workload.kinds.call import Layer
@@ -26,7 +26,7 @@ from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, make_plan, servers
 
 H, V = 512, 8192
 
@@ -269,7 +269,7 @@ def test_layers_of_a_list_are_counted_one_by_one() -> None:
     assert stage_parameters(plan, 0) == sum(weights)
     assert held.gathered_bytes == 2 * max(weights[0] + weights[1], weights[1] + weights[2])
     assert held.kept_bytes == (2 * 4 * (64 + 32 + 2048),)
-    assert layer_activation_bytes(replace(plan, strategy=replace(plan.strategy, recompute="full")), 2)[0] == 2 * 4 * 2048
+    assert layer_activation_bytes(replace(plan, strategy=plan.strategy.changed(recompute="full")), 2)[0] == 2 * 4 * 2048
 
 
 def test_the_framework_takes_its_share_of_every_rank() -> None:
@@ -362,8 +362,8 @@ def test_a_larger_micro_batch_keeps_more() -> None:
 
 
 def test_parameter_servers_keep_the_optimizer_state() -> None:
-    service = ParameterService(hosts=(0,), assignment="greedy", priority="none", reduce_in_node=False)
-    ring, served = holds(make_plan(dp=4)), holds(make_plan(dp=4, algorithm="parameter_server", service=service))
+    service = servers(0, assignment="greedy", priority="none")
+    ring, served = holds(make_plan(dp=4)), holds(make_plan(dp=4, service=service))
 
     assert ring.optimizer_bytes == 12 * total_parameters(GPT)
     assert served.optimizer_bytes == 0.0

@@ -22,8 +22,9 @@ from clustersim.strategy.optimizer import (
     update_bytes,
     update_copies_bytes,
 )
-from clustersim.strategy.plan import Optimizer, OptimizerKernels, Plan
+from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.step_settings import Optimizer, OptimizerKernels
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream
 from clustersim.workload.parameters import layer_parameters
@@ -178,7 +179,7 @@ def test_sums_are_copied_out_of_buckets_where_gradients_were_copied_in() -> None
 def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
     def launches(kernels: OptimizerKernels, **changes: object) -> int:
         plan = make_plan(dp=2, global_batch_size=2, **changes)
-        update = work_of(replace(plan, training=replace(plan.training, kernels="eager", optimizer_kernels=kernels))).kernels[-1]
+        update = work_of(replace(plan, training=plan.training.changed(kernels="eager", optimizer_kernels=kernels))).kernels[-1]
         assert isinstance(update, Stream)
         return update.launches
 

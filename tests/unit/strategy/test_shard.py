@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clustersim.strategy.plan import Precision
 from clustersim.strategy.shard import head_vector_bytes, local_shape, model_chunks, numerics, padded_vocabulary
+from clustersim.strategy.step_settings import Precision
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
 

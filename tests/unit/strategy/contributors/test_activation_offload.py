@@ -98,8 +98,8 @@ def test_parts_copy_at_once() -> None:
 
 def test_the_host_holds_them_beside_the_training_state() -> None:
     plan, alone = away(dp=2, zero_stage=1, global_batch_size=8), away(dp=2, global_batch_size=8)
-    both = replace(plan, strategy=replace(plan.strategy, offload=Offload(optimizer="host", activations="host")))
-    state = replace(plan, strategy=replace(plan.strategy, offload=Offload(optimizer="host")))
+    both = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host", activations="host")))
+    state = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host")))
 
     assert host_bytes(alone, 0) == host_activation_bytes(alone, 0) == pytest.approx(sum(kept_by_layer(alone, model_chunks(alone)[0][0])))
     assert host_bytes(both, 0) == pytest.approx(host_bytes(state, 0) + host_bytes(alone, 0), rel=1e-12)

@@ -15,19 +15,20 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.mesh import place
 from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.plan import ParameterService, Plan
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.step_settings import DataParallel
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
 from tests.rows import rows
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, chosen, computes, kernels_of, make_plan, tasks_of
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, chosen, computes, kernels_of, make_plan, servers, tasks_of
 
-SERVICE = ParameterService(hosts=(0, 2), assignment="key_ranges", priority="layers", reduce_in_node=True)
+SERVICE = servers(0, 2, reduce_in_node=True)
 FOUR = replace(GPT, n_layers=4)
 LAYER_BYTES = 4.0 * layer_parameters(GPT)
 
 
 def served(**changes: object) -> Plan:
-    defaults = {"dp": 4, "global_batch_size": 8, "bucket_bytes": LAYER_BYTES, "algorithm": "parameter_server", "service": SERVICE}
+    defaults = {"dp": 4, "global_batch_size": 8, "bucket_bytes": LAYER_BYTES, "service": SERVICE}
     return make_plan(FOUR, **(defaults | changes))
 
 
@@ -44,7 +45,7 @@ def waits_for(program: Program, task: Task) -> list[Task]:
     return [program.tasks[index] for index in task.after]
 
 
-def layer_by_layer(plan: Plan, service: ParameterService) -> tuple[LayerSlice, ...]:
+def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:
     return served_slices(plan, service, [(layer, layer + 1) for layer in range(plan.model.n_layers)])
 
 
@@ -71,7 +72,7 @@ def test_key_ranges_put_an_even_part_of_every_slice_on_every_server() -> None:
 
 
 def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() -> None:
-    service = replace(SERVICE, assignment="round_robin")
+    service = SERVICE.changed(assignment="round_robin")
     sizes = [size for group in model_tensors(served()) for size in group]
 
     (whole,) = served_slices(served(), service, [(0, 4)])
@@ -83,7 +84,7 @@ def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() 
 
 def test_greedy_evens_out_what_round_robin_leaves_uneven() -> None:
     def fullest(assignment: str) -> float:
-        service = replace(SERVICE, assignment=assignment)
+        service = SERVICE.changed(assignment=assignment)
         return fullest_server_bytes(served(service=service), service)
 
     assert fullest("key_ranges") <= fullest("greedy") < fullest("round_robin")
@@ -91,7 +92,7 @@ def test_greedy_evens_out_what_round_robin_leaves_uneven() -> None:
 
 @pytest.mark.parametrize("assignment", ["round_robin", "greedy"])
 def test_a_tensor_stays_where_it_is_however_the_model_is_cut(assignment: str) -> None:
-    service = replace(SERVICE, hosts=(0, 1, 2), assignment=assignment)
+    service = SERVICE.changed(hosts=(0, 1, 2), assignment=assignment)
 
     def kept(slices: tuple[LayerSlice, ...]) -> dict[tuple[int, ...], float]:
         total: dict[tuple[int, ...], float] = {}
@@ -126,7 +127,7 @@ def test_a_step_begins_with_pulls_in_the_order_of_the_forward_pass() -> None:
 
 
 def test_without_priority_nothing_starts_before_all_has_come() -> None:
-    program = lower(served(service=replace(SERVICE, priority="none")))
+    program = lower(served(service=SERVICE.changed(priority="none")))
 
     (pull,) = chosen(program, "pull")
     first = next(task for task in computes(program, 0) if task.action.name == "F")
@@ -171,7 +172,7 @@ def test_the_slices_do_the_work_of_the_undivided_passes(overlap: bool, priority:
         actions = [task.action for task in computes(lower(plan), 0) if task.action.name in ("F", "B")]
         return sorted(repr(kernel) for action in actions if isinstance(action, Compute) for kernel in kernels_of(action.blocks))
 
-    plan = served(service=replace(SERVICE, priority=priority), overlap=overlap)
+    plan = served(service=SERVICE.changed(priority=priority), overlap=overlap)
     assert kernels(plan) == kernels(make_plan(FOUR, dp=4, global_batch_size=8, overlap=False))
 
 
@@ -205,7 +206,7 @@ def test_the_replicas_of_each_tensor_parallel_part_push_among_themselves() -> No
 
 @pytest.mark.parametrize("assignment", ["round_robin", "greedy"])
 def test_servers_that_keep_whole_tensors_have_queues_of_their_own(assignment: str) -> None:
-    program = lower(served(service=replace(SERVICE, assignment=assignment)))
+    program = lower(served(service=SERVICE.changed(assignment=assignment)))
 
     streams = {lane.stream for task in program.tasks for lane in task.lanes}
     assert streams == {"compute", "pull from 0", "pull from 2", "push to 0", "push to 2", "server 0", "server 2"}
@@ -215,7 +216,7 @@ def test_servers_that_keep_whole_tensors_have_queues_of_their_own(assignment: st
 
 
 def test_a_pass_waits_for_all_servers_that_keep_a_part_of_its_layers() -> None:
-    program = lower(served(service=replace(SERVICE, assignment="round_robin")))
+    program = lower(served(service=SERVICE.changed(assignment="round_robin")))
 
     first = next(task for task in computes(program, 0) if task.action.name == "F")
     assert [task.action.name for task in waits_for(program, first)] == ["pull", "pull", "host"]

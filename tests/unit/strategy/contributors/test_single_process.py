@@ -126,7 +126,7 @@ def test_the_first_accelerator_keeps_the_outputs_of_all() -> None:
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_what_is_recomputed_takes_time_on_every_replica(recompute: str) -> None:
     plan = plan_of()
-    again = replace(plan, strategy=replace(plan.strategy, recompute=recompute))
+    again = replace(plan, strategy=plan.strategy.changed(recompute=recompute))
 
     def repeated(plan: Plan) -> list[set[str]]:
         actions = [task.action for task in program_of(plan).tasks if isinstance(task.action, Compute) and task.action.name == "B"]
@@ -138,7 +138,7 @@ def test_what_is_recomputed_takes_time_on_every_replica(recompute: str) -> None:
 
 def test_parameters_are_broadcast_in_the_precision_of_the_wire() -> None:
     plan = plan_of()
-    wide = replace(plan, strategy=replace(plan.strategy, data_parallel=replace(plan.strategy.data_parallel, gather_precision="fp32")))
+    wide = replace(plan, strategy=plan.strategy.changed(data_parallel=plan.strategy.data_parallel.changed(gather_precision="fp32")))
 
     assert ("parameters", "broadcast", 4 * stage_parameters(plan, 0)) in moves(program_of(wide))
 

@@ -121,7 +121,7 @@ def test_precisions_have_their_flags_in_megatron(precision: str, flags: list[str
 
 def test_a_padded_vocabulary_has_its_flag_in_megatron() -> None:
     plan = dense()
-    padded = replace(plan, training=replace(plan.training, vocabulary_multiple=64))
+    padded = replace(plan, training=plan.training.changed(vocabulary_multiple=64))
 
     assert "--make-vocab-size-divisible-by 64" in lines(megatron(padded))
     assert "--make-vocab-size-divisible-by" not in megatron(plan).text

@@ -1,0 +1,142 @@
+"""Settings that do nothing in a plan, because what they need is not there; and the plan as a file says it, without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, JsonValue
+
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.settings import Condition, Needs, Settings, key_of
+from clustersim.workload.layered import Layered
+from clustersim.workload.transformer import Experts, Transformer
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """A setting that does nothing in a plan."""
+
+    path: tuple[str, ...]
+    """Attributes from the plan, or from a scenario, to the setting."""
+    key: str
+    """The same by the keys of a file, with dots."""
+    reason: str
+
+    def written_in(self, settings: BaseModel) -> bool:
+        """Return whether something else than its default was written."""
+        value, default = self._values(settings)
+        return value != default
+
+    def asked_in(self, settings: BaseModel) -> bool:
+        """Return whether somebody asked for something: false does not, where the default is left open."""
+        value, default = self._values(settings)
+        return value != default and not (value is False and default is None)
+
+    def _values(self, settings: BaseModel) -> tuple[object, object]:
+        for part in self.path[:-1]:
+            settings = getattr(settings, part)
+        return getattr(settings, self.path[-1]), type(settings).model_fields[self.path[-1]].default
+
+    def left_out(self, settings: M) -> M:
+        """Return the settings as if this one had not been written."""
+        return _left_out(settings, self.path)
+
+
+def idle(plan: Plan) -> tuple[Idle, ...]:
+    """Return the settings that do nothing in a plan."""
+    return (*_idle(plan, plan.training, ("training",), "training"), *_idle(plan, plan.strategy, ("strategy",), "strategy"))
+
+
+def effective(plan: Plan) -> dict[str, JsonValue]:
+    """Return training and strategy of a plan by their keys, without settings that do nothing or were left open."""
+    unused = {each.path for each in idle(plan)}
+    return {"training": _shown(plan.training, ("training",), unused), "strategy": _shown(plan.strategy, ("strategy",), unused)}
+
+
+def _left_out(settings: M, path: Sequence[str]) -> M:
+    name, *rest = path
+    if not rest:
+        assert isinstance(settings, Settings)
+        return settings.without({name})
+    return settings.model_copy(update={name: _left_out(getattr(settings, name), rest)})
+
+
+def _shown(settings: Settings, path: tuple[str, ...], unused: Collection[tuple[str, ...]]) -> dict[str, JsonValue]:
+    parts = {name: part for name, part in _values(settings) if isinstance(part, Settings)}
+    left = {name for name, _ in _values(settings) if (*path, name) in unused}
+    shown = settings.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*parts, *left})
+    return shown | {name: _shown(part, (*path, name), unused) for name, part in parts.items()}
+
+
+def _idle(plan: Plan, settings: Settings, path: tuple[str, ...], key: str) -> Iterator[Idle]:
+    for name, value in _values(settings):
+        field = type(settings).model_fields[name]
+        here, own_key = (*path, name), f"{key}.{key_of(name, field)}"
+        if isinstance(value, Settings):
+            yield from _idle(plan, value, here, own_key)
+        reasons = (_unmet(plan, need.condition) for need in field.metadata if isinstance(need, Needs))
+        reason = next(filter(None, reasons), None)
+        if reason is not None:
+            yield Idle(path=here, key=own_key, reason=reason)
+
+
+def _values(settings: Settings) -> Iterator[tuple[str, object]]:
+    return ((name, getattr(settings, name)) for name in type(settings).model_fields)
+
+
+def _unmet(plan: Plan, condition: Condition) -> str | None:
+    holds, otherwise = CONDITIONS[condition]
+    return None if holds(plan) else otherwise
+
+
+def _experts(plan: Plan) -> Experts | None:
+    return plan.model.experts if isinstance(plan.model, Transformer) else None
+
+
+def _has_experts(plan: Plan) -> bool:
+    return _experts(plan) is not None
+
+
+def _shares_experts(plan: Plan) -> bool:
+    experts = _experts(plan)
+    return experts is None or experts.shared_size > 0
+
+
+def _weights_move(plan: Plan) -> bool:
+    gradients = plan.strategy.data_parallel
+    return plan.strategy.zero_stage > 0 or gradients.service is not None or gradients.single_process
+
+
+def _drops(plan: Plan) -> bool:
+    strategy = plan.strategy
+    return strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) < 1.0
+
+
+def _checks_later(plan: Plan) -> bool:
+    schedule = SCHEDULES.get(plan.strategy.schedule)
+    return plan.strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
+
+
+CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
+    "transformer": (lambda plan: isinstance(plan.model, Transformer), "with a list of layers"),
+    "images": (lambda plan: isinstance(plan.model, Layered), "with a transformer"),
+    "experts": (_has_experts, "without experts"),
+    "shared experts": (_shares_experts, "without shared experts"),
+    "skewed load": (lambda plan: plan.strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
+    "capacity": (_drops, "where every expert gets the mean"),
+    "tp": (lambda plan: plan.strategy.tp > 1, "with tp 1"),
+    "pp": (lambda plan: plan.strategy.pp > 1, "with pp 1"),
+    "cp": (lambda plan: plan.strategy.cp > 1, "with cp 1"),
+    "ep": (lambda plan: plan.strategy.ep > 1, "with ep 1"),
+    "zero_stage 3": (lambda plan: plan.strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
+    "weights move": (_weights_move, "where every rank keeps and updates all parameters"),
+    "selective recomputation": (lambda plan: plan.strategy.recompute == "selective", "without selective recomputation"),
+    "later checks of norms": (_checks_later, "with a schedule that checks norms before it updates"),
+    "staleness": (lambda plan: plan.strategy.data_parallel.mode == "ssp", "without mode ssp"),
+}
+"""When each need of a setting is met, and the circumstances in which it is not, for messages."""

@@ -1,0 +1,138 @@
+"""Declared settings: type, unit, default, description and needs of each key, said once and read by the scenario and by lowering.
+
+A value that was left out is None until it is completed with what follows from model and machine; it is then of its declared type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, TypeGuard
+
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, model_validator
+from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_after_validator_function, plain_serializer_function_ser_schema
+
+Condition = Literal[
+    "transformer",
+    "images",
+    "experts",
+    "shared experts",
+    "skewed load",
+    "capacity",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "zero_stage 3",
+    "weights move",
+    "selective recomputation",
+    "later checks of norms",
+    "staleness",
+]
+"""Needs of settings; ``needs.py`` says when each is met."""
+
+
+class Settings(BaseModel, frozen=True, extra="forbid"):
+    """A section of settings, as written or completed; unknown keys are mistakes."""
+
+    __slots__ = ("_hash",)
+
+    _open: ClassVar[frozenset[str]] = frozenset()
+    """Keys that may stand without a value."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """Note the keys that may stand without a value."""
+        cls._open = frozenset(key_of(name, field) for name, field in cls.model_fields.items() if field.default is None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, data: object) -> object:
+        return {key: value for key, value in data.items() if value is not None or key not in cls._open} if _is_dict(data) else data
+
+    def __hash__(self) -> int:
+        """Return the hash of all values, which is kept: settings are keys of many caches."""
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(tuple(self.__dict__[name] for name in type(self).model_fields))
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    def gives(self, name: str) -> bool:
+        """Return whether a setting was written and not left to its default."""
+        return name in self.model_fields_set and getattr(self, name) is not None
+
+    def changed(self, **changes: object) -> Self:
+        """Return the same settings with other values, which are not checked."""
+        assert changes.keys() <= type(self).model_fields.keys(), changes
+        return self.model_copy(update=changes)
+
+    def completed(self, **values: object) -> Self:
+        """Return the same settings with values for those that were left out."""
+        return self.changed(**{name: value for name, value in values.items() if not self.gives(name)})
+
+    def without(self, names: Collection[str]) -> Self:
+        """Return the same settings with some left out."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set if name not in names}
+        return self.model_construct(set(kept), **kept)
+
+    @classmethod
+    def of(cls, asked: Settings, **values: object) -> Self:
+        """Return settings that have further fields, with values for these and for some of the settings."""
+        return cls.model_construct(None, **{**asked.__dict__, **values})
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Condition without which a setting does nothing, by its name in the table of conditions."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The form in which a setting stands in a file, where that is not the form of its value."""
+
+    form: object
+    """Type that the text is checked against."""
+    read: Callable[[Any], object]
+    write: Callable[[Any], object]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return a schema that checks the form and then reads the value."""
+        writing = plain_serializer_function_ser_schema(self.write)
+        return no_info_after_validator_function(self.read, handler.generate_schema(self.form), serialization=writing)
+
+
+def auto(description: str) -> Any:  # noqa: ANN401 - the value of a setting of any type, which is completed later
+    """Return the default of a setting that is completed with what follows from model and machine."""
+    return Field(default=None, description=description, json_schema_extra=_without_default)
+
+
+def _without_default(schema: JsonDict) -> None:
+    del schema["default"]
+
+
+def mistake(message: str, hint: str) -> PydanticCustomError:
+    """Return the error of a value that cannot be used."""
+    return PydanticCustomError("scenario", "{message}", {"message": message, "hint": hint})
+
+
+def refuse_boolean(value: object) -> object:
+    """Return a value that is no boolean: to Python ``true`` is 1, and a choice of numbers would take it."""
+    if isinstance(value, bool):
+        raise mistake(f"{str(value).lower()} is not a number", "write a number")
+    return value
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """Return the key of a field in a file."""
+    return field.alias or name
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
