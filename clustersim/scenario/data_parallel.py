@@ -11,9 +11,10 @@ from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.pattern import Grouping, grouping
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node, ServerHosts
+from clustersim.program.holds import held_bytes
 from clustersim.report.metrics import Flag
-from clustersim.strategy.contributors.parameter_server import fullest_server_bytes
 from clustersim.strategy.gradients import gradient_operations
+from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Offload, Plan, StrategySettings
 from clustersim.strategy.sharding_groups import expert_replicas, replicas
@@ -145,8 +146,7 @@ def check_algorithm(plan: Plan, cluster: Cluster, nodes: Sequence[int] | None = 
 
 def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
     """Return what must be said of the memory of parameter servers, which stops no run."""
-    service = plan.strategy.data_parallel.service
-    needed_bytes = 0.0 if service is None else fullest_server_bytes(plan, service)
+    needed_bytes = held_bytes(stage_holds(plan, 0, "server"))
     if needed_bytes <= node.host.memory_bytes:
         return ()
     message = f"a parameter server keeps {needed_bytes / _GIGA:.0f} GB, and its host has {node.host.memory_bytes / _GIGA:.0f} GB"

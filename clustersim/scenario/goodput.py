@@ -35,7 +35,7 @@ from clustersim.report.goodput import (
 )
 from clustersim.report.metrics import Flag
 from clustersim.scenario.reliability import ReliabilitySpec
-from clustersim.strategy.memory import optimizer_bytes_per_parameter
+from clustersim.strategy.optimizer import optimizer_bytes_per_parameter
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
 from clustersim.trace.steps import confidence_interval, quantile

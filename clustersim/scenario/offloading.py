@@ -10,10 +10,11 @@ import numpy as np
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node, node_names
 from clustersim.hardware.models import Node
+from clustersim.program.holds import held_bytes
+from clustersim.strategy.holds import stage_peak
 from clustersim.strategy.mesh import place
-from clustersim.strategy.offload_memory import node_host_bytes
 from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan, StrategySettings
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster import Cluster, FloatArray
 from clustersim.units.quantity import format_quantity
 
 FIELD: Final = "strategy.offload"
@@ -63,7 +64,7 @@ def _check_drives(nodes: Sequence[Node]) -> None:
 
 def host_shortfall(plan: Plan, cluster: Cluster) -> str:
     """Return what is wrong where a host has less memory than what is offloaded to it takes, for the first such node; or nothing."""
-    needed_bytes = node_host_bytes(plan, place(plan.strategy), cluster)
+    needed_bytes = host_bytes(plan, cluster)
     nodes = np.arange(len(needed_bytes), dtype=np.int64)
     memory_bytes = np.array([node.host.memory_bytes for node, _ in cluster.kinds], dtype=np.float64)[cluster.kind_of(nodes)]
     short = np.flatnonzero(needed_bytes > memory_bytes)
@@ -71,3 +72,12 @@ def host_shortfall(plan: Plan, cluster: Cluster) -> str:
         return ""
     needed, memory = (format_quantity(float(values[short[0]]), "B") for values in (needed_bytes, memory_bytes))
     return f"what is offloaded to node {short[0]} takes {needed}, and its host has {memory} of memory"
+
+
+def host_bytes(plan: Plan, cluster: Cluster) -> FloatArray:
+    """Return what each node must hold in its memory for all of its ranks."""
+    needed, mesh = np.zeros(cluster.n_nodes), place(plan.strategy)
+    for stage in range(plan.strategy.pp):
+        counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage)), minlength=cluster.n_nodes)
+        needed += counts * held_bytes(stage_peak(plan, stage, place="host"))
+    return needed

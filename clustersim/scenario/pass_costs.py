@@ -12,9 +12,10 @@ from typing import Final
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
 from clustersim.kernels.model import KernelModel
+from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_bytes
 from clustersim.scenario.replaying import kernels_of
+from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.layers import Operators, back, boundary_bytes, first_alike, front, layer_at, waits
-from clustersim.strategy.memory import holdings
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
@@ -140,8 +141,7 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
     operators = [each for layer in (front(plan), *layers, back(plan)) for each in layer]
     share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
     again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
-    held = holdings(plan, 0)
-    kept_bytes, weight_bytes = fsum(held.kept_bytes), fsum(held.weight_bytes)
+    kept_bytes, weight_bytes = (held_bytes(stage_holds(plan, 0), interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
 
     def total_s(of: Callable[[Operator], Iterable[Kernel]], chosen: Iterable[Operator] = operators) -> float:
         return share * fsum(kernels.work_s(of(each)) for each in chosen)

@@ -13,6 +13,7 @@ from clustersim.collectives.protocols import MEASURED
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
+from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.report.measure import breakdown, busiest_links, shared_links, tier_use
 from clustersim.report.memory_over_time import memory_curves
@@ -22,7 +23,7 @@ from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, repla
 from clustersim.scenario.routing_report import experts_report
 from clustersim.scenario.unevenness import division_of, slow_among, slow_ranks
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
-from clustersim.strategy.memory import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, holdings, stage_memory
+from clustersim.strategy.holds import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.topology.cluster import TIERS, Cluster
@@ -184,7 +185,7 @@ def _steps(plan: Plan, timeline: Timeline, slow: Sequence[str]) -> StepsReport |
 
 def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:
     """Return the timeline with what a rank of each class holds over its time."""
-    return replace(timeline, memory=memory_curves(timeline, [holdings(plan, stage) for stage in range(plan.strategy.pp)]))
+    return replace(timeline, memory=memory_curves(timeline, [stage_holds(plan, stage) for stage in range(plan.strategy.pp)]))
 
 
 def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None) -> Memory:
@@ -206,15 +207,11 @@ def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None
 
 
 def _stage(plan: Plan, stage: int, curve: MemoryCurve | None) -> StageMemory:
-    holds = stage_memory(plan, stage)
+    held = stage_peak(plan, stage)
     return StageMemory(
         stage=stage,
-        parameters_bytes=holds.parameters_bytes,
-        gradients_bytes=holds.gradients_bytes,
-        optimizer_bytes=holds.optimizer_bytes,
-        activations_bytes=holds.activations_bytes,
-        buffers_bytes=holds.buffers_bytes,
-        peak_bytes=holds.peak_bytes,
+        **{f"{category}_bytes": held_bytes(held, category=category) for category in CATEGORIES},
+        peak_bytes=held_bytes(held),
         peak_at_s=curve.peak_at_s if curve else None,
         peak_during=curve.peak_during if curve else None,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
+from operator import itemgetter
 from typing import Final
 
 from clustersim.strategy.alternate import alternate_bytes
@@ -24,7 +25,7 @@ from clustersim.strategy.recompute import kept_bytes
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
-from clustersim.workload.shapes import FP32_BYTES, ExpertShare
+from clustersim.workload.shapes import FP32_BYTES, ContextShare, ExpertShare
 from clustersim.workload.transformer import Transformer
 
 BLOCKS_OF_RING: Final = 2
@@ -38,17 +39,6 @@ def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
     scores and probabilities; one layer at a time is whole again.
     """
     return _kept_and_whole(plan, layer, layer_at(plan, layer))
-
-
-def chunk_activation_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:
-    """Return what a chunk keeps of one micro-batch from its forward to its backward pass.
-
-    Parameters
-    ----------
-    place
-        Of expert parallelism, as ``fullest_place`` gives it; the mean of all when left out.
-    """
-    return fsum(kept * count for kept, _, count in _activations(plan, chunk, place)) + end_activation_bytes(plan, chunk)
 
 
 def end_activation_bytes(plan: Plan, chunk: ModelChunk) -> float:
@@ -72,30 +62,44 @@ def fullest_place(plan: Plan, chunks: Sequence[ModelChunk]) -> int | None:
     return received.index(max(received)) if received else None
 
 
-def exchange_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
-    """Return the buffers that a layer holds while its ranks exchange something, in either direction.
+def expert_buffer_bytes(plan: Plan, layer: int, place: int | None = None) -> float:
+    """Return the buffers of one exchange of rows between experts: rows that are sent, and rows that are received.
 
-    Expert parallelism sends rows from one buffer and receives into another; a row that goes once to each node is sent once to each.
+    A row that goes once to each node is sent once to each.
+    """
+    model = plan.model
+    if not isinstance(model, Transformer) or not model.layer_kind(layer).experts:
+        return 0.0
+    share = local_shape(plan, layer, place).experts
+    if share is None or share.n_ranks == 1:
+        return 0.0
+    return (_sent_rows(plan, model, share) + share.received_rows) * model.hidden_size * numerics(plan).element_bytes
+
+
+def context_buffer_bytes(plan: Plan, layer: int) -> float:
+    """Return the buffers through which ranks of context parallelism attend over a sequence, in either direction.
+
     Gathered keys and values are there whole, and so are their gradients; a ring has of each the block that is in use and the one that
-    comes in; Ulysses has what it sends and what it receives. The two halves of a layer are not there at once, so that the larger counts.
+    comes in; Ulysses has what it sends and what it receives.
     """
     model, number = plan.model, numerics(plan)
     if not isinstance(model, Transformer):
         return 0.0
-    local = local_shape(plan, layer, place)
-    rows = context = 0.0
-    if local.experts is not None and local.experts.n_ranks > 1 and model.layer_kind(layer).experts:
-        rows = (_sent_rows(plan, model, local.experts) + local.experts.received_rows) * model.hidden_size * number.element_bytes
-    if local.context is not None:
-        keys_bytes = kept_keys_bytes(model, local, number)
-        match local.context.kind:
-            case "ring":
-                context = 2.0 * BLOCKS_OF_RING * keys_bytes
-            case "all_gather":
-                context = 2.0 * local.context.degree * keys_bytes
-            case "ulysses":
-                context = 2.0 * max(exchanged_bytes(model, local, number, local.context))
-    return max(rows, context)
+    local = local_shape(plan, layer)
+    match local.context:
+        case ContextShare(kind="ring"):
+            return 2.0 * BLOCKS_OF_RING * kept_keys_bytes(model, local, number)
+        case ContextShare(kind="all_gather", degree=degree):
+            return 2.0 * degree * kept_keys_bytes(model, local, number)
+        case ContextShare() as share:
+            return 2.0 * max(exchanged_bytes(model, local, number, share))
+        case None:
+            return 0.0
+
+
+def exchange_buffer(plan: Plan, layer: int, place: int | None = None) -> tuple[str, float]:
+    """Return the buffers of the exchanges of a layer, with their technique: the larger ones, as its sublayers run one after the other."""
+    return max(("context", context_buffer_bytes(plan, layer)), ("experts", expert_buffer_bytes(plan, layer, place)), key=itemgetter(1))
 
 
 def _sent_rows(plan: Plan, model: Transformer, share: ExpertShare) -> float:
@@ -143,26 +147,22 @@ def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float
             return layer_input_bytes(plan, layer), whole
 
 
-def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> float:
-    """Return the most that a backward pass holds beside what is kept: one layer, or the gradient of the logits.
+def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> Mapping[str, float]:
+    """Return the most that a backward pass holds beside what is kept, by technique: one layer, or the gradient of the logits.
 
-    The layer is whole again, with the buffers through which its ranks exchange something.
+    The layer is whole again, with the buffers of its exchanges.
 
     That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
     kernel writes it as the logits are.
     """
     extra = [whole - kept for kept, whole, count in _activations(plan, chunk, place) for _ in range(count)]
-    buffers = [exchange_bytes(plan, layer, place) for layer in _unlike(plan, chunk)]
-    again = max((more + held for more, held in zip(extra, buffers, strict=True)), default=0.0)
+    alike = equal_layers(plan, chunk.layers.start, chunk.layers.stop)
+    buffers = [buffer for first, count in alike for buffer in (exchange_buffer(plan, first, place),) * count]
+    layers = [{"recomputation": more, owner: size} for more, (owner, size) in zip(extra, buffers, strict=True)]
     replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
-    loss_bytes = replicas * _loss_bytes(plan, chunk)
     casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
-    return max(again, loss_bytes * (1.0 + casts))
-
-
-def _unlike(plan: Plan, chunk: ModelChunk) -> tuple[int, ...]:
-    """Return for each layer of a chunk the first of the model that does the same."""
-    return tuple(first for first, count in equal_layers(plan, chunk.layers.start, chunk.layers.stop) for _ in range(count))
+    loss_bytes = replicas * _loss_bytes(plan, chunk) * (1.0 + casts)
+    return max([*layers, {"loss": loss_bytes}], key=lambda sizes: fsum(sizes.values()))
 
 
 def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:

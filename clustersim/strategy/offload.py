@@ -19,10 +19,9 @@ from clustersim.hardware.communication import Place
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
-from clustersim.strategy.layers import heaviest_run, layer_weights
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.shard import numerics
 from clustersim.strategy.weights import Weights
 from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
@@ -60,40 +59,6 @@ def host_update_bytes(plan: Plan) -> float:
     number = numerics(plan)
     narrow_bytes = number.element_bytes if number.element_bytes < FP32_BYTES else 0.0
     return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[plan.training.optimizer] + narrow_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
-    """Which shares of the training state stay in the memory of the accelerator, each 1 or 0, and the buffers that stand in."""
-
-    parameters: float
-    gradients: float
-    optimizer: float
-    buffers_bytes: float
-
-
-def resident(plan: Plan, stage: int = 0) -> Resident:
-    """Return what stays on one accelerator of a stage.
-
-    Gradients that leave are held as the shards of two buckets, one just reduced and one copied. Parameters that leave come back as
-    the shards of as many layers as are gathered ahead, and of the one that computes.
-    """
-    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
-    gradients_leave, parameters_leave = offload.gradients != "accelerator", offload.parameters != "accelerator"
-    chunks, layers = model_chunks(plan)[stage], layer_weights(plan)
-    buffers_bytes = 0.0
-    if gradients_leave:
-        whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
-        buffers_bytes += 2.0 * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
-    if parameters_leave:
-        shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
-        buffers_bytes += max(heaviest_run(chunk, 1 + sharding.prefetch) for chunk in shards) * number.element_bytes
-    return Resident(
-        parameters=0.0 if parameters_leave else 1.0,
-        gradients=0.0 if gradients_leave else 1.0,
-        optimizer=0.0 if offloads(plan) else 1.0,
-        buffers_bytes=buffers_bytes,
-    )
 
 
 def sums_on_host(plan: Plan) -> bool:

@@ -129,6 +129,14 @@ def _factors(operator: Operator) -> float:
     return rows + columns + max(0.0, operator.parameters - matrix)
 
 
+def optimizer_bytes_per_parameter(plan: Plan) -> float:
+    """Return optimizer state for each parameter: fp32 moments, and an fp32 master copy where weights are narrower.
+
+    Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
+    """
+    return (FP32_BYTES if narrow_weights(plan.training) else 0.0) + state_bytes_per_parameter(plan)
+
+
 def passes_bytes(training: Training) -> tuple[float, ...]:
     """Return what each pass of the update itself reads and writes for one parameter."""
     return (FUSED_PASSES if training.optimizer_kernels == "fused" else EAGER_PASSES)[training.optimizer]

@@ -19,6 +19,9 @@ from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
 from clustersim.workload.shapes import ContextKind
 from clustersim.workload.transformer import Transformer
 
+SHARDS_OPTIMIZER: Final = 1
+"""The zero_stage from which the state of the optimizer is sharded."""
+
 SHARDS_GRADIENTS: Final = 2
 """The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
 

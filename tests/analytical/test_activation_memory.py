@@ -12,16 +12,15 @@ from itertools import product
 
 import pytest
 
+from clustersim.program.holds import ALWAYS
 from clustersim.scenario.model_spec import load_model
 from clustersim.strategy.activation_memory import layer_activation_bytes
-from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.parameters import layer_parameters
 from tests.unit.scenario.samples import transformer_of
-from tests.unit.strategy.factories import GPT, make_plan
+from tests.unit.strategy.factories import GPT, held, make_plan, peak, peak_in_flight
 
 GIB = 2.0**30
 SHAPES = [(s, b, h, a) for s, b, (h, a) in product((256, 2048), (1, 4), ((512, 8), (6144, 64)))]
@@ -140,6 +139,11 @@ def published(name: str, **changes: object) -> Plan:
     return make_plan(transformer_of(load_model(name)), tp=8, seq_length=2048, precision="fp16", **PUBLISHED[name], **changes)
 
 
+def state_bytes(plan: Plan, stage: int = 0) -> float:
+    """Return what is always held of parameters, gradients and optimizer state."""
+    return sum(held(plan, stage, category=category, interval=ALWAYS) for category in ("parameters", "gradients", "optimizer"))
+
+
 def layers_in_flight(plan: Plan) -> float:
     """Return how many layers' activations the first stage keeps at its peak."""
     chunks = model_chunks(plan)[0]
@@ -160,7 +164,7 @@ def test_the_layers_of_the_first_stage_keep_what_figure_1_shows(name: str, techn
 @pytest.mark.parametrize("name", FIGURE_1)
 def test_the_activations_of_a_first_stage_are_those_of_figure_1_and_a_little_of_its_ends(name: str) -> None:
     _, none, present = FIGURE_1[name]
-    ours = [stage_memory(published(name, **technique), 0).activations_bytes / GIB for technique in ({}, TECHNIQUES[2])]
+    ours = [peak(published(name, **technique), category="activations") / GIB for technique in ({}, TECHNIQUES[2])]
 
     # Ours adds the mask of the embedding's dropout, on one stage logits and loss, and the one layer that is whole again: under
     # 5 % without recomputation. With it the whole layer weighs more, but at most one layer is.
@@ -173,8 +177,7 @@ def test_the_activations_of_a_first_stage_are_those_of_figure_1_and_a_little_of_
 def test_parameters_and_optimizer_take_what_figure_1_shows(name: str) -> None:
     plan = published(name)
     stage = plan.strategy.pp // 2  # no end of the model
-    held = stage_memory(plan, stage)
-    total = (held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes) / GIB
+    total = state_bytes(plan, stage) / GIB
 
     # The paper counts 12 h^2 parameters a layer; biases and norms, not divided in full, are 0.1 %. The 22 B model has one stage, on
     # which embedding and head add 2 %.
@@ -192,19 +195,16 @@ def test_each_technique_saves_what_figure_7_shows(name: str) -> None:
 
 def test_mixed_precision_takes_18_bytes_a_parameter_with_gradients_in_fp32() -> None:
     plan = make_plan(pp=4)
-    held = stage_memory(plan, 1)
     parameters = 4 * layer_parameters(GPT)
 
     # Weight 2, gradient 4, master weight 4, moments 4 and 4; 16 where gradients stay in 16 bits (Rajbhandari et al., SC 2020, section 3.1).
-    assert held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes == 18 * parameters
-    narrow = holdings(make_plan(pp=4, gradient_precision="same"), 1)
-    assert narrow.parameters_bytes + narrow.gradients_bytes + narrow.optimizer_bytes == 16 * parameters
+    assert state_bytes(plan, 1) == 18 * parameters
+    assert state_bytes(make_plan(pp=4, gradient_precision="same"), 1) == 16 * parameters
 
 
 @pytest.mark.parametrize(("zero_stage", "size"), [(0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
 def test_zero_takes_the_bytes_a_parameter_of_rajbhandari_et_al(zero_stage: int, size: float) -> None:
     # ZeRO, SC 2020, figure 1: (2 + 2 + K) Psi, 2 Psi + 2 Psi + K Psi / N, 2 Psi + (2 + K) Psi / N, (2 + 2 + K) Psi / N with K = 12.
     plan = make_plan(dp=8, zero_stage=zero_stage, gradient_precision="same")
-    held, parameters = holdings(plan, 0), holdings(make_plan(), 0).parameters_bytes / 2
 
-    assert held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes == size * parameters
+    assert state_bytes(plan) == size * held(make_plan(), category="parameters") / 2

@@ -13,14 +13,12 @@ import pytest
 
 from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
+from clustersim.program.holds import FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS
 from clustersim.program.tasks import HostCopy
 from clustersim.strategy.activation_memory import end_activation_bytes, kept_by_layer
-from clustersim.strategy.contributors.activation_offload import host_activation_bytes
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.schedules.order import peak_in_flight
 from clustersim.strategy.shard import model_chunks
 from clustersim.strategy.stages import orders_of
 from clustersim.trace.timeline import Span
@@ -28,7 +26,7 @@ from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from tests.unit.engine.factories import instant, make_machine
-from tests.unit.strategy.factories import LLAMA, chosen, make_plan
+from tests.unit.strategy.factories import LLAMA, chosen, held, make_plan, peak, peak_in_flight
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
 
 ROUND_OFF = 1e-9
@@ -102,13 +100,13 @@ def test_hosts_hold_what_is_in_flight_and_accelerators_two_layers(schedule: str)
     there, here = make_plan(SMALL, offload=AWAY, **changes), make_plan(SMALL, **changes)
 
     for stage, chunks in enumerate(model_chunks(there)):
-        away, held = holdings(there, stage), holdings(here, stage)
         layers = [kept_by_layer(there, chunk) for chunk in chunks]
+        ends = [end_activation_bytes(there, chunk) for chunk in chunks]
         in_flight = peak_in_flight(orders_of(there)[stage], [1.0] * len(chunks), [0.0] * len(chunks))
-        assert host_activation_bytes(there, stage) == pytest.approx(in_flight * fsum(layers[0]), rel=1e-12)
-        assert away.kept_bytes == tuple(end_activation_bytes(there, chunk) for chunk in chunks)
-        assert away.gathered_bytes == pytest.approx(2 * layers[0][0], rel=1e-12)
-        assert held.kept_bytes == pytest.approx(tuple(fsum(each) + end for each, end in zip(layers, away.kept_bytes, strict=True)))
+        assert peak(there, stage, place="host") == pytest.approx(in_flight * fsum(layers[0]), rel=1e-12)
+        assert held(there, stage, interval=GATHER_TO_LAST_PASS) == pytest.approx(2 * layers[0][0], rel=1e-12)
+        assert held(there, stage, interval=FORWARD_TO_BACKWARD) == pytest.approx(fsum(ends), rel=1e-12)
+        assert held(here, stage, interval=FORWARD_TO_BACKWARD) == pytest.approx(fsum(map(fsum, layers)) + fsum(ends), rel=1e-12)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from clustersim.documents.spots import Data
+from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.scenario.load import example_names
 from clustersim.scenario.preset_file import preset_names
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
-from clustersim.strategy.memory import holdings
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.trace.memory import MemoryCurve
 from tests.unit.scenario.samples import small
+from tests.unit.strategy.factories import held
 
 LAYOUTS: dict[str, dict[str, Data]] = {
     "gpipe": {"pp": 4, "schedule": "gpipe"},
@@ -80,8 +81,8 @@ def test_stages_hold_as_many_micro_batches_as_the_schedule_keeps_in_flight(sched
     result = run(small(strategy={"tp": 2, "pp": 4, "schedule": schedule}, training=training))
 
     for stage, expected in enumerate(in_flight):
-        held, curve = holdings(result.built.plan, stage), curve_of_stage(result, stage)
-        assert max(curve.activations_bytes) == pytest.approx(expected * held.kept_bytes[0] + held.backward_bytes, rel=1e-9)
+        kept, working = (held(result.built.plan, stage, interval=interval) for interval in (FORWARD_TO_BACKWARD, BACKWARD_PASS))
+        assert max(curve_of_stage(result, stage).activations_bytes) == pytest.approx(expected * kept + working, rel=1e-9)
 
 
 def test_one_forward_one_backward_first_holds_most_when_the_pipeline_is_full() -> None:

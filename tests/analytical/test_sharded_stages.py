@@ -13,14 +13,15 @@ from math import fsum
 import pytest
 
 from clustersim.engine.simulate import replay
+from clustersim.program.holds import ALWAYS, GATHER_TO_LAST_PASS
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings, stage_weights
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.trace.timeline import Span
 from clustersim.workload.transformer import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.strategy.factories import LLAMA, held, make_plan
 
 ROUND_OFF = 1e-9
 NUMBER_BYTES = 2.0
@@ -149,19 +150,19 @@ def test_gradients_that_add_up_are_whole_for_every_chunk(schedule: str) -> None:
     plan = plan_of(**scheduled(schedule), zero_stage=3, gradient_precision="fp32")
 
     for stage in range(2):
-        held, whole = holdings(plan, stage), stage_weights(plan, stage).total
-        assert held.gradients_bytes == pytest.approx(4 * whole / 4, rel=1e-12)
-        assert held.gradients_bytes + held.full_gradients_bytes == pytest.approx(4 * whole, rel=1e-12)
-        assert held.parameters_bytes == pytest.approx(2 * whole / 4, rel=1e-12)
-        kept = holdings(plan_of(**scheduled(schedule), zero_stage=3, reshard_after_forward=False), stage)
-        assert kept.gathered_bytes == pytest.approx(2 * whole, rel=1e-12)
-        assert held.gathered_bytes < kept.gathered_bytes
+        whole = stage_weights(plan, stage).total
+        assert held(plan, stage, category="gradients", interval=ALWAYS) == pytest.approx(4 * whole / 4, rel=1e-12)
+        assert held(plan, stage, category="gradients") == pytest.approx(4 * whole, rel=1e-12)
+        assert held(plan, stage, category="parameters") == pytest.approx(2 * whole / 4, rel=1e-12)
+        kept = plan_of(**scheduled(schedule), zero_stage=3, reshard_after_forward=False)
+        assert held(kept, stage, interval=GATHER_TO_LAST_PASS) == pytest.approx(2 * whole, rel=1e-12)
+        assert held(plan, stage, interval=GATHER_TO_LAST_PASS) < 2 * whole
 
 
 def test_both_copies_of_dualpipe_are_whole_at_once() -> None:
     plan = plan_of(**scheduled("dualpipe"), zero_stage=3)
 
-    assert [holdings(plan, stage).gathered_bytes for stage in (0, 1)] == pytest.approx(
+    assert [held(plan, stage, interval=GATHER_TO_LAST_PASS) for stage in (0, 1)] == pytest.approx(
         [2 * stage_weights(plan, stage).total for stage in (0, 1)], rel=1e-12
     )
 
@@ -170,4 +171,4 @@ def test_experts_are_sharded_among_fewer() -> None:
     plan = plan_of(zero_stage=3, sparse=True, ep=2, attention="flash")
     weights = stage_weights(plan, 0)
 
-    assert holdings(plan, 0).parameters_bytes == pytest.approx(2 * (weights.dense / 4 + weights.expert / 2), rel=1e-12)
+    assert held(plan, category="parameters") == pytest.approx(2 * (weights.dense / 4 + weights.expert / 2), rel=1e-12)

@@ -6,12 +6,13 @@ Forward passes take 10 ms, backward passes 20 ms, a transfer 0.5 ms; the arithme
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import fsum
 
 import numpy as np
 
+from clustersim.program.holds import FORWARD_TO_BACKWARD, Category, Hold, held_bytes
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.report.metrics import (
     Breakdown,
@@ -74,26 +75,13 @@ def end_of_step(stage: int, last: Span) -> Iterator[Span]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
-    """What a rank of one stage of the reference holds, all of it round."""
-
-    parameters_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float = 6e9
-    buffers_bytes: float = 1.5e9
-    kept_bytes: tuple[float, ...]
-    weight_bytes: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    backward_bytes: float = 0.0
-    full_gradients_bytes: float = 0.0
-    gathered_bytes: float = 0.0
-    update_bytes: float = 0.0
-
-
-def reference_holdings(stage: int, n_stages: int, n_chunks: int = 1) -> Holdings:
-    """Return what a rank of a stage holds: the first and the last one also the ends of the model."""
+def reference_holds(stage: int, n_stages: int, n_chunks: int = 1) -> list[Hold]:
+    """Return what a rank of a stage holds, all of it round: the first and the last one also the ends of the model."""
     ends = 2e9 if stage in {0, n_stages - 1} else 0.0
-    return Holdings(parameters_bytes=16e9 + ends, gradients_bytes=8e9 + ends, kept_bytes=(KEPT_BYTES / n_chunks,) * n_chunks)
+    always: dict[Category, float] = {"parameters": 16e9 + ends, "gradients": 8e9 + ends, "optimizer": 6e9, "buffers": 1.5e9}
+    states = [Hold(category=category, owner="state", bytes=size) for category, size in always.items()]
+    kept = Hold(category="activations", owner="activations", bytes=KEPT_BYTES / n_chunks, interval=FORWARD_TO_BACKWARD)
+    return [*states, *(replace(kept, chunk=chunk) for chunk in range(n_chunks))]
 
 
 @cache
@@ -138,7 +126,7 @@ def reference_timeline(
         collectives=reference_choices(),
         engine=EngineStats(events=4321, n_tasks=1234, ranks=n_stages * ranks_per_stage, rank_classes=n_stages, folded=True, wall_s=0.25),
     )
-    return replace(timeline, memory=memory_curves(timeline, [reference_holdings(stage, n_stages, n_chunks) for stage in range(n_stages)]))
+    return replace(timeline, memory=memory_curves(timeline, [reference_holds(stage, n_stages, n_chunks) for stage in range(n_stages)]))
 
 
 def reference_links(step_s: float) -> tuple[LinkUse, ...]:
@@ -291,18 +279,17 @@ def reference_memory(n_stages: int, n_micro_batches: int, capacity_bytes: float)
     """Return memory in which the first stage keeps most activations and the last one the logits."""
     stages: list[StageMemory] = []
     for stage in range(n_stages):
-        activations = KEPT_BYTES * min(n_micro_batches, n_stages - stage)
-        held = reference_holdings(stage, n_stages)
-        sizes = (held.parameters_bytes, held.gradients_bytes, held.optimizer_bytes, activations, held.buffers_bytes)
+        in_flight = {FORWARD_TO_BACKWARD: min(n_micro_batches, n_stages - stage)}
+        held = [replace(hold, bytes=hold.bytes * in_flight.get(hold.interval, 1)) for hold in reference_holds(stage, n_stages)]
         stages.append(
             StageMemory(
                 stage=stage,
-                parameters_bytes=sizes[0],
-                gradients_bytes=sizes[1],
-                optimizer_bytes=sizes[2],
-                activations_bytes=sizes[3],
-                buffers_bytes=sizes[4],
-                peak_bytes=fsum(sizes),
+                parameters_bytes=held_bytes(held, category="parameters"),
+                gradients_bytes=held_bytes(held, category="gradients"),
+                optimizer_bytes=held_bytes(held, category="optimizer"),
+                activations_bytes=held_bytes(held, category="activations"),
+                buffers_bytes=held_bytes(held, category="buffers"),
+                peak_bytes=held_bytes(held),
             )
         )
     peak = max(stage.peak_bytes for stage in stages)

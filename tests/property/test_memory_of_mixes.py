@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.report.memory_over_time import memory_curves
+from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer import Experts
 from tests.unit.engine.factories import make_machine
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.strategy.factories import LLAMA, held, make_plan, peak
 
 DENSE = replace(LLAMA, n_layers=16, hidden_size=64, n_heads=8, n_kv_heads=4, head_dim=8, intermediate_size=192, vocab_size=1024)
 SPARSE = replace(DENSE, experts=Experts(n_experts=4, top_k=2, intermediate_size=96))
@@ -56,12 +57,13 @@ def test_the_peak_over_time_of_every_mix_is_the_sum_by_category(mix: dict[str, o
     timeline, _ = replay(lower(plan), make_machine())
     stages = range(plan.strategy.pp)
 
-    curves = memory_curves(timeline, [holdings(plan, stage) for stage in stages])
+    curves = memory_curves(timeline, [stage_holds(plan, stage) for stage in stages])
 
     for curve in curves:
         stage = timeline.rank_classes[curve.rank_class].stage
-        assert curve.peak_bytes == pytest.approx(stage_memory(plan, stage).peak_bytes, rel=1e-9)
+        assert curve.peak_bytes == pytest.approx(peak(plan, stage), rel=1e-9)
         assert min(curve.activations_bytes) >= -1e-6
+        assert curve.total_bytes[-1] == curve.total_bytes[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,15 +72,15 @@ def test_what_lives_elsewhere_is_not_held(mix: dict[str, object]) -> None:
     whole, sharded = (plan_of(mix, zero_stage=zero_stage) for zero_stage in (0, 3))
 
     for stage in range(whole.strategy.pp):
-        assert holdings(sharded, stage).parameters_bytes < holdings(whole, stage).parameters_bytes
-        for chunk, there in enumerate(holdings(plan_of(mix, offload=Offload(activations="host")), stage).kept_bytes):
-            assert there < holdings(plan_of(mix, offload=Offload()), stage).kept_bytes[chunk]
+        assert held(sharded, stage, category="parameters") < held(whole, stage, category="parameters")
+        away, here = (plan_of(mix, offload=Offload(activations=place)) for place in ("host", "accelerator"))
+        assert held(away, stage, interval=FORWARD_TO_BACKWARD) < held(here, stage, interval=FORWARD_TO_BACKWARD)
 
 
 @settings(max_examples=40, deadline=None)
 @given(mix=mixes)
 def test_the_fullest_place_holds_no_less_than_an_even_one(mix: dict[str, object]) -> None:
-    even, uneven = (holdings(plan_of(mix, expert_load=load), 0) for load in (ExpertLoad(), ExpertLoad(kind="zipf", skew=1.2)))
+    even, uneven = (plan_of(mix, expert_load=load, offload=Offload()) for load in (ExpertLoad(), ExpertLoad(kind="zipf", skew=1.2)))
 
-    assert sum(uneven.kept_bytes) >= sum(even.kept_bytes)
-    assert uneven.backward_bytes >= even.backward_bytes
+    for interval in (FORWARD_TO_BACKWARD, BACKWARD_PASS):
+        assert held(uneven, interval=interval) >= held(even, interval=interval)

@@ -7,21 +7,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustersim.program.holds import (
+    ALWAYS,
+    BACKWARD_PASS,
+    BACKWARD_TO_REDUCTION,
+    FORWARD_TO_BACKWARD,
+    GATHER_TO_LAST_PASS,
+    UPDATE,
+    Category,
+    Hold,
+    Interval,
+)
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.trace.timeline import RankClass, Span, Timeline
-from tests.golden.reference import Holdings
 
-HELD = Holdings(
-    parameters_bytes=10.0,
-    gradients_bytes=20.0,
-    optimizer_bytes=30.0,
-    buffers_bytes=5.0,
-    kept_bytes=(8.0, 3.0),
-    backward_bytes=2.0,
-    full_gradients_bytes=7.0,
-    gathered_bytes=4.0,
-    update_bytes=9.0,
+KEPT_BYTES, WORKING_BYTES = (8.0, 3.0), 2.0
+SIZES: tuple[tuple[Category, float, Interval, int], ...] = (
+    ("parameters", 10.0, ALWAYS, 0),
+    ("gradients", 20.0, ALWAYS, 0),
+    ("optimizer", 30.0, ALWAYS, 0),
+    ("buffers", 5.0, ALWAYS, 0),
+    ("activations", KEPT_BYTES[0], FORWARD_TO_BACKWARD, 0),
+    ("activations", KEPT_BYTES[1], FORWARD_TO_BACKWARD, 1),
+    ("activations", WORKING_BYTES, BACKWARD_PASS, 0),
+    ("gradients", 7.0, BACKWARD_TO_REDUCTION, 0),
+    ("buffers", 4.0, GATHER_TO_LAST_PASS, 0),
+    ("optimizer", 9.0, UPDATE, 0),
 )
+HELD = [Hold(category=category, owner="test", bytes=size, interval=interval, chunk=chunk) for category, size, interval, chunk in SIZES]
 
 
 @st.composite
@@ -57,14 +70,14 @@ def schedules(draw: st.DrawFn) -> list[Span]:
 def in_flight(spans: list[Span], at_s: float) -> float:
     """Return the activations at a moment inside a pass or a pause, counted pass by pass."""
     total = 0.0
-    for key in sorted({(span.micro_batch, span.chunk) for span in spans}):
+    keys = sorted({(span.micro_batch, span.chunk) for span in spans})
+    for key in keys:
         for kind, sign in (("forward", 1.0), ("backward", -1.0)):
             pieces = [span for span in spans if (span.micro_batch, span.chunk) == key and span.kind == kind]
             done_s = sum(min(max(at_s - span.start_s, 0.0), span.end_s - span.start_s) for span in pieces)
-            total += sign * HELD.kept_bytes[key[1]] * done_s / sum(span.end_s - span.start_s for span in pieces)
-            if kind == "backward" and pieces[0].start_s < at_s < pieces[-1].end_s:
-                total += HELD.backward_bytes
-    return total
+            total += sign * KEPT_BYTES[key[1]] * done_s / sum(span.end_s - span.start_s for span in pieces)
+    ends = [[span for span in spans if span.kind == "backward" and (span.micro_batch, span.chunk) == key] for key in keys]
+    return total + (WORKING_BYTES if any(pieces[0].start_s < at_s < pieces[-1].end_s for pieces in ends) else 0.0)
 
 
 @given(schedules(), st.floats(0.01, 0.99))

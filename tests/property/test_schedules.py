@@ -13,9 +13,9 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts, StageOrder, backward, forward, input_gradient, peak_in_flight
+from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts, StageOrder, backward, forward, input_gradient
 from clustersim.strategy.schedules.places import Places, looped
-from tests.unit.strategy.factories import make_plan
+from tests.unit.strategy.factories import make_plan, peak_in_flight
 
 Shape = tuple[str, int, int, int]
 PLAIN = ("naive", "gpipe", "1f1b")

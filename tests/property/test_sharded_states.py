@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import fsum
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.program.holds import ALWAYS, FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS, UPDATE
 from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings, stage_memory, stage_parameters
+from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks
-from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, held, kernels_of, make_plan
 
 SMALL = replace(GPT, n_layers=3, hidden_size=64, n_heads=8, n_kv_heads=8, head_dim=8, intermediate_size=256, vocab_size=1024)
 MODELS = (SMALL, replace(LLAMA, n_layers=3, hidden_size=64, n_heads=8, head_dim=8, intermediate_size=192, vocab_size=1024))
@@ -84,29 +86,20 @@ def test_buckets_hold_everything_and_only_their_last_may_be_small(size: float, f
 @settings(max_examples=60, deadline=None)
 @given(layout=layouts, model=st.integers(0, 1), optimizer=st.sampled_from(["adam", "sgd", "momentum", "adafactor", "lamb"]))
 def test_a_larger_shard_group_holds_less_of_everything_that_is_always_there(layout: dict[str, object], model: int, optimizer: str) -> None:
-    held = [holdings(plan_of({**layout, "shard_degree": degree, "optimizer": optimizer}, model), 0) for degree in (2, 4, 8)]
+    plans = [plan_of({**layout, "shard_degree": degree, "optimizer": optimizer}, model) for degree in (2, 4, 8)]
 
-    for less, more in zip(held[1:], held, strict=False):
-        for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "update_bytes"):
-            assert getattr(less, name) <= getattr(more, name)
-        assert (less.kept_bytes, less.gathered_bytes) == (more.kept_bytes, more.gathered_bytes)
-
-
-@settings(max_examples=60, deadline=None)
-@given(layout=layouts, kernels=st.sampled_from(["fused", "eager"]), batch=st.sampled_from([1, 2, 8]))
-def test_the_peak_is_a_moment_of_the_step(layout: dict[str, object], kernels: str, batch: int) -> None:
-    plan = plan_of({**layout, "global_batch_size": 64, "kernels": kernels, "micro_batch_size": batch})
-    held, peak = holdings(plan, 0), stage_memory(plan, 0)
-
-    # One stage keeps one micro-batch at a time.
-    assert peak in (held.during_passes(held.kept_bytes[0] + held.backward_bytes), held.during_update())
-    assert peak.peak_bytes >= max(held.during_passes(held.kept_bytes[0] + held.backward_bytes).peak_bytes, held.during_update().peak_bytes)
-    assert peak.peak_bytes > held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes + held.buffers_bytes - 1e-6
+    for less, more in pairwise(reversed(plans)):
+        for category, interval in (("parameters", ALWAYS), ("gradients", ALWAYS), ("optimizer", ALWAYS), ("optimizer", UPDATE)):
+            assert held(less, category=category, interval=interval) <= held(more, category=category, interval=interval)
+        for interval in (FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS):
+            assert held(less, interval=interval) == held(more, interval=interval)
 
 
 @settings(max_examples=30, deadline=None)
 @given(prefetch=st.integers(0, 4))
 def test_looking_further_ahead_holds_no_less(prefetch: int) -> None:
-    near, far = (holdings(plan_of({"zero_stage": 3, "prefetch": ahead}), 0).gathered_bytes for ahead in (prefetch, prefetch + 1))
+    changes: list[dict[str, object]] = [{"prefetch": prefetch}, {"prefetch": prefetch + 1}, {"reshard_after_forward": False}]
 
-    assert near <= far <= holdings(plan_of({"zero_stage": 3, "reshard_after_forward": False}), 0).gathered_bytes
+    near, far, all_of_them = (held(plan_of({"zero_stage": 3, **each}), interval=GATHER_TO_LAST_PASS) for each in changes)
+
+    assert near <= far <= all_of_them

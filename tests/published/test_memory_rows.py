@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from clustersim.strategy.memory import holdings, stage_memory
 from clustersim.strategy.plan import Plan
 from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.strategy.factories import LLAMA, held, make_plan, peak
 
 GIGA = 1e9
 
@@ -71,7 +70,7 @@ class Row:
 
     @property
     def predicted_gb(self) -> float:
-        return max(stage_memory(self.plan, stage).peak_bytes for stage in range(self.pp)) / GIGA
+        return max(peak(self.plan, stage) for stage in range(self.pp)) / GIGA
 
 
 # Rows whose layers fall into equal stages.
@@ -107,7 +106,6 @@ def test_the_mean_error_with_fsdp_is_a_few_percent() -> None:
 
 def test_the_update_is_the_peak_and_takes_28_bytes_a_parameter() -> None:
     for row in ROWS:
-        held = holdings(row.plan, 0)
-        state_bytes = held.parameters_bytes + held.gradients_bytes + held.optimizer_bytes + held.update_bytes
-        assert stage_memory(row.plan, 0) == held.during_update()
-        assert state_bytes == pytest.approx(14 * held.parameters_bytes, rel=1e-12)  # of which weights are 2
+        state_bytes = sum(peak(row.plan, category=category) for category in ("parameters", "gradients", "optimizer"))
+        assert peak(row.plan, category="activations") == 0.0
+        assert state_bytes == pytest.approx(14 * held(row.plan, category="parameters"), rel=1e-12)  # of which weights are 2

@@ -11,30 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
+from typing import Final
 
 from clustersim.program.program import Key
 from clustersim.strategy.activation_memory import kept_by_layer
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
-from clustersim.strategy.memory import LAYERS_IN_USE
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules.order import Pass, StageOrder, peak_in_flight
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.stage_work import Cut
-from clustersim.strategy.stages import orders_of
+
+LAYERS_IN_USE: Final = 2
+"""Layers on the accelerator at a time: one computes while the one before it, or the next, is copied."""
 
 
 def offloads_activations(plan: Plan) -> bool:
     """Return whether activations live on the host between their passes."""
     return plan.strategy.offload.activations != "accelerator"
-
-
-def host_activation_bytes(plan: Plan, stage: int) -> float:
-    """Return the most that one rank of a stage has on its host: micro-batches in flight, each with the layers of its chunk."""
-    if not offloads_activations(plan):
-        return 0.0
-    sizes = [fsum(kept_by_layer(plan, chunk)) for chunk in model_chunks(plan)[stage]]
-    return peak_in_flight(orders_of(plan)[stage], sizes, [0.0] * len(sizes))
 
 
 class ActivationOffload(Contributor):

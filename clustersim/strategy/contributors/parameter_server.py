@@ -17,12 +17,10 @@ from clustersim.strategy.contributors.contributor import Contributor, StageContr
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
-from clustersim.strategy.memory import optimizer_bytes_per_parameter
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
-from clustersim.strategy.shard import numerics
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.step_settings import Assignment, DataParallel
 
@@ -112,15 +110,6 @@ def _holdings(service: DataParallel, sizes: Sequence[float], holders: Sequence[i
         Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
         for holder in sorted(kept)
     )
-
-
-def fullest_server_bytes(plan: Plan, service: DataParallel) -> float:
-    """Return what the fullest server keeps in memory: weights as they are sent, optimizer state, and the sum of the gradients."""
-    (whole,) = served_slices(plan, service, [(0, plan.model.n_layers)])
-    most = max(holding.parameters * max(holding.servers.shares) for holding in whole.holdings)
-    number = numerics(plan)
-    per_parameter = number.element_bytes + optimizer_bytes_per_parameter(plan) + number.gradient_bytes
-    return plan.strategy.tp * plan.strategy.cp * most * per_parameter
 
 
 class ParameterServers(Contributor):

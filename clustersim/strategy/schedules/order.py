@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.program.holds import TASK_KINDS, Tasks
 
 PassKind = Literal["F", "B", "I", "W"]
 """Forward; backward in one; the gradient of the input alone, and that of the weights alone."""
+
+_KINDS: Final[Mapping[PassKind, int]] = MappingProxyType(
+    {"F": TASK_KINDS.index("forward"), "B": TASK_KINDS.index("backward"), "I": TASK_KINDS.index("input"), "W": TASK_KINDS.index("weight")}
+)
 
 DEFERRED: Final[PassKind] = "W"
 """Nobody waits for it: no other stage, and nothing on its own stage but the update."""
@@ -79,32 +88,15 @@ def side_by_side(one: Pass, other: Pass) -> StageOrder:
     return replace(one, beside_next=True), other
 
 
-def peak_in_flight(
-    order: StageOrder, chunk_bytes: Sequence[float], weight_bytes: Sequence[float] | None = None, *, working_bytes: float = 0.0
-) -> float:
-    """Return the most that is held at once.
-
-    Parameters
-    ----------
-    chunk_bytes
-        What a micro-batch keeps of each chunk from its forward pass to its backward pass, or to that of the input gradient.
-    weight_bytes
-        What of each chunk is kept from there to the pass of the weight gradient; as much when left out.
-    working_bytes
-        Held besides while a backward pass runs, or that of an input gradient.
-
-    Examples
-    --------
-    >>> peak_in_flight((forward(0), forward(1), backward(0), backward(1)), [1.0])
-    2.0
-    >>> peak_in_flight((forward(0), input_gradient(0), forward(1), input_gradient(1), weight_gradient(0), weight_gradient(1)), [1.0], [0.5])
-    1.5
-    """
-    later = chunk_bytes if weight_bytes is None else weight_bytes
-    changes = [{"F": whole, "B": -whole, "I": rest - whole, "W": -rest} for whole, rest in zip(chunk_bytes, later, strict=True)]
-    kept = peak = 0.0
-    for step in order:
-        before = kept
-        kept += changes[step.chunk][step.kind]
-        peak = max(peak, kept, max(before, kept) + working_bytes if step.goes_back else 0.0)
-    return peak
+def order_tasks(order: StageOrder) -> Tasks:
+    """Return the passes of a stage one after the other, each of one unit of time, and the update behind them."""
+    ends = np.arange(1.0, len(order) + 2.0)
+    return Tasks(
+        kind=np.array([*(_KINDS[each.kind] for each in order), TASK_KINDS.index("optimizer")]),
+        chunk=np.array([*(each.chunk for each in order), 0]),
+        step=np.zeros(len(ends), dtype=np.int64),
+        task=np.arange(len(ends)),
+        start_s=ends - 1.0,
+        end_s=ends,
+        stop_s=len(order) + 1.0,
+    )

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clustersim.expressions.parse import Condition
+from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 from clustersim.progress import advanced, phase
 from clustersim.scenario.metric_names import metric_values, without_value
-from clustersim.strategy.memory import FRAMEWORK_BYTES, holdings, stage_memory
+from clustersim.strategy.holds import FRAMEWORK_BYTES, stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules.order import backward, forward
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.studies.planning.replays import AT_ONCE, Outcome, Replays
@@ -206,7 +208,7 @@ class _Searching:
         for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
             if peak_bytes > NEARLY * usable_bytes:
                 break
-            peak_bytes = max(peak_bytes, stage_memory(plan, stage).peak_bytes)
+            peak_bytes = max(peak_bytes, held_bytes(stage_peak(plan, stage)))
         if peak_bytes <= usable_bytes:
             return True
         self._drop(peak_bytes)
@@ -266,14 +268,14 @@ class _Searching:
 
 def _least_bytes(plan: Plan) -> float:
     """Return what the first stage holds at least, without looking at the order of its passes."""
-    held = holdings(plan, 0)
-    passes = held.during_passes(_in_flight(plan) * held.kept_bytes[0] + held.backward_bytes)
-    return max(passes.peak_bytes, held.during_update().peak_bytes)
+    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(plan))), backward(0))
+    return held_bytes(stage_peak(plan, 0, order=order))
 
 
 def _activations_bytes(plan: Plan) -> float:
     """Return what activations alone take on the first stage, wherever the training state is kept."""
-    return FRAMEWORK_BYTES + _in_flight(plan) * holdings(plan, 0).kept_bytes[0]
+    kept_bytes = held_bytes(stage_holds(plan, 0), interval=FORWARD_TO_BACKWARD, chunk=0)
+    return FRAMEWORK_BYTES + _in_flight(plan) * kept_bytes
 
 
 def _in_flight(plan: Plan) -> int:

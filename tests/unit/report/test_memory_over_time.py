@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from clustersim.program.holds import (
+    ALWAYS,
+    BACKWARD_PASS,
+    BACKWARD_TO_REDUCTION,
+    FORWARD_TO_BACKWARD,
+    GATHER_TO_LAST_PASS,
+    INPUT_TO_WEIGHT,
+    UPDATE,
+    Category,
+    Hold,
+    Interval,
+)
 from clustersim.report.memory_over_time import memory_curves
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
-from tests.golden.reference import Holdings, reference_metrics, reference_timeline
+from tests.golden.reference import reference_metrics, reference_timeline
 
-HELD = Holdings(parameters_bytes=10.0, gradients_bytes=20.0, optimizer_bytes=30.0, buffers_bytes=5.0, kept_bytes=(8.0,))
+
+def hold(category: Category, size: float, interval: Interval = ALWAYS, chunk: int = 0) -> Hold:
+    return Hold(category=category, owner="test", bytes=size, interval=interval, chunk=chunk)
+
+
+STATE = (hold("parameters", 10.0), hold("gradients", 20.0), hold("optimizer", 30.0), hold("buffers", 5.0))
+KEPT = hold("activations", 8.0, FORWARD_TO_BACKWARD)
+WORKING = hold("activations", 2.0, BACKWARD_PASS)
 
 
 def span(kind: str, start_s: float, end_s: float, micro_batch: int = 0, **more: object) -> Span:
@@ -20,11 +40,11 @@ def span(kind: str, start_s: float, end_s: float, micro_batch: int = 0, **more: 
     return Span(kind=kind, start_s=start_s, end_s=end_s, micro_batch=micro_batch, **fields)  # pyright: ignore[reportArgumentType] - of a test
 
 
-def curve_of(*spans: Span, held: Holdings = HELD, step_time_s: float = 10.0) -> MemoryCurve:
+def curve_of(*spans: Span, kept: Hold = KEPT, more: Sequence[Hold] = (), step_time_s: float = 10.0) -> MemoryCurve:
     timeline = Timeline(
         rank_classes=(RankClass(name="stage 0", stage=0, representative_rank=0, ranks=np.arange(1)),), spans=spans, step_time_s=step_time_s
     )
-    return memory_curves(timeline, [held])[0]
+    return memory_curves(timeline, [(*STATE, kept, *more)])[0]
 
 
 def points(curve: MemoryCurve, name: str) -> list[tuple[float, float]]:
@@ -47,7 +67,7 @@ def test_activations_grow_while_the_forward_pass_runs_and_shrink_while_the_backw
 
 
 def test_a_backward_pass_has_working_memory_from_its_start_to_its_end() -> None:
-    curve = curve_of(span("forward", 0, 1), span("backward", 1, 3), held=replace(HELD, backward_bytes=2.0))
+    curve = curve_of(span("forward", 0, 1), span("backward", 1, 3), more=[WORKING])
 
     assert points(curve, "activations") == [(0, 0), (1, 8), (1, 10), (3, 2), (3, 0), (10, 0)]
     assert (curve.peak_bytes, curve.peak_at_s, curve.peak_during) == (75.0, 1.0, "backward pass of micro-batch 0")
@@ -60,9 +80,9 @@ def test_a_pass_in_pieces_grows_by_the_length_of_each_and_waits_between_them() -
 
 
 def test_an_input_gradient_leaves_what_the_weight_gradient_frees() -> None:
-    held = replace(HELD, weight_bytes=(3.0,), backward_bytes=2.0)
+    later = hold("activations", 3.0, INPUT_TO_WEIGHT)
 
-    curve = curve_of(span("forward", 0, 1), span("input", 1, 2), span("weight", 4, 6), held=held)
+    curve = curve_of(span("forward", 0, 1), span("input", 1, 2), span("weight", 4, 6), more=[later, WORKING])
 
     assert points(curve, "activations") == [(0, 0), (1, 8), (1, 10), (2, 5), (2, 3), (4, 3), (6, 0), (10, 0)]
     assert curve.peak_during == "input-gradient pass of micro-batch 0"
@@ -78,9 +98,9 @@ def test_micro_batches_in_flight_add_up() -> None:
 
 
 def test_chunks_keep_what_each_of_them_does() -> None:
-    held = replace(HELD, kept_bytes=(8.0, 3.0))
+    second = hold("activations", 3.0, FORWARD_TO_BACKWARD, chunk=1)
 
-    curve = curve_of(span("forward", 0, 1), span("forward", 1, 2, chunk=1), span("backward", 2, 3, chunk=1), held=held)
+    curve = curve_of(span("forward", 0, 1), span("forward", 1, 2, chunk=1), span("backward", 2, 3, chunk=1), more=[second])
 
     assert points(curve, "activations") == [(0, 0), (1, 8), (2, 11), (3, 8), (10, 8)]
     assert curve.peak_during == "backward pass of micro-batch 0, chunk 1"
@@ -89,7 +109,7 @@ def test_chunks_keep_what_each_of_them_does() -> None:
 def test_gathered_parameters_are_there_from_the_first_gather_to_the_last_pass() -> None:
     gather = span("communication", 0.5, 1, stream="dp_gather", dimension="dp")
 
-    curve = curve_of(gather, span("forward", 1, 2), span("backward", 2, 4), held=replace(HELD, gathered_bytes=4.0))
+    curve = curve_of(gather, span("forward", 1, 2), span("backward", 2, 4), more=[hold("buffers", 4.0, GATHER_TO_LAST_PASS)])
 
     assert points(curve, "buffers") == [(0, 5), (0.5, 5), (0.5, 9), (1, 9), (2, 9), (4, 9), (4, 5), (10, 5)]
 
@@ -100,7 +120,7 @@ def test_whole_gradients_are_there_from_the_first_backward_pass_to_the_last() ->
         span("backward", 1, 2),
         span("forward", 2, 3, 1),
         span("backward", 3, 4, 1),
-        held=replace(HELD, full_gradients_bytes=7.0),
+        more=[hold("gradients", 7.0, BACKWARD_TO_REDUCTION)],
     )
 
     assert points(curve, "gradients") == [(0, 20), (1, 20), (1, 27), (2, 27), (3, 27), (4, 27), (4, 20), (10, 20)]
@@ -108,7 +128,7 @@ def test_whole_gradients_are_there_from_the_first_backward_pass_to_the_last() ->
 
 def test_the_optimizer_copies_while_it_updates() -> None:
     curve = curve_of(
-        span("forward", 0, 1), span("backward", 1, 2), span("optimizer", 6, 7, -1, name="optimizer"), held=replace(HELD, update_bytes=50.0)
+        span("forward", 0, 1), span("backward", 1, 2), span("optimizer", 6, 7, -1, name="optimizer"), more=[hold("optimizer", 50.0, UPDATE)]
     )
 
     assert points(curve, "optimizer")[-5:] == [(6, 30), (6, 80), (7, 80), (7, 30), (10, 30)]
@@ -122,7 +142,7 @@ def test_steps_do_not_mix_their_micro_batches() -> None:
         for kind, start in (("forward", 0), ("backward", 1))
     ]
 
-    curve = curve_of(*spans, held=replace(HELD, gathered_bytes=4.0))
+    curve = curve_of(*spans, more=[hold("buffers", 4.0, GATHER_TO_LAST_PASS)])
 
     assert [size for _, size in points(curve, "activations") if size == 8.0] == [8.0, 8.0]
     assert [at for at, size in points(curve, "buffers") if size == 9.0] == [0, 1, 2, 4, 5, 6]
@@ -135,7 +155,7 @@ def test_nothing_is_left_of_many_micro_batches() -> None:
         for late, kind in enumerate(("forward", "backward"))
     ]
 
-    curve = curve_of(*spans, held=replace(HELD, kept_bytes=(0.1,)), step_time_s=2000.0)
+    curve = curve_of(*spans, kept=replace(KEPT, bytes=0.1), step_time_s=2000.0)
 
     assert curve.activations_bytes[-1] == 0.0
 

@@ -9,13 +9,12 @@ import pytest
 from clustersim.report.measure import breakdown
 from clustersim.scenario.simulate import memory_report
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.memory import stage_memory
 from clustersim.strategy.plan import Plan, Recompute
 from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.trace.timeline import KINDS
 from tests.unit.scenario.simulated import PLAN, cluster_of, metrics_of, run
-from tests.unit.strategy.factories import GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, make_plan, peak
 
 
 def test_rates_are_work_over_step_time() -> None:
@@ -141,9 +140,8 @@ def test_the_peak_is_that_of_the_stage_that_needs_most() -> None:
     assert [stage.stage for stage in memory.by_stage] == [0, 1, 2, 3]
     assert memory.peak_bytes == max(stage.peak_bytes for stage in memory.by_stage)
     for stage, held in enumerate(memory.by_stage):
-        holds = stage_memory(PLAN, stage)
-        assert held.peak_bytes == holds.peak_bytes
-        assert held.activations_bytes == holds.activations_bytes
+        assert held.peak_bytes == peak(PLAN, stage)
+        assert held.activations_bytes == peak(PLAN, stage, category="activations")
 
 
 def test_the_parts_of_a_stage_s_memory_sum_to_its_peak() -> None:

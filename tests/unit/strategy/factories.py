@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Task, Work
 from clustersim.strategy.experts import ExpertGroups
 from clustersim.strategy.halves import ParallelGroups
+from clustersim.strategy.holds import stage_holds, stage_peak
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.schedules.order import StageOrder, order_tasks
 from clustersim.strategy.step_settings import DataParallel, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -77,6 +81,27 @@ def servers(*hosts: int, **changes: object) -> DataParallel:
     """Return gradients that meet on parameter servers on some hosts, which keep even parts of every tensor."""
     gradients = STRATEGY.data_parallel.changed(algorithm="parameter_server", assignment="key_ranges", priority="layers")
     return gradients.changed(hosts=hosts, reduce_in_node=False).changed(**changes)
+
+
+def held(plan: Plan, stage: int = 0, *, place: MemoryPlace = "accelerator", **of: object) -> float:
+    """Return the bytes of the holds of a stage whose fields are as given."""
+    return held_bytes(stage_holds(plan, stage, place), **of)
+
+
+def peak(plan: Plan, stage: int = 0, *, place: MemoryPlace = "accelerator", **of: object) -> float:
+    """Return the bytes of those holds when most is held."""
+    return held_bytes(stage_peak(plan, stage, place=place), **of)
+
+
+def peak_in_flight(order: StageOrder, chunk_bytes: Sequence[float], weight_bytes: Sequence[float] | None = None) -> float:
+    """Return the most that micro-batches hold of each chunk up to their input and, if it says so, then up to their weight gradients."""
+    sizes = {FORWARD_TO_BACKWARD: chunk_bytes, INPUT_TO_WEIGHT: chunk_bytes if weight_bytes is None else weight_bytes}
+    holds = [
+        Hold(category="activations", owner="test", bytes=size, interval=interval, chunk=chunk)
+        for interval, of_chunks in sizes.items()
+        for chunk, size in enumerate(of_chunks)
+    ]
+    return held_bytes(held_over(holds, order_tasks(order)).peak())
 
 
 def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32, **changes: int) -> LocalShape:

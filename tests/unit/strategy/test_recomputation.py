@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clustersim.program.holds import FORWARD_TO_BACKWARD
 from clustersim.program.tasks import Block, Collective, Group, Work
-from clustersim.strategy.activation_memory import chunk_activation_bytes
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.layers import recomputed_layers
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, model_chunks
-from tests.unit.strategy.factories import GPT, groups_of, make_plan
+from tests.unit.strategy.factories import GPT, groups_of, held, make_plan
 
 DRY = replace(GPT, dropout=False)
 GROUP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
@@ -93,7 +93,7 @@ def test_hardware_flops_count_what_is_repeated() -> None:
 
 
 def test_layers_that_are_not_repeated_keep_their_activations() -> None:
-    sizes = [chunk_activation_bytes(plan, chunk_of(plan)) for plan in (plan_of(), plan_of(recompute_layers=1), make_plan(DRY))]
+    sizes = [held(plan, interval=FORWARD_TO_BACKWARD) for plan in (plan_of(), plan_of(recompute_layers=1), make_plan(DRY))]
 
     assert sizes[0] < sizes[1] < sizes[2]
     assert sizes[2] - sizes[1] == pytest.approx((sizes[2] - sizes[0]) / DRY.n_layers, rel=1e-12)

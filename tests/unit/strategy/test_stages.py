@@ -9,13 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
 from clustersim.program.tasks import Communicate, Compute, Group, Transfer
 from clustersim.strategy.activation_memory import chunk_weight_bytes
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.layers import tied_parameters
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings, stage_memory, stage_parameters
+from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
@@ -23,7 +24,7 @@ from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.strategy.stages import orders_of
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.transformer import Experts, Transformer
-from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, groups_of, kernels_of, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, groups_of, held, kernels_of, make_plan, peak
 
 NEW = [name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b", "interleaved_1f1b")]
 UNTIED = replace(GPT, tied_embeddings=False)
@@ -127,14 +128,15 @@ def test_what_waits_for_weight_gradients_is_32_sbh() -> None:
 
 def test_the_input_gradient_frees_what_only_it_needs() -> None:
     plan = plan_of("zb_h1")
-    held = holdings(plan, 1)
 
-    assert held.weight_bytes[0] < held.kept_bytes[0]
-    assert stage_memory(plan, 1).activations_bytes < stage_memory(plan_of("1f1b"), 0).activations_bytes
+    assert held(plan, 1, interval=INPUT_TO_WEIGHT) < held(plan, 1, interval=FORWARD_TO_BACKWARD)
+    assert peak(plan, 1, category="activations") < peak(plan_of("1f1b"), category="activations")
 
 
 def test_recomputation_saves_nothing_of_weight_gradients_that_wait() -> None:
-    assert holdings(plan_of("zb_h1", recompute="full"), 1).weight_bytes == holdings(plan_of("zb_h1"), 1).weight_bytes
+    full, none = (held(plan_of("zb_h1", recompute=recompute), 1, interval=INPUT_TO_WEIGHT) for recompute in ("full", "none"))
+
+    assert full == none > 0.0
 
 
 def test_a_stage_with_both_ends_holds_a_tied_table_once() -> None:
@@ -239,5 +241,5 @@ def test_a_chunk_without_layers_holds_an_end_of_the_model() -> None:
 
     assert [block.name for block in passes_of(plan).forward(first)] == ["embedding"]
     assert [block.name for block in passes_of(plan).backward(last)] == ["head"]
-    assert stage_memory(plan, 0).peak_bytes > 0
+    assert peak(plan) > 0
     assert len(lower(plan).tasks) > 0

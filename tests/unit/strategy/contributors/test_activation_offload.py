@@ -10,13 +10,11 @@ from clustersim.engine.simulate import replay
 from clustersim.program.program import Program
 from clustersim.program.tasks import HostCopy, Task
 from clustersim.strategy.activation_memory import kept_by_layer
-from clustersim.strategy.contributors.activation_offload import host_activation_bytes
 from clustersim.strategy.lower import lower
-from clustersim.strategy.offload_memory import host_bytes
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.shard import model_chunks
 from tests.unit.engine.factories import make_machine
-from tests.unit.strategy.factories import GPT, chosen, computes, make_plan
+from tests.unit.strategy.factories import GPT, chosen, computes, held, make_plan, peak
 
 AWAY = Offload(activations="host")
 
@@ -38,7 +36,7 @@ def test_nothing_is_copied_unless_it_is_asked_for() -> None:
     program = lower(make_plan(pp=2))
 
     assert not chosen(program, "activations to host")
-    assert host_activation_bytes(make_plan(pp=2), 0) == 0.0
+    assert held(make_plan(pp=2), place="host") == 0.0
 
 
 def test_without_stages_all_layers_but_two_go_and_come_back() -> None:
@@ -101,8 +99,8 @@ def test_the_host_holds_them_beside_the_training_state() -> None:
     both = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host", activations="host")))
     state = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host")))
 
-    assert host_bytes(alone, 0) == host_activation_bytes(alone, 0) == pytest.approx(sum(kept_by_layer(alone, model_chunks(alone)[0][0])))
-    assert host_bytes(both, 0) == pytest.approx(host_bytes(state, 0) + host_bytes(alone, 0), rel=1e-12)
+    assert peak(alone, place="host") == pytest.approx(sum(kept_by_layer(alone, model_chunks(alone)[0][0])))
+    assert peak(both, place="host") == pytest.approx(peak(state, place="host") + peak(alone, place="host"), rel=1e-12)
 
 
 def test_recomputed_layers_leave_their_input() -> None:

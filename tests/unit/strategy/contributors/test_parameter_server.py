@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task
-from clustersim.strategy.contributors.parameter_server import LayerSlice, fullest_server_bytes, model_tensors, served_slices, served_updates
+from clustersim.strategy.contributors.parameter_server import LayerSlice, model_tensors, served_slices, served_updates
 from clustersim.strategy.division import divided
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
@@ -20,7 +20,7 @@ from clustersim.strategy.step_settings import DataParallel
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
 from tests.rows import rows
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, chosen, computes, kernels_of, make_plan, servers, tasks_of
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, chosen, computes, held, kernels_of, make_plan, servers, tasks_of
 
 SERVICE = servers(0, 2, reduce_in_node=True)
 FOUR = replace(GPT, n_layers=4)
@@ -85,7 +85,7 @@ def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() 
 def test_greedy_evens_out_what_round_robin_leaves_uneven() -> None:
     def fullest(assignment: str) -> float:
         service = SERVICE.changed(assignment=assignment)
-        return fullest_server_bytes(served(service=service), service)
+        return held(served(service=service), place="server")
 
     assert fullest("key_ranges") <= fullest("greedy") < fullest("round_robin")
 
@@ -106,13 +106,13 @@ def test_a_tensor_stays_where_it_is_however_the_model_is_cut(assignment: str) ->
 
 def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradients() -> None:
     # bf16: a copy in 16 bits 2, master weight and moments 12, gradient in fp32 4.
-    assert fullest_server_bytes(served(), SERVICE) == pytest.approx(total_parameters(FOUR) / 2 * 18, rel=1e-12)
+    assert held(served(), place="server") == pytest.approx(total_parameters(FOUR) / 2 * 18, rel=1e-12)
 
 
 def test_servers_keep_the_parts_of_all_tensor_parallel_ranks() -> None:
     plan = served(tp=4)
 
-    assert fullest_server_bytes(plan, SERVICE) == pytest.approx(4 * stage_parameters(plan, 0) / 2 * 18, rel=1e-12)
+    assert held(plan, place="server") == pytest.approx(4 * stage_parameters(plan, 0) / 2 * 18, rel=1e-12)
 
 
 def test_a_step_begins_with_pulls_in_the_order_of_the_forward_pass() -> None:

@@ -11,12 +11,12 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.strategy.contributors.single_process import root_and_others
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import holdings, stage_parameters
+from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics, transformer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
-from tests.unit.strategy.factories import kernels_of, make_plan
+from tests.unit.strategy.factories import held, kernels_of, make_plan
 
 N = 4
 
@@ -116,11 +116,12 @@ def test_the_work_of_all_accelerators_is_that_of_the_whole_batch() -> None:
 def test_the_first_accelerator_keeps_the_outputs_of_all() -> None:
     plan = plan_of()
     logits = plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).vocab_size
-    alone, first = (holdings(each, 0) for each in (make_plan(global_batch_size=1), plan))
+    alone = make_plan(global_batch_size=1)
 
-    assert first.optimizer_bytes == alone.optimizer_bytes
+    assert held(plan, category="optimizer") == held(alone, category="optimizer")
     # The loss of the three others in fp32, and the outputs of all four as they came.
-    assert fsum(first.kept_bytes) - fsum(alone.kept_bytes) == pytest.approx(logits * (3 * 4 + 4 * 2), rel=1e-12)
+    assert held(plan, owner="single_process") == pytest.approx(logits * (3 * 4 + 4 * 2), rel=1e-12)
+    assert held(alone, owner="single_process") == 0.0
 
 
 @pytest.mark.parametrize("recompute", ["full", "selective"])

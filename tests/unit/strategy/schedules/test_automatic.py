@@ -4,8 +4,9 @@ import pytest
 
 from clustersim.strategy.schedules.automatic import Rules, by_rules, zb_2p
 from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts, StageOrder, peak_in_flight
+from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts, StageOrder
 from clustersim.strategy.schedules.places import looped
+from tests.unit.strategy.factories import peak_in_flight
 
 RULES = Rules(most_kept=4, back_first=True, late_fraction=0.0, spare_first=True)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from clustersim.strategy.schedules.breadth_first import breadth_first
-from clustersim.strategy.schedules.order import backward, forward, peak_in_flight
+from clustersim.strategy.schedules.order import backward, forward
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def test_all_micro_batches_go_through_a_chunk_before_the_next() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from clustersim.strategy.schedules.dualpipe import dualpipe
 from clustersim.strategy.schedules.dualpipe_v import dualpipe_v
-from clustersim.strategy.schedules.order import StageOrder, peak_in_flight
+from clustersim.strategy.schedules.order import StageOrder
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def text(order: StageOrder) -> str:

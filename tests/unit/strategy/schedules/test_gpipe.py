@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from clustersim.strategy.schedules.gpipe import gpipe
-from clustersim.strategy.schedules.order import backward, forward, peak_in_flight
+from clustersim.strategy.schedules.order import backward, forward
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def test_all_forward_passes_come_before_all_backward_passes_last_in_first_out() -> None:

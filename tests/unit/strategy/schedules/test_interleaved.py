@@ -6,7 +6,8 @@ import pytest
 
 from clustersim.strategy.schedules.interleaved import interleaved_1f1b
 from clustersim.strategy.schedules.one_f_one_b import one_f_one_b
-from clustersim.strategy.schedules.order import StageOrder, backward, forward, peak_in_flight
+from clustersim.strategy.schedules.order import StageOrder, backward, forward
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def n_warm_up(order: StageOrder) -> int:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from clustersim.strategy.schedules.naive import naive
-from clustersim.strategy.schedules.order import backward, forward, peak_in_flight
+from clustersim.strategy.schedules.order import backward, forward
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def test_each_micro_batch_goes_forward_and_back_before_the_next_one_starts() -> None:

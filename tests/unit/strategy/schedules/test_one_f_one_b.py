@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from clustersim.strategy.schedules.one_f_one_b import one_f_one_b
-from clustersim.strategy.schedules.order import backward, forward, peak_in_flight
+from clustersim.strategy.schedules.order import backward, forward
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def test_the_last_stage_alternates_from_the_start() -> None:

@@ -8,10 +8,10 @@ from clustersim.strategy.schedules.order import (
     backward,
     forward,
     input_gradient,
-    peak_in_flight,
     side_by_side,
     weight_gradient,
 )
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def test_a_pass_is_known_by_direction_micro_batch_and_chunk() -> None:

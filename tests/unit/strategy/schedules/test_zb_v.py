@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import EQUAL_COSTS, StageOrder, peak_in_flight
+from clustersim.strategy.schedules.order import EQUAL_COSTS, StageOrder
 from clustersim.strategy.schedules.places import v_shaped
 from clustersim.strategy.schedules.zb_v import zb_v
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def text(order: StageOrder) -> str:

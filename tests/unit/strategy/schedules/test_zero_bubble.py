@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from clustersim.strategy.schedules.order import StageOrder, peak_in_flight
+from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.schedules.zero_bubble import zb_h1, zb_h2
+from tests.unit.strategy.factories import peak_in_flight
 
 
 def kinds(order: StageOrder) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from clustersim.scenario.offloading import host_bytes
 from clustersim.strategy.layers import layer_parameters
 from clustersim.strategy.memory import stage_parameters
-from clustersim.strategy.mesh import place
-from clustersim.strategy.offload import resident
-from clustersim.strategy.offload_memory import host_bytes, node_host_bytes
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.topology.build import build_cluster
-from tests.unit.strategy.factories import make_plan
+from tests.unit.strategy.factories import held, make_plan
 from tests.unit.topology.factories import make_node
 
 HOST = Offload(optimizer="host", gradients="host")
@@ -27,34 +25,18 @@ def shard_of(plan: Plan) -> float:
     return stage_parameters(plan, 0) / plan.strategy.sharding.degree
 
 
-def test_all_stays_without_offloading() -> None:
-    plan = make_plan()
-    kept = resident(plan)
-
-    assert (kept.parameters, kept.gradients, kept.optimizer, kept.buffers_bytes) == (1.0, 1.0, 1.0, 0.0)
-    assert host_bytes(plan, 0) == 0.0
-
-
-def test_what_leaves_is_gone() -> None:
-    only, most, everything = (resident(plan_of(offload)) for offload in (Offload(optimizer="host"), HOST, ALL_NVME))
-
-    assert (only.parameters, only.gradients, only.optimizer) == (1.0, 1.0, 0.0)
-    assert (most.parameters, most.gradients, most.optimizer) == (1.0, 0.0, 0.0)
-    assert (everything.parameters, everything.gradients, everything.optimizer) == (0.0, 0.0, 0.0)
-
-
 def test_shards_of_two_buckets_stand_in_for_the_gradients() -> None:
-    assert resident(plan_of(HOST, bucket_bytes=1e6)).buffers_bytes == 2e6 / 8
+    assert held(plan_of(HOST, bucket_bytes=1e6), owner="offload") == 2e6 / 8
     # A bucket that is larger than all gradients holds no more than these.
     whole_bytes = 4.0 * sum(layer_parameters(plan_of(HOST)))
-    assert resident(plan_of(HOST, bucket_bytes=1e12)).buffers_bytes == pytest.approx(2.0 * whole_bytes / 8, rel=1e-12)
+    assert held(plan_of(HOST, bucket_bytes=1e12), owner="offload") == pytest.approx(2.0 * whole_bytes / 8, rel=1e-12)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_shards_of_layers_stand_in_for_the_parameters(prefetch: int) -> None:
     plan = plan_of(ALL_HOST, prefetch=prefetch, bucket_bytes=1e6)
 
-    shards = resident(plan).buffers_bytes - 2e6 / 8
+    shards = held(plan, owner="offload") - 2e6 / 8
     assert shards == pytest.approx((1 + prefetch) * layer_parameters(plan)[0] * 2.0 / 8, rel=1e-12)
 
 
@@ -62,34 +44,34 @@ def test_the_host_holds_16_bytes_of_each_parameter_and_the_copy_on_its_way() -> 
     plan = plan_of(HOST)
 
     # Weight, two moments and gradient in fp32, and 16 bits in page-locked tiles, which are larger than this shard.
-    assert host_bytes(plan, 0) == pytest.approx(shard_of(plan) * 18.0, rel=1e-12)
-    assert host_bytes(plan_of(ALL_HOST), 0) == pytest.approx(shard_of(plan) * 18.0, rel=1e-12)
+    assert held(plan, place="host") == pytest.approx(shard_of(plan) * 18.0, rel=1e-12)
+    assert held(plan_of(ALL_HOST), place="host") == pytest.approx(shard_of(plan) * 18.0, rel=1e-12)
 
 
 def test_without_sharding_every_rank_needs_room_for_all() -> None:
     alone, sharded = plan_of(Offload(optimizer="host"), zero_stage=0), plan_of(Offload(optimizer="host"), zero_stage=1)
 
-    assert host_bytes(alone, 0) == pytest.approx(8.0 * host_bytes(sharded, 0), rel=1e-12)
+    assert held(alone, place="host") == pytest.approx(8.0 * held(sharded, place="host"), rel=1e-12)
 
 
 def test_large_shards_on_drives_pass_through_memory_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(ALL_NVME)
-    monkeypatch.setattr("clustersim.strategy.offload_memory.TILE_PARAMETERS", shard_of(plan) / 10.0)
+    monkeypatch.setattr("clustersim.strategy.holds.TILE_PARAMETERS", shard_of(plan) / 10.0)
 
-    assert host_bytes(plan, 0) == pytest.approx(shard_of(plan) * (0.3 * (12.0 + 4.0) + 0.2 * 2.0), rel=1e-12)
+    assert held(plan, place="host") == pytest.approx(shard_of(plan) * (0.3 * (12.0 + 4.0) + 0.2 * 2.0), rel=1e-12)
 
 
 def test_sums_of_several_micro_batches_wait_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(ALL_NVME, global_batch_size=16)
-    monkeypatch.setattr("clustersim.strategy.offload_memory.TILE_PARAMETERS", shard_of(plan) / 10.0)
+    monkeypatch.setattr("clustersim.strategy.holds.TILE_PARAMETERS", shard_of(plan) / 10.0)
 
-    assert host_bytes(plan, 0) == pytest.approx(shard_of(plan) * (0.3 * 12.0 + 4.0 + 0.2 * 2.0), rel=1e-12)
+    assert held(plan, place="host") == pytest.approx(shard_of(plan) * (0.3 * 12.0 + 4.0 + 0.2 * 2.0), rel=1e-12)
 
 
 def test_a_node_holds_what_all_of_its_ranks_need() -> None:
     plan = plan_of(Offload(optimizer="host"), dp=4, pp=2, zero_stage=1)
     cluster = build_cluster(make_node(n_accelerators=4), 2)
 
-    needed = node_host_bytes(plan, place(plan.strategy), cluster)
+    needed = host_bytes(plan, cluster)
 
-    assert needed.tolist() == pytest.approx([4.0 * host_bytes(plan, stage) for stage in (0, 1)], rel=1e-12)
+    assert needed.tolist() == pytest.approx([4.0 * held(plan, stage, place="host") for stage in (0, 1)], rel=1e-12)
