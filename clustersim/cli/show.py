@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import fsum
 from types import MappingProxyType
 from typing import Final
 
@@ -24,10 +23,11 @@ from clustersim.scenario.plain import plain
 from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
-from clustersim.workload.layered import Layered
-from clustersim.workload.parameters import active_parameters, parameters_as_published, total_parameters
 
 Row = tuple[str, ...]
+
+_SIZES: Final = ("hidden_size", "n_heads", "n_kv_heads", "intermediate_size", "vocab_size", "max_positions")
+"""Columns of a model that a list of layers does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +97,14 @@ def _cluster_row(name: str) -> Row:
 
 def _model_row(name: str) -> Row:
     model = load_model(name).model
-    if isinstance(model, Layered):
-        sizes = format_quantity(model.n_parameters, "count"), "-", f"{model.forward_flops / 1e9:,.4g} G", str(model.n_layers)
-        return (*sizes, "-", "-", "-", "-", "-", "-")
+    outline = model.outline()
+    flops = outline.get("forward_flops")
     return (
-        format_quantity(parameters_as_published(model), "count"),
-        format_quantity(active_parameters(model), "count") if model.experts else "-",
-        "-",
+        format_quantity(model.n_published, "count"),
+        format_quantity(model.n_active, "count") if model.experts else "-",
+        f"{flops / 1e9:,.4g} G" if isinstance(flops, float) else "-",
         str(model.n_layers),
-        str(model.hidden_size),
-        str(model.n_heads),
-        str(model.n_kv_heads),
-        str(model.intermediate_size),
-        str(model.vocab_size),
-        str(model.max_positions or "-"),
+        *(str(outline.get(size) or "-") for size in _SIZES),
     )
 
 
@@ -152,30 +146,11 @@ def _full_cluster(name: str) -> Data:
 def _full_model(name: str) -> Data:
     loaded: LoadedModel = load_model(name)
     model = loaded.model
-    shape = _layers(model) if isinstance(model, Layered) else plain(model)
     sources: list[Data] = [source.model_dump(mode="json", exclude_none=True) for source in loaded.spec.sources]
     flags: list[Data] = [{"code": code, "message": message} for code, message in loaded.flags]
-    parameters = model.n_parameters if isinstance(model, Layered) else total_parameters(model)
-    active = parameters if isinstance(model, Layered) else active_parameters(model)
-    counts: dict[str, Data] = {"parameters": parameters, "active_parameters": active, "description": loaded.spec.description}
-    return {**(shape if isinstance(shape, dict) else {}), **counts, "flags": flags, "sources": sources}
-
-
-def _layers(model: Layered) -> dict[str, Data]:
-    """Return a list of layers as what each of them does, gives and holds; names and views do nothing."""
-    rows: list[Data] = []
-    for layer, does in zip(model.layers, model.each_layer(), strict=True):
-        if does:
-            rows.append(
-                {
-                    "does": ", ".join(dict.fromkeys(operator.name for operator in does if operator.kernels("forward"))),
-                    "output": " x ".join(map(str, layer.output)),
-                    "parameters": int(fsum(operator.parameters for operator in does)),
-                    "forward_flops": fsum(operator.forward_flops for operator in does),
-                }
-            )
-    sizes: dict[str, Data] = {"input": " x ".join(map(str, model.input)), "tokens_per_sample": model.tokens_per_sample}
-    return {"name": model.name, **sizes, "forward_flops": model.forward_flops, "layers": rows}
+    counts: dict[str, Data] = {"parameters": model.n_parameters, "active_parameters": model.n_active}
+    outline = {key: plain(value) for key, value in model.outline().items()}
+    return {**outline, **counts, "description": loaded.spec.description, "flags": flags, "sources": sources}
 
 
 def _full_example(name: str) -> Data:

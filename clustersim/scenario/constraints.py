@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from clustersim.scenario.pipelining import Pipelining
     from clustersim.strategy.plan import StrategySettings, TensorOverlap
     from clustersim.strategy.step_settings import Training
+    from clustersim.workload.model import Model
     from clustersim.workload.shapes import AttentionKind
-    from clustersim.workload.transformer import Transformer
 
 
 MAX_PASSES: Final = 200_000
@@ -57,7 +57,7 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
         )
 
 
-def check_tensor_parallelism(model: Transformer, tp: int) -> None:
+def check_tensor_parallelism(model: Model, tp: int) -> None:
     """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
     if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
         return
@@ -254,7 +254,7 @@ def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:
     return "strategy.tp", f"use degrees whose product divides {n_gpus}"
 
 
-def _divides_heads(model: Transformer, tp: int) -> bool:
+def _divides_heads(model: Model, tp: int) -> bool:
     heads = model.n_kv_heads
     # More ranks than key and value heads: each head is kept by several ranks.
     return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)

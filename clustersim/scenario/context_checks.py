@@ -9,11 +9,11 @@ from clustersim.scenario.pipelining import divisors, listed
 
 if TYPE_CHECKING:
     from clustersim.strategy.step_settings import Training
+    from clustersim.workload.model import Model
     from clustersim.workload.shapes import ContextKind
-    from clustersim.workload.transformer import Transformer
 
 
-def check_context(model: Transformer, training: Training, *, cp: int, tp: int, kind: ContextKind) -> None:
+def check_context(model: Model, training: Training, *, cp: int, tp: int, kind: ContextKind) -> None:
     """Refuse sequences, heads and kernels that so many ranks cannot divide among them.
 
     Raises
@@ -47,7 +47,7 @@ def check_context(model: Transformer, training: Training, *, cp: int, tp: int, k
         raise ScenarioError(message, field="training.scored_tokens", hint=f"use a multiple of {cp}")
 
 
-def _check_heads(model: Transformer, cp: int, tp: int) -> None:
+def _check_heads(model: Model, cp: int, tp: int) -> None:
     heads, kv_heads = model.n_heads // tp, max(1, model.n_kv_heads // tp)
     good = [degree for degree in divisors(heads) if kv_heads % degree == 0 or degree % kv_heads == 0]
     if cp in good:

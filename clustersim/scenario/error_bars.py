@@ -38,10 +38,10 @@ from clustersim.report.error_bars import (
 from clustersim.report.metrics import Flag, Memory, Metrics
 from clustersim.scenario.build import Built
 from clustersim.scenario.resolve import resolved_cluster
+from clustersim.strategy.layers import layer_runs
 from clustersim.strategy.plan import Plan
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.layered import Layered
 
 SHIPPED: Final = Path("residuals") / "step-time.yaml"
 """Below ``hardware_profiles``."""
@@ -226,10 +226,11 @@ def run_kind(plan: Plan, n_nodes: int, flags: Sequence[Flag]) -> RunKind:
 def _family(plan: Plan) -> str:
     if plan.strategy.data_parallel.service is not None:
         return SERVED
-    if isinstance(plan.model, Layered):
-        kernels = (kernel for does in plan.model.each_layer() for operator in does for kernel in operator.kernels("forward"))
-        return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
-    return DENSE if plan.model.experts is None else EXPERTS
+    if plan.model.experts is not None:
+        return EXPERTS
+    runs = layer_runs(plan, 0, plan.model.n_layers)
+    kernels = (kernel for operators, _ in runs for operator in operators for kernel in operator.kernels("forward"))
+    return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
 
 
 def with_error_bar(metrics: Metrics, built: Built) -> Metrics:

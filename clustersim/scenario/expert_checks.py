@@ -9,10 +9,11 @@ from clustersim.scenario.pipelining import divisors, listed
 
 if TYPE_CHECKING:
     from clustersim.strategy.plan import Strategy, StrategySettings
-    from clustersim.workload.transformer import Experts, Transformer
+    from clustersim.workload.model import Model
+    from clustersim.workload.transformer_shape import Experts
 
 
-def check_experts(model: Transformer, asked: StrategySettings, strategy: Strategy) -> None:
+def check_experts(model: Model, asked: StrategySettings, strategy: Strategy) -> None:
     """Refuse degrees that the experts or the ranks of a stage do not divide by.
 
     Raises
@@ -35,7 +36,7 @@ def check_experts(model: Transformer, asked: StrategySettings, strategy: Strateg
         raise ScenarioError(message, field="strategy.ep", hint="use 1, or another algorithm of data_parallel")
 
 
-def _refuse_without_experts(model: Transformer, asked: StrategySettings) -> None:
+def _refuse_without_experts(model: Model, asked: StrategySettings) -> None:
     for key, given in (("ep", asked.ep > 1), ("etp", asked.etp is not None), ("expert_load", asked.expert_load.kind != "balanced")):
         if given:
             raise ScenarioError(f"{model.name} has no experts", field=f"strategy.{key}", hint="leave it out, or take a model with experts")

@@ -16,7 +16,7 @@ from clustersim.workload.routing import ExpertLoad
 
 if TYPE_CHECKING:
     from clustersim.strategy.plan import StrategySettings
-    from clustersim.workload.transformer import Transformer
+    from clustersim.workload.model import Model
 
 _FIELD: Final = "strategy.expert_load"
 _HEADER: Final = "write a header of layer, expert and tokens, and a row for each expert of each layer"
@@ -26,7 +26,7 @@ _MOST: Final = 1e15
 """Tokens; sums of them stay exact enough."""
 
 
-def expert_load_of(asked: StrategySettings, model: Transformer, *, scenario: str) -> tuple[ExpertLoad, tuple[Flag, ...]]:
+def expert_load_of(asked: StrategySettings, model: Model, *, scenario: str) -> tuple[ExpertLoad, tuple[Flag, ...]]:
     """Return how tokens spread over the experts of a model, and what was assumed of it.
 
     Parameters
@@ -75,7 +75,7 @@ def _rows(text: str) -> list[tuple[int, dict[str, str | None]]]:
     return [(number, dict(zip_longest(header, cells[: len(header)]))) for number, cells in rest]
 
 
-def _read(text: str, name: str, model: Transformer) -> tuple[tuple[float, ...], ...]:
+def _read(text: str, name: str, model: Model) -> tuple[tuple[float, ...], ...]:
     """Return the shares of all layers; those without experts have none."""
     assert model.experts is not None
     try:
@@ -96,9 +96,9 @@ def _read(text: str, name: str, model: Transformer) -> tuple[tuple[float, ...], 
     return tuple(_shares(tokens, layer if by_layer else 0, model, name, by_layer=by_layer) for layer in range(model.n_layers))
 
 
-def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Transformer, name: str, *, by_layer: bool) -> tuple[float, ...]:
+def _shares(tokens: dict[int, dict[int, float]], layer: int, model: Model, name: str, *, by_layer: bool) -> tuple[float, ...]:
     assert model.experts is not None
-    if by_layer and not model.layer_kind(layer).experts:
+    if by_layer and not model.has_experts(layer):
         return ()
     found = tokens.get(layer, {})
     missing = [expert for expert in range(model.experts.n_experts) if expert not in found]

@@ -40,8 +40,6 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
 from clustersim.trace.steps import confidence_interval, quantile
 from clustersim.units.quantity import format_quantity
-from clustersim.workload.layered import Layered
-from clustersim.workload.parameters import total_parameters
 
 ASSUMED_GPU_HOURS: Final = 50_677.0
 """Between two interruptions, of one accelerator: 419 unexpected ones in 54 days on 16,384 H100 (Llama 3 405B). Per 1,000 days of 8-GPU
@@ -152,8 +150,7 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
 
 def checkpoint_bytes(plan: Plan) -> float:
     """Return weights, master copy and optimizer state of the whole model: 14 bytes a parameter with bf16 and Adam."""
-    parameters = plan.model.n_parameters if isinstance(plan.model, Layered) else total_parameters(plan.model)
-    return parameters * (numerics(plan).element_bytes + optimizer_bytes_per_parameter(plan))
+    return plan.model.n_parameters * (numerics(plan).element_bytes + optimizer_bytes_per_parameter(plan))
 
 
 def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, tuple[Flag, ...]]:

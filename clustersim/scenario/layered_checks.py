@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from clustersim.scenario.schema import ScenarioSpec
     from clustersim.strategy.plan import StrategySettings
     from clustersim.strategy.step_settings import Training
-    from clustersim.workload.layered import Layered
+    from clustersim.workload.model import Model
 
 _REPLICAS_ONLY = "a list of layers is trained by replicas alone: dp, with any zero_stage, or parameter servers"
 
 
-def check_layered(spec: ScenarioSpec, model: Layered) -> None:
+def check_layered(spec: ScenarioSpec, model: Model) -> None:
     """Refuse what only a transformer has.
 
     Raises
@@ -28,7 +28,7 @@ def check_layered(spec: ScenarioSpec, model: Layered) -> None:
     _check_training(spec.training, model, has_preset=spec.strategy.preset is not None)
 
 
-def _check_strategy(strategy: StrategySettings, model: Layered) -> None:
+def _check_strategy(strategy: StrategySettings, model: Model) -> None:
     for name, degree in (("tp", strategy.tp), ("pp", strategy.pp), ("cp", strategy.cp), ("ep", strategy.ep)):
         if degree > 1:
             raise ScenarioError(
@@ -44,10 +44,10 @@ def _check_strategy(strategy: StrategySettings, model: Layered) -> None:
         raise ScenarioError(message, field="strategy.recompute", hint="use none or full")
 
 
-def _check_training(training: Training, model: Layered, *, has_preset: bool) -> None:
+def _check_training(training: Training, model: Model, *, has_preset: bool) -> None:
     if training.gives("seq_length"):
         message = f"the layers of {model.name} say how large a sample is"
-        hint = f"leave it out: a sample counts as tokens_per_sample = {model.tokens_per_sample} of the model"
+        hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"
         raise ScenarioError(message, field="training.seq_length", hint=hint)
     if training.gives("attention"):
         message = f"the layers of {model.name} say what attention there is"

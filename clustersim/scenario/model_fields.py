@@ -12,7 +12,8 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.model_sparse import SparseSpec, Width
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workload.parameters import parameters_as_published
-from clustersim.workload.transformer import Position, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Position
 
 _LETTERS: Final = {"M": 10**6, "B": 10**9, "T": 10**12}
 _GATED_ACTIVATIONS: Final = ("silu", "swish", "swiglu", "geglu", "gelu_gated")

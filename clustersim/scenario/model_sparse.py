@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import PositiveInt
-from clustersim.workload.transformer import Experts, LatentAttention, Window
+from clustersim.workload.transformer_shape import Experts, LatentAttention, Window
 
 Width = Annotated[PositiveInt, Field(le=10_000_000)]
 Count = Annotated[int, Field(strict=True, ge=0, le=10_000)]

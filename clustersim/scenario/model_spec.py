@@ -21,7 +21,7 @@ from clustersim.scenario.model_families import FAMILIES, REFUSED
 from clustersim.scenario.model_fields import ModelSpec, agrees_with_published, build_model, is_gated, published_text, traits_assumed
 from clustersim.scenario.model_lists import LayeredSpec
 from clustersim.scenario.model_reading import TRANSFORMERS_ONLY, Flags, Origin, Reading, own_fields, require
-from clustersim.workload.layered import Layered
+from clustersim.workload.model import Model
 from clustersim.workload.parameters import parameters_as_published
 from clustersim.workload.transformer import Transformer
 
@@ -34,7 +34,7 @@ _YAML: Final = (".yaml", ".yml")
 class LoadedModel:
     """A model, and what was assumed about it."""
 
-    model: Transformer | Layered
+    model: Model
     flags: Flags
     """Pairs of code and message."""
     spec: ModelSpec | LayeredSpec

@@ -21,7 +21,6 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
-from clustersim.workload.layered import Layered
 from clustersim.workload.operators import Kernel, Operator
 
 NEAR: Final = 1e-9
@@ -47,7 +46,7 @@ def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[
     """Return how many layers each part of a model gets so that the longest part is as short as can be; embedding and logits count."""
     times: list[float] = []
     for layer in range(plan.model.n_layers):
-        first = layer if isinstance(plan.model, Layered) else first_alike(plan, layer)
+        first = first_alike(plan, layer)
         times.append(times[first] if first < layer else both_ways_s(plan, layer_at(plan, layer), kernels))
     ends = both_ways_s(plan, front(plan), kernels), both_ways_s(plan, back(plan), kernels)
     return evenly(times, ends, n_parts)

@@ -34,7 +34,6 @@ from clustersim.scenario.training import training_of
 from clustersim.strategy.needs import idle
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.shard import model_chunks
-from clustersim.workload.layered import Layered
 
 
 def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
@@ -56,20 +55,17 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
     model = loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
-    if isinstance(model, Layered):
+    if not model.divisible:
         check_layered(spec, model)
-    else:
-        check_tensor_parallelism(model, spec.strategy.tp)
+    check_tensor_parallelism(model, spec.strategy.tp)
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
     strategy = _strategy(spec, nodes, found).changed(placement=placement)
-    if not isinstance(model, Layered):
-        check_experts(model, spec.strategy, strategy)
-        load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
-        strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
+    check_experts(model, spec.strategy, strategy)
+    load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
+    strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
     training, training_flags = training_of(spec, loaded, nodes)
-    if not isinstance(model, Layered):
-        check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel)
+    check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel)
     check_batch(spec.training, spec.strategy, strategy.dp, found)
     if strategy.sequence_parallel:
         check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.gives("sequence_parallel"))

@@ -14,15 +14,14 @@ from clustersim.strategy.routing import Dispatch, dispatch
 from clustersim.strategy.sharding_groups import expert_grid
 from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import Timeline
-from clustersim.workload.transformer import Transformer
 
 
 def experts_report(plan: Plan, timeline: Timeline) -> ExpertsReport | None:
     """Return how tokens spread over the experts of a plan; None for a model without any."""
     model = plan.model
-    if not isinstance(model, Transformer) or model.experts is None:
+    if model.experts is None:
         return None
-    layers = [layer for layer in range(model.n_layers) if model.layer_kind(layer).experts]
+    layers = [layer for layer in range(model.n_layers) if model.has_experts(layer)]
     spreads = [dispatch(plan, layer) for layer in layers]
     even = all(max(spread.rows) - min(spread.rows) <= 1 for spread in spreads)
     hottest, times = Counter(spread.hottest for spread in spreads).most_common(1)[0]

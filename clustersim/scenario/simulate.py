@@ -31,7 +31,6 @@ from clustersim.trace.memory import Curves, MemoryCurve
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 from clustersim.workload.operators import VECTOR_BYTES
-from clustersim.workload.transformer import Transformer
 
 SCHEMA_VERSION = 1
 TERA = 1e12
@@ -240,7 +239,7 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     if head_vector_bytes(plan) < VECTOR_BYTES:
         message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"
         flags.append(Flag(code="unaligned_vocabulary", message=f"{message} training.vocabulary_multiple: {WHOLE_VOCABULARY} pads them"))
-    if isinstance(plan.model, Transformer) and plan.model.experts is not None:
+    if plan.model.experts is not None:
         message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
         flags.append(Flag(code="uncalibrated_experts", message=message))
         if plan.training.grouped_experts == "fused":

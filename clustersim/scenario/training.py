@@ -17,8 +17,7 @@ from clustersim.scenario.constraints import (
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.schema import ScenarioSpec
 from clustersim.strategy.step_settings import Precision, Training
-from clustersim.workload.layered import Layered
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.model import Model
 
 PRECISION_ORDER: Final[tuple[Precision, ...]] = ("bf16", "fp16", "fp32")
 """Which precision is assumed: the first that the accelerator has."""
@@ -49,9 +48,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     return training, (*flags, *length_flags)
 
 
-def _seq_length(asked: Training, model: Transformer | Layered) -> tuple[int, tuple[Flag, ...]]:
-    if isinstance(model, Layered):
-        return model.tokens_per_sample, ()
+def _seq_length(asked: Training, model: Model) -> tuple[int, tuple[Flag, ...]]:
     positions = model.max_positions
     if not asked.gives("seq_length") and positions < 1:
         hint = "the model does not say how long its sequences are; write one, such as 4096"

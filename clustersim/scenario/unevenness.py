@@ -21,7 +21,6 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.sharding_groups import replicas_together
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.ranks import ranks_text
-from clustersim.workload.transformer import Transformer
 
 KernelsOf = Callable[[Accelerator], KernelModel]
 """Gives the kernel model of an accelerator, the same one each time."""
@@ -163,8 +162,7 @@ def _units(plan: Plan, mesh: Mesh, ranks_per_domain: int) -> tuple[Part, ...]:
     """
     service = plan.strategy.data_parallel.service
     if service is None or not service.reduce_in_node:
-        sparse = isinstance(plan.model, Transformer) and plan.model.experts is not None
-        return replicas_together(plan.strategy, mesh) if sparse else tuple((replica,) for replica in range(plan.strategy.dp))
+        return replicas_together(plan.strategy, mesh) if plan.model.experts else tuple((replica,) for replica in range(plan.strategy.dp))
     domain = mesh.ranks.min(axis=(0, 2, 3)) // ranks_per_domain
     return tuple(tuple(np.flatnonzero(domain == each).tolist()) for each in np.unique(domain))
 

@@ -26,7 +26,6 @@ from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, ExpertShare
-from clustersim.workload.transformer import Transformer
 
 BLOCKS_OF_RING: Final = 2
 """Keys and values, or their gradients: one block is computed with while the next one comes in."""
@@ -55,9 +54,9 @@ def kept_by_layer(plan: Plan, chunk: ModelChunk, place: int | None = None) -> tu
 def fullest_place(plan: Plan, chunks: Sequence[ModelChunk]) -> int | None:
     """Return the place of expert parallelism whose experts get most rows in all layers of some chunks; None where all get as many."""
     model, strategy = plan.model, plan.strategy
-    if not isinstance(model, Transformer) or model.experts is None or strategy.ep == 1 or strategy.expert_load.kind == "balanced":
+    if model.experts is None or strategy.ep == 1 or strategy.expert_load.kind == "balanced":
         return None
-    layers = [layer for chunk in chunks for layer in chunk.layers if model.layer_kind(layer).experts]
+    layers = [layer for chunk in chunks for layer in chunk.layers if model.has_experts(layer)]
     received = [sum(each) for each in zip(*(dispatch(plan, layer).received for layer in layers), strict=True)]
     return received.index(max(received)) if received else None
 
@@ -68,12 +67,12 @@ def expert_buffer_bytes(plan: Plan, layer: int, place: int | None = None) -> flo
     A row that goes once to each node is sent once to each.
     """
     model = plan.model
-    if not isinstance(model, Transformer) or not model.layer_kind(layer).experts:
+    if not model.has_experts(layer):
         return 0.0
     share = local_shape(plan, layer, place).experts
     if share is None or share.n_ranks == 1:
         return 0.0
-    return (_sent_rows(plan, model, share) + share.received_rows) * model.hidden_size * numerics(plan).element_bytes
+    return (_sent_rows(plan, share) + share.received_rows) * model.hidden_size * numerics(plan).element_bytes
 
 
 def context_buffer_bytes(plan: Plan, layer: int) -> float:
@@ -83,8 +82,6 @@ def context_buffer_bytes(plan: Plan, layer: int) -> float:
     comes in; Ulysses has what it sends and what it receives.
     """
     model, number = plan.model, numerics(plan)
-    if not isinstance(model, Transformer):
-        return 0.0
     local = local_shape(plan, layer)
     match local.context:
         case ContextShare(kind="ring"):
@@ -102,9 +99,9 @@ def exchange_buffer(plan: Plan, layer: int, place: int | None = None) -> tuple[s
     return max(("context", context_buffer_bytes(plan, layer)), ("experts", expert_buffer_bytes(plan, layer, place)), key=itemgetter(1))
 
 
-def _sent_rows(plan: Plan, model: Transformer, share: ExpertShare) -> float:
+def _sent_rows(plan: Plan, share: ExpertShare) -> float:
     """Return the rows that a rank sends: of each token one for each of its experts, or for each node that holds some of them."""
-    strategy, experts = plan.strategy, model.experts
+    strategy, experts = plan.strategy, plan.model.experts
     n_nodes = strategy.ep * strategy.expert_tp // strategy.domain_size
     if experts is None or strategy.dispatch != "per_node" or n_nodes <= 1:
         return share.dispatched_rows

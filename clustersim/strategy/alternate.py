@@ -9,7 +9,7 @@ from math import fsum
 from typing import Final
 
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, numerics, transformer
+from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.operators import Gemm, Kernel, Operator
 
 CORE_ATTENTION: Final = "attention"
@@ -18,7 +18,7 @@ CORE_ATTENTION: Final = "attention"
 
 def product_widths(plan: Plan) -> dict[str, tuple[int, ...]]:
     """Return the columns of the products of a layer on one rank, in forward order, by the operator that holds them."""
-    model, local = transformer(plan), local_shape(plan)
+    model, local = plan.model, local_shape(plan)
     kv_width = local.n_kv_heads * model.head_dim
     up_widths = (local.intermediate_size,) * (2 if model.gated_mlp else 1)
     return {
@@ -52,7 +52,7 @@ def repeated_operators(plan: Plan, operators: Sequence[Operator]) -> tuple[Opera
 
 def alternate_bytes(plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:
     """Return what one layer keeps of a micro-batch: its input, the other products, and attention's output with its statistics."""
-    model, local, shares = transformer(plan), local_shape(plan), repeated_shares(plan)
+    model, local, shares = plan.model, local_shape(plan), repeated_shares(plan)
     columns = fsum((1.0 - shares[name]) * sum(widths) for name, widths in product_widths(plan).items()) + local.n_heads * model.head_dim
     statistics_bytes = fsum(operator.selective_bytes for operator in operators)
     return input_bytes + local.rows * columns * numerics(plan).element_bytes + statistics_bytes

@@ -8,7 +8,7 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
 from clustersim.strategy.layers import ForwardPhase
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, numerics, transformer
+from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.operators import Kernel, Operator
 from clustersim.workload.shapes import ContextShare
@@ -67,13 +67,13 @@ class ContextParallel:
         return Collective(op=op, group=self.group, bytes=size_bytes)
 
     def _keys_bytes(self) -> float:
-        return kept_keys_bytes(transformer(self.plan), local_shape(self.plan), numerics(self.plan))
+        return kept_keys_bytes(self.plan.model, local_shape(self.plan), numerics(self.plan))
 
     def _gathered_bytes(self) -> float:
         return self.share.degree * self._keys_bytes()
 
     def _exchanged_bytes(self) -> tuple[float, float]:
-        return exchanged_bytes(transformer(self.plan), local_shape(self.plan), numerics(self.plan), self.share)
+        return exchanged_bytes(self.plan.model, local_shape(self.plan), numerics(self.plan), self.share)
 
 
 def _work(kernels: tuple[Kernel, ...], phase: Phase) -> Work:

@@ -13,12 +13,12 @@ from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import WIRE_BYTES
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.routing import dispatch
-from clustersim.strategy.shard import numerics, transformer
+from clustersim.strategy.shard import numerics
 from clustersim.strategy.sharding_groups import expert_grid
 from clustersim.strategy.step_settings import WirePrecision
 from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def expected_nodes(n_nodes: int, experts: Experts) -> float:
 
     Examples
     --------
-    >>> from clustersim.workload.transformer import Experts
+    >>> from clustersim.workload.transformer_shape import Experts
     >>> v3 = Experts(n_experts=256, top_k=8, intermediate_size=2048, n_groups=8, topk_groups=4)
     >>> [round(expected_nodes(nodes, v3), 2) for nodes in (1, 2, 4, 8, 16, 32)]
     [1.0, 1.97, 3.14, 4.0, 5.34, 6.6]
@@ -143,10 +143,10 @@ class Exchange:
 
     def _width_bytes(self, precision: WirePrecision) -> float:
         number_bytes = numerics(self.plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
-        return transformer(self.plan).hidden_size * number_bytes
+        return self.plan.model.hidden_size * number_bytes
 
     def _experts(self) -> Experts:
-        experts = transformer(self.plan).experts
+        experts = self.plan.model.experts
         assert experts is not None, self.plan.model.name
         return experts
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from clustersim.strategy.alternate import CORE_ATTENTION, repeated_operators
-from clustersim.strategy.layers import back, layer_at, layer_runs, n_layers, recomputed_layers
+from clustersim.strategy.alternate import repeated_operators
+from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import repeated_flops
 from clustersim.strategy.shard import model_chunks, n_passes_of
-from clustersim.workload.attention import window_of
 from clustersim.workload.operators import Operator
-from clustersim.workload.transformer import Transformer
 
 BACKWARD_FACTOR = 2.0
 """A matrix product has two gradients, each as large as itself."""
@@ -76,14 +74,9 @@ def model_flops(plan: Plan) -> float:
 
 def masked_flops(plan: Plan) -> float:
     """Return the part of the model's FLOPs that a causal mask spares: half of the attention that sees whole sequences."""
-    model = plan.model
-    if not isinstance(model, Transformer) or not model.causal:
-        return 0.0
     whole = _undivided(plan)
-    spared = 0.0
-    for layer in range(model.n_layers):
-        seen = window_of(model, plan.training.seq_length, windowed=model.layer_kind(layer).windowed)
-        spared += 0.0 if seen else _forward(each for each in layer_at(whole, layer) if each.name == CORE_ATTENTION) / 2
+    runs = layer_runs(whole, 0, n_layers(whole))
+    spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
     return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * spared
 
 

@@ -12,16 +12,14 @@ from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.division import Division
 from clustersim.strategy.experts import Exchange, ExpertGroups, expert_groups
-from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, backward_work, forward_work
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, backward_work, forward_work, sublayers
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recompute import keeps_nothing, repeated
 from clustersim.strategy.routing import dispatch
-from clustersim.strategy.shard import local_shape, numerics, transformer
-from clustersim.workload.experts import MoeHalf, moe_half
-from clustersim.workload.latent import entering_width
-from clustersim.workload.layer import attention_operators, mlp_operators
+from clustersim.strategy.shard import local_shape, numerics
+from clustersim.workload.experts import MoeHalf
+from clustersim.workload.model import Sublayer
 from clustersim.workload.operators import Operator
-from clustersim.workload.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +34,16 @@ class ParallelGroups:
 
 def parallel_groups(plan: Plan, division: Division, stage: int, part: int) -> ParallelGroups:
     """Return who works together on the layers of a stage, among the ranks of a class."""
-    sparse = isinstance(plan.model, Transformer) and plan.model.experts is not None
     return ParallelGroups(
         tp=division.group("tp", stage, part),
         cp=division.group("cp", stage, part),
-        experts=expert_groups(plan.strategy, division, stage, part) if sparse else None,
+        experts=expert_groups(plan.strategy, division, stage, part) if plan.model.experts else None,
     )
+
+
+def own_operators(operators: Sequence[Operator], left_out: frozenset[str]) -> tuple[Operator, ...]:
+    """Return the operators of a pass, without those that a contributor computes itself."""
+    return tuple(operator for operator in operators if operator.name not in left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +62,45 @@ class Halves:
     gradients: Gradients = "all"
     """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
     of an input that was kept as a slice."""
+    left_out: frozenset[str] = frozenset()
+    """Names of operators that a contributor computes itself."""
 
     def forward(self, layer: int, phase: ForwardPhase = "forward") -> tuple[Item, ...]:
         """Return one layer forward."""
-        return (*self._pair_forward(*self._attention(layer), phase), *self._mlp_forward(layer, phase))
+        parts = self._sublayers(layer)
+        return tuple(
+            item
+            for part in parts
+            for item in (self._experts_forward(layer, phase) if part.experts else self._pair_forward(part.name, part.operators, phase))
+        )
 
     def again(self, layer: int) -> tuple[Item, ...]:
         """Return the forward pass of a layer as full recomputation repeats it: to its end, or without what nothing needs."""
-        mlp = self._mlp_again(layer) if self._is_expert(layer) else self._pair_again(*self._mlp(layer))
-        return (*self._pair_again(*self._attention(layer)), *mlp)
+        parts = self._sublayers(layer)
+        return tuple(
+            item for part in parts for item in (self._moe_again(layer) if part.experts else self._pair_again(part.name, part.operators))
+        )
 
     def backward(self, layer: int, *, repeats: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what selective recomputation repeats of it where it ``repeats`` anything."""
-        mlp = self._experts_backward if self._is_expert(layer) else self._dense_backward
+        parts = self._sublayers(layer)
         alternate = repeats and self.plan.strategy.recompute == "alternate" and self.gradients != "weight"
-        first = tuple(item for half in (self._attention, self._mlp) for item in self._alternate(*half(layer))) if alternate else ()
-        return (*first, *mlp(layer, repeats=repeats), *self._pair_backward(*self._attention(layer), repeats=repeats))
+        first = (item for part in parts for item in self._alternate(part.name, part.operators)) if alternate else ()
+        own = (
+            self._experts_backward(layer, repeats=repeats) if part.experts else self._pair_backward(part, repeats=repeats)
+            for part in reversed(parts)
+        )
+        return (*first, *(item for items in own for item in items))
+
+    def _sublayers(self, layer: int) -> tuple[Sublayer, ...]:
+        parts = sublayers(self.plan, layer)
+        return tuple(replace(part, operators=own_operators(part.operators, self.left_out)) for part in parts) if self.left_out else parts
 
     def collective(self, op: CollectiveOp, width: int | None = None) -> tuple[Collective, ...]:
         """Return a tensor-parallel collective of rows of the hidden size, or of another width."""
         if self.plan.strategy.tp == 1:
             return ()
-        size_bytes = self._rows * (transformer(self.plan).hidden_size if width is None else width) * numerics(self.plan).element_bytes
+        size_bytes = self._rows * (self.plan.model.hidden_size if width is None else width) * numerics(self.plan).element_bytes
         return (Collective(op=op, group=self.groups.tp, bytes=size_bytes),)
 
     def backward_works(self, name: str, operators: Sequence[Operator]) -> tuple[Work, ...]:
@@ -137,23 +156,9 @@ class Halves:
         share = local_shape(self.plan).context
         return None if share is None else ContextParallel(plan=self.plan, group=self.groups.cp, share=share)
 
-    def _is_expert(self, layer: int) -> bool:
-        return transformer(self.plan).layer_kind(layer).experts
-
-    def _attention(self, layer: int) -> tuple[str, tuple[Operator, ...]]:
-        model = transformer(self.plan)
-        return "attention", attention_operators(model, local_shape(self.plan), numerics(self.plan), layer)
-
-    def _mlp(self, layer: int) -> tuple[str, tuple[Operator, ...]]:
-        return "mlp", mlp_operators(transformer(self.plan), local_shape(self.plan), numerics(self.plan), layer)
-
     def _entering(self, half: str) -> int:
         """Return the width of the rows that enter the column-split layers of half a layer."""
-        model = transformer(self.plan)
-        return entering_width(model) if half == "attention" else model.hidden_size
-
-    def _mlp_forward(self, layer: int, phase: ForwardPhase) -> tuple[Item, ...]:
-        return self._experts_forward(layer, phase) if self._is_expert(layer) else self._pair_forward(*self._mlp(layer), phase)
+        return self.plan.model.entering_width if half == "attention" else self.plan.model.hidden_size
 
     def _forwards(self, name: str, operators: Sequence[Operator], phase: ForwardPhase) -> tuple[Item, ...]:
         """Return operators forward, attention among them with what context parallelism exchanges."""
@@ -227,10 +232,8 @@ class Halves:
         gather = self.collective("all_gather", self._entering(name)) if sliced else ()
         return (*gather, *self._forwards(f"{name} again", again, "recompute")) if again else ()
 
-    def _dense_backward(self, layer: int, *, repeats: bool) -> tuple[Item, ...]:
-        return self._pair_backward(*self._mlp(layer), repeats=repeats)
-
-    def _pair_backward(self, name: str, operators: Sequence[Operator], *, repeats: bool) -> tuple[Item, ...]:
+    def _pair_backward(self, part: Sublayer, *, repeats: bool) -> tuple[Item, ...]:
+        name, operators = part.name, part.operators
         again = self._repeats(name, operators, repeats=repeats)
         if self.plan.strategy.tp == 1:
             return (*again, *self._backwards(name, operators))
@@ -252,7 +255,8 @@ class Halves:
         )
 
     def _moe(self, layer: int, place: int | None = None) -> MoeHalf:
-        return moe_half(transformer(self.plan), local_shape(self.plan, layer, place), numerics(self.plan))
+        (half,) = (part.experts for part in sublayers(self.plan, layer, place) if part.experts)
+        return half
 
     def _longest(self, layer: int) -> MoeHalf:
         """Return the half with what the rank computes that has most rows."""
@@ -280,7 +284,7 @@ class Halves:
             forward_work("experts residual", half.residual, phase),
         )
 
-    def _mlp_again(self, layer: int) -> tuple[Item, ...]:
+    def _moe_again(self, layer: int) -> tuple[Item, ...]:
         """Return the experts' half as full recomputation repeats it: to its end, or without what nothing needs."""
         half, away = self._moe(layer), self._exchange(layer)
         back_is_needed = not all(operator.needless for operator in (*half.unsort, *half.unpermute))
@@ -342,7 +346,7 @@ class Halves:
             return self.backward_works("shared experts", shared)
         split, whole = _split(shared)
         gather = self._gathered_shared() if self.gradients != "weight" else ()
-        width = transformer(self.plan).hidden_size
+        width = self.plan.model.hidden_size
         return (*self.backward_works("shared experts", whole), *gather, *self.column_backward(split, width))
 
 

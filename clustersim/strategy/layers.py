@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
@@ -11,16 +11,13 @@ from typing import Final, Literal
 
 from clustersim.program.tasks import Phase, Work
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
-from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layer import layer_operators
-from clustersim.workload.layered import Layered
+from clustersim.workload.model import Model, Sublayer
 from clustersim.workload.operators import Gemm, GroupedGemm, Kernel, Operator, Product
-from clustersim.workload.predictions import Prediction, prediction
+from clustersim.workload.predictions import Prediction
 from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
 
 Operators = tuple[Operator, ...]
 
@@ -56,41 +53,41 @@ def n_layers(plan: Plan) -> int:
 
 
 def layer_at(plan: Plan, layer: int, place: int | None = None) -> Operators:
-    """Return the operators of one layer on one rank, in execution order.
+    """Return the operators of one layer on one rank, in execution order; see ``sublayers``."""
+    return tuple(operator for part in sublayers(plan, layer, place) for operator in part.operators)
+
+
+def sublayers(plan: Plan, layer: int, place: int | None = None) -> tuple[Sublayer, ...]:
+    """Return the sublayers of one layer on one rank, in execution order.
 
     Parameters
     ----------
     place
         Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
     """
-    if isinstance(plan.model, Layered):
-        return plan.model.layer_operators(layer, plan.training.micro_batch_size, numerics(plan))
     first = first_alike(plan, layer)
-    return _operators(plan.model, local_shape(plan, first, place), numerics(plan), first)
+    return _sublayers(plan.model, local_shape(plan, first, place), numerics(plan), first)
 
 
 @lru_cache(maxsize=256)
-def _operators(model: Transformer, local: LocalShape, number: Numerics, layer: int) -> Operators:
-    return layer_operators(model, local, number, layer)
+def _sublayers(model: Model, local: LocalShape, number: Numerics, layer: int) -> tuple[Sublayer, ...]:
+    return model.sublayers(layer, local, number)
 
 
 def front(plan: Plan) -> Operators:
-    """Return what the first stage does before the first layer; nothing where the model is a list of layers."""
-    return () if isinstance(plan.model, Layered) else embedding_operators(plan.model, local_shape(plan), numerics(plan))
+    """Return what the first stage does before the first layer."""
+    return plan.model.front(local_shape(plan), numerics(plan))
 
 
 def back(plan: Plan) -> Operators:
-    """Return what the last stage does behind the last layer, losses included; nothing where the model is a list of layers."""
-    if isinstance(plan.model, Layered):
-        return ()
-    further = prediction_of(plan).operators * plan.model.n_mtp if plan.model.n_mtp else ()
-    return head_operators(plan.model, local_shape(plan), numerics(plan)) + further
+    """Return what the last stage does behind the last layer, losses included."""
+    further = (operator for module in predictions_of(plan) for operator in module.operators)
+    return (*plan.model.head(local_shape(plan), numerics(plan)), *further)
 
 
-def prediction_of(plan: Plan) -> Prediction:
-    """Return one module that predicts a further token; its layer is like the last one, experts and their rows included."""
-    model = transformer(plan)
-    return prediction(model, local_shape(plan, model.n_layers - 1), numerics(plan))
+def predictions_of(plan: Plan) -> tuple[Prediction, ...]:
+    """Return the modules that predict a further token; their layers are like the last one, experts and their rows included."""
+    return plan.model.predictions(local_shape(plan, plan.model.n_layers - 1), numerics(plan))
 
 
 def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> tuple[tuple[Operators, int], ...]:
@@ -100,42 +97,22 @@ def layer_runs(plan: Plan, start: int, stop: int, place: int | None = None) -> t
 
 def equal_layers(plan: Plan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
     """Return layers ``start`` to ``stop``, the last one excluded, as (first of a row of equal ones, how many they are)."""
-    if isinstance(plan.model, Layered):
-        return _runs(range(start, stop), lambda layer: layer_at(plan, layer))
-    if plan.strategy.expert_load.by_layer:
-        return _runs(range(start, stop), lambda layer: first_alike(plan, layer))
-    return _runs_of_kinds(plan.model, plan.training.seq_length, start, stop)
-
-
-@lru_cache(maxsize=4096)
-def _runs_of_kinds(model: Transformer, seq_length: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-    return _runs(range(start, stop), lambda layer: _first_of_kind(model, seq_length, layer))
-
-
-def _runs(layers: range, kind: Callable[[int], object]) -> tuple[tuple[int, int], ...]:
-    together = (tuple(run) for _, run in groupby(layers, key=kind))
+    together = (tuple(run) for _, run in groupby(range(start, stop), key=lambda layer: first_alike(plan, layer)))
     return tuple((run[0], len(run)) for run in together)
 
 
 def first_alike(plan: Plan, layer: int) -> int:
-    """Return the first layer that does the same as one: of a transformer the first of its kind."""
-    if isinstance(plan.model, Layered):
-        same = layer_at(plan, layer)
-        return next(other for other in range(layer + 1) if layer_at(plan, other) == same)
-    if plan.strategy.expert_load.by_layer and plan.model.layer_kind(layer).experts:
+    """Return the first layer of the model that does the same as one."""
+    model = plan.model
+    if plan.strategy.expert_load.by_layer and model.has_experts(layer):
         return layer
-    return _first_of_kind(plan.model, plan.training.seq_length, layer)
+    return _first_alike(model, plan.training.seq_length)[layer]
 
 
-@lru_cache(maxsize=4096)
-def _first_of_kind(model: Transformer, seq_length: int, layer: int) -> int:
-    def kind(index: int) -> tuple[bool, bool]:
-        """Tell layers apart by what they do: a window that no sequence exceeds does nothing."""
-        own = model.layer_kind(index)
-        return own.experts, own.windowed and model.window is not None and model.window.tokens < seq_length
-
-    wanted = kind(layer)
-    return next(index for index in range(model.n_layers) if kind(index) == wanted)
+@lru_cache(maxsize=64)
+def _first_alike(model: Model, seq_length: int) -> tuple[int, ...]:
+    known: dict[Hashable, int] = {}
+    return tuple(known.setdefault(model.likeness(layer, seq_length), layer) for layer in range(model.n_layers))
 
 
 def parameters_of(operators: Operators) -> float:
@@ -208,22 +185,16 @@ def _output_gradient_bytes(product: Product) -> float:
 
 def tied_parameters(plan: Plan) -> float:
     """Return the parameters of the logits that are the embedding's, so that a rank with both holds them once."""
-    model = plan.model
-    if isinstance(model, Layered) or not (model.tied_embeddings and model.lm_head):
-        return 0.0
-    return float(local_shape(plan).vocab_size * model.hidden_size)
+    return plan.model.tied_parameters(local_shape(plan))
 
 
 def layer_input_bytes(plan: Plan, layer: int) -> float:
     """Return what one layer receives of a micro-batch on one rank: what full recomputation keeps."""
-    number = numerics(plan)
-    if isinstance(plan.model, Layered):
-        return plan.model.layer_input_bytes(layer, plan.training.micro_batch_size, number)
-    return local_shape(plan).sequence_rows * plan.model.hidden_size * number.element_bytes
+    return plan.model.layer_input_bytes(layer, local_shape(plan), numerics(plan))
 
 
 def boundary_bytes(plan: Plan) -> float:
     """Return the activations that a stage hands to the next, in full; nothing where there is one stage only."""
     if plan.strategy.pp == 1:
         return 0.0
-    return local_shape(plan).rows * transformer(plan).hidden_size * numerics(plan).element_bytes
+    return local_shape(plan).rows * plan.model.hidden_size * numerics(plan).element_bytes

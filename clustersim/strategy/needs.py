@@ -11,8 +11,7 @@ from pydantic import BaseModel, JsonValue
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.settings import Condition, Needs, Settings, key_of
-from clustersim.workload.layered import Layered
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer_shape import Experts
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -95,7 +94,7 @@ def _unmet(plan: Plan, condition: Condition) -> str | None:
 
 
 def _experts(plan: Plan) -> Experts | None:
-    return plan.model.experts if isinstance(plan.model, Transformer) else None
+    return plan.model.experts
 
 
 def _has_experts(plan: Plan) -> bool:
@@ -123,8 +122,8 @@ def _checks_later(plan: Plan) -> bool:
 
 
 CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
-    "transformer": (lambda plan: isinstance(plan.model, Transformer), "with a list of layers"),
-    "images": (lambda plan: isinstance(plan.model, Layered), "with a transformer"),
+    "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
+    "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
     "experts": (_has_experts, "without experts"),
     "shared experts": (_shares_experts, "without shared experts"),
     "skewed load": (lambda plan: plan.strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from clustersim.program.tasks import Block, Collective, Item, Work
-from clustersim.strategy.halves import Halves, ParallelGroups
+from clustersim.program.tasks import Block, Collective, Item
+from clustersim.strategy.halves import Halves, ParallelGroups, own_operators
 from clustersim.strategy.layers import (
     Gradients,
     Operators,
@@ -14,17 +15,14 @@ from clustersim.strategy.layers import (
     equal_layers,
     first_alike,
     forward_work,
-    layer_runs,
-    prediction_of,
+    front,
+    predictions_of,
     recomputed_layers,
 )
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics, transformer
-from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layered import Layered
+from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.operators import Operator
-from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.shapes import FP32_BYTES
 
 LOSS_REDUCTIONS = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
@@ -34,7 +32,7 @@ LOSS_REDUCTIONS = 3
 class ChunkPasses:
     """The passes of chunks: what runs of equal layers and the two ends of the model do, and how tensor parallelism cuts the ends.
 
-    A model that is a list of layers has no ends and is not cut: runs of equal layers become blocks.
+    Runs of equal layers become blocks. A model without a front or a back has no block of that name.
     """
 
     plan: Plan
@@ -58,15 +56,12 @@ class ChunkPasses:
 
     def forward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the forward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
-        if isinstance(self.plan.model, Layered):
-            runs = self._runs(chunk, start, stop)
-            return tuple(Block(name="layer", body=(forward_work("layer", operators),), repeat=count) for operators, count in runs)
         equal = self._equal(chunk, start, stop)
         blocks = [Block(name="layer", body=self.layer_forward(layer), repeat=count) for layer, count in equal]
-        if chunk.first and start == 0:
-            blocks.insert(0, Block(name="embedding", body=self.embedding_forward()))
-        if chunk.last and stop == chunk.n_layers:
-            blocks.append(Block(name="head", body=self.head_forward()))
+        if chunk.first and start == 0 and (body := self.embedding_forward()):
+            blocks.insert(0, Block(name="embedding", body=body))
+        if chunk.last and stop == chunk.n_layers and (body := self.head_forward()):
+            blocks.append(Block(name="head", body=body))
         return tuple(blocks)
 
     def backward(self, chunk: ModelChunk) -> tuple[Block, ...]:
@@ -76,10 +71,6 @@ class ChunkPasses:
     def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
         border = max(start, min(stop, recomputed_layers(self.plan, chunk)))
-        if isinstance(self.plan.model, Layered):
-            again = [self._plain_backward(operators, count, again=True) for operators, count in self._runs(chunk, start, border)]
-            once = [self._plain_backward(operators, count, again=False) for operators, count in self._runs(chunk, border, stop)]
-            return (*reversed(once), *reversed(again))
         parts = [
             (*run, again)
             for first, last, again in ((start, border, True), (border, stop, False))
@@ -88,11 +79,11 @@ class ChunkPasses:
         blocks = [
             Block(name="layer", body=self.layer_backward(layer, again=again), repeat=count) for layer, count, again in reversed(parts)
         ]
-        if chunk.last and stop == chunk.n_layers:
-            blocks.insert(0, Block(name="head", body=self.head_backward()))
+        if chunk.last and stop == chunk.n_layers and (body := self.head_backward()):
+            blocks.insert(0, Block(name="head", body=body))
         # Rows of a table, whose gradient nothing follows, are no product to be put off.
-        if chunk.first and start == 0 and self.gradients != "weight":
-            blocks.append(Block(name="embedding", body=self.embedding_backward()))
+        if chunk.first and start == 0 and self.gradients != "weight" and (body := self.embedding_backward()):
+            blocks.append(Block(name="embedding", body=body))
         return tuple(blocks)
 
     def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
@@ -112,78 +103,83 @@ class ChunkPasses:
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
-        work = forward_work("embedding", embedding_operators(*self._shapes()))
-        return (work, *self.halves.collective("reduce_scatter" if self._sequence_parallel else "all_reduce"))
+        operators = front(self.plan)
+        if not operators:
+            return ()
+        return (
+            forward_work("embedding", operators),
+            *self.halves.collective("reduce_scatter" if self._sequence_parallel else "all_reduce"),
+        )
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
+        operators = front(self.plan)
+        if not operators:
+            return ()
         gather = self.halves.collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, backward_work("embedding", embedding_operators(*self._shapes()), self.gradients))
+        return (*gather, backward_work("embedding", operators, self.gradients))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
-        further: tuple[Item, ...] = ()
-        if transformer(self.plan).n_mtp:
-            module, last = prediction_of(self.plan), transformer(self.plan).n_layers - 1
-            join = forward_work("mtp", module.joining)
-            further = (join, *self.layer_forward(last), *self._head_forward(module.head)) * transformer(self.plan).n_mtp
-        return self._head_forward(head_operators(*self._shapes())) + further
+        last = self.plan.model.n_layers - 1
+        further = (
+            (forward_work("mtp", module.joining), *self.layer_forward(last), *self._head_forward(module.head))
+            for module in predictions_of(self.plan)
+        )
+        return (*self._head_forward(self._head), *chain.from_iterable(further))
 
     def head_backward(self) -> tuple[Item, ...]:
         """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
-        further: tuple[Item, ...] = ()
-        if transformer(self.plan).n_mtp:
-            module, last = prediction_of(self.plan), transformer(self.plan).n_layers - 1
-            join = self.halves.backward_works("mtp", module.joining)
-            # They keep everything and repeat nothing, like the head.
-            layer = self.halves.backward(last, repeats=False)
-            further = (*self._head_backward(module.head), *layer, *join) * transformer(self.plan).n_mtp
-        return further + self._head_backward(head_operators(*self._shapes()))
+        last = self.plan.model.n_layers - 1
+        # Further predictions keep everything and repeat nothing, like the head.
+        further = (
+            (
+                *self._head_backward(module.head),
+                *self.halves.backward(last, repeats=False),
+                *self.halves.backward_works("mtp", module.joining),
+            )
+            for module in predictions_of(self.plan)
+        )
+        return (*chain.from_iterable(further), *self._head_backward(self._head))
 
     @property
     def halves(self) -> Halves:
         """The layers."""
-        return Halves(plan=self.plan, groups=self.groups, gradients=self.gradients)
+        return Halves(plan=self.plan, groups=self.groups, gradients=self.gradients, left_out=self.left_out)
 
     @property
     def _sequence_parallel(self) -> bool:
         return self.plan.strategy.sequence_parallel
 
     def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        if self.plan.strategy.tp == 1 or not operators:
-            return (forward_work("head", self._own(operators)),)
-        lm_head = transformer(self.plan).lm_head
-        norm = operators[: len(operators) - 2] if lm_head else operators
-        if not lm_head:
-            return (forward_work("final_norm", norm),)
+        operators = own_operators(operators, self.left_out)
+        if not operators:
+            return ()
+        if self.plan.strategy.tp == 1:
+            return (forward_work("head", operators),)
+        if not self.plan.model.lm_head:
+            return (forward_work("final_norm", operators),)
+        norm = operators[:-2]
         gather, reductions = self.halves.collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
         return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
 
     def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        if self.plan.strategy.tp == 1 or not transformer(self.plan).lm_head:
-            return (backward_work("head", self._own(operators), self.gradients),)
+        operators = own_operators(operators, self.left_out)
+        if not operators:
+            return ()
+        if self.plan.strategy.tp == 1 or not self.plan.model.lm_head:
+            return (backward_work("head", operators, self.gradients),)
         *norm, logits, loss = operators
         columns = replace(logits, column=True), loss
         works = self.halves.backward_works("final_norm", norm)
-        return (*self.halves.column_backward(columns, transformer(self.plan).hidden_size), *works)
+        return (*self.halves.column_backward(columns, self.plan.model.hidden_size), *works)
 
-    def _shapes(self) -> tuple[Transformer, LocalShape, Numerics]:
-        return transformer(self.plan), local_shape(self.plan), numerics(self.plan)
-
-    def _runs(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[Operators, int], ...]:
-        runs = layer_runs(self.plan, chunk.start + start, chunk.start + stop)
-        return tuple((self._own(operators), count) for operators, count in runs)
-
-    def _own(self, operators: Sequence[Operator]) -> Operators:
-        return tuple(operator for operator in operators if operator.name not in self.left_out)
+    @property
+    def _head(self) -> Operators:
+        return self.plan.model.head(local_shape(self.plan), numerics(self.plan))
 
     def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
-
-    def _plain_backward(self, operators: Operators, count: int, *, again: bool) -> Block:
-        """Return equal layers that nothing cuts, backward, each as one stretch of work and one of recomputation where it is repeated."""
-        repeated: tuple[Work, ...] = (forward_work("layer", operators, "recompute"),) if again and self.gradients != "weight" else ()
-        return Block(name="layer", body=(*repeated, backward_work("layer", operators, self.gradients)), repeat=count)
 
     def _small_reductions(self) -> tuple[Collective, ...]:
         size_bytes = LOSS_REDUCTIONS * local_shape(self.plan).rows * FP32_BYTES

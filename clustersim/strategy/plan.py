@@ -14,10 +14,9 @@ from clustersim.strategy.schedules.written import WrittenSchedule
 from clustersim.strategy.settings import Needs, Settings, Written, auto, mistake, refuse_boolean
 from clustersim.strategy.step_settings import DataParallel, DataParallelSettings, Training, WirePrecision
 from clustersim.units.fields import Degree, NonNegativeInt
-from clustersim.workload.layered import Layered
+from clustersim.workload.model import Model
 from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
 from clustersim.workload.shapes import ContextKind
-from clustersim.workload.transformer import Transformer
 
 SHARDS_OPTIMIZER: Final = 1
 """The zero_stage from which the state of the optimizer is sharded."""
@@ -316,7 +315,7 @@ class Strategy(StrategySettings, frozen=True):
 class Plan:
     """Everything that lowering needs besides the cluster."""
 
-    model: Transformer | Layered
+    model: Model
     training: Training
     strategy: Strategy
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from clustersim.strategy.plan import Plan
 from clustersim.workload.routing import ExpertLoad, Routed, routed
 from clustersim.workload.shapes import ExpertShare, balanced_rows
-from clustersim.workload.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,6 @@ def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
     parallelism, and send each to ``top_k`` experts.
     """
     strategy, training, model = plan.strategy, plan.training, plan.model
-    assert isinstance(model, Transformer), model.name
     assert model.experts is not None, model.name
     tokens = training.micro_batch_size * training.seq_length // strategy.cp
     if strategy.sequence_parallel:
@@ -67,7 +65,7 @@ def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
 def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> ExpertShare | None:
     """Return the experts of one place of expert parallelism with their rows; without a place, as the mean of all has them."""
     model = plan.model
-    if not isinstance(model, Transformer) or model.experts is None:
+    if model.experts is None:
         return None
     spread = dispatch(plan, layer)
     n_local = model.experts.n_experts // spread.n_ranks

@@ -16,7 +16,6 @@ from clustersim.strategy.stages import places_of
 from clustersim.strategy.step_settings import Training
 from clustersim.workload.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
@@ -67,12 +66,6 @@ def _gradient_passes(training: Training) -> int:
     return CLIPPING_PASSES + (UNSCALING_PASSES if training.precision == "fp16" else 0)
 
 
-def transformer(plan: Plan) -> Transformer:
-    """Return the model of a plan that only a transformer can have; the scenario is refused otherwise."""
-    assert isinstance(plan.model, Transformer), plan.model.name
-    return plan.model
-
-
 def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> int:
     """Return the vocabulary with what is added so that each rank has the same, and a multiple of some number.
 
@@ -87,14 +80,13 @@ def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> 
 
 def head_vector_bytes(plan: Plan) -> int:
     """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
-    model = plan.model
-    if not isinstance(model, Transformer) or not model.lm_head or plan.training.precision == "fp32":
+    if not plan.model.lm_head or plan.training.precision == "fp32":
         return VECTOR_BYTES
     return vector_bytes(numerics(plan).element_bytes, local_shape(plan).vocab_size)
 
 
 def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalShape:
-    """Return one rank's share of a micro-batch and of a transformer's layer.
+    """Return one rank's share of a micro-batch and of a layer.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
     when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
@@ -107,7 +99,7 @@ def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalSh
     place
         Of expert parallelism; the mean of all when left out.
     """
-    model, training, strategy = transformer(plan), plan.training, plan.strategy
+    model, training, strategy = plan.model, plan.training, plan.strategy
     tp, cp = strategy.tp, strategy.cp
     rows = training.micro_batch_size * training.seq_length // cp
     return LocalShape(

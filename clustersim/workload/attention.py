@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
-from clustersim.workload.transformer import Transformer, Window
+from clustersim.workload.transformer_shape import TransformerShape, Window
 
 MASK_BYTES = 1.0
 """One element of a dropout mask."""
@@ -19,7 +19,7 @@ FUSED_SOFTMAX_HEADS = 4
 (megatron/model/fused_softmax.py, ``is_kernel_available``)."""
 
 
-def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
+def core_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
     """Return scores, softmax, dropout and context of one micro-batch on one rank.
 
     A fused kernel computes no more of a window than its blocks; separate kernels compute all scores and mask them.
@@ -33,7 +33,7 @@ def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *,
 
     References
     ----------
-    .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023.
+    .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large TransformerShape Models", MLSys 2023.
     .. [2] T. Dao, "FlashAttention-2", 2023.
     """
     window = window_of(model, local.seq_length, windowed=windowed)
@@ -42,9 +42,14 @@ def core_attention(model: Transformer, local: LocalShape, numerics: Numerics, *,
     return _flash(model, local, numerics, window)
 
 
-def window_of(model: Transformer, seq_length: int, *, windowed: bool) -> Window | None:
+def window_of(model: TransformerShape, seq_length: int, *, windowed: bool) -> Window | None:
     """Return the window of a layer; None where it has none, or none that a sequence exceeds."""
     return model.window if windowed and model.window is not None and model.window.tokens < seq_length else None
+
+
+def masked(model: TransformerShape, window: Window | None, flops: float) -> float:
+    """Return the part of the FLOPs of attention that a causal mask spares; a window counts no more than it sees anyway."""
+    return flops / 2 if model.causal and window is None else 0.0
 
 
 def statistics_bytes(local: LocalShape) -> float:
@@ -52,7 +57,7 @@ def statistics_bytes(local: LocalShape) -> float:
     return local.rows * local.n_heads * FP32_BYTES
 
 
-def sinks(model: Transformer, local: LocalShape) -> float:
+def sinks(model: TransformerShape, local: LocalShape) -> float:
     """Return the learned logits of attention sinks on one rank."""
     return float(local.n_heads) if model.attention_sinks else 0.0
 
@@ -74,12 +79,12 @@ def counted_pairs(seq_length: int, window: Window | None) -> int:
     return n_chunks * tokens * tokens + rest * rest
 
 
-def _saved_projections(model: Transformer, local: LocalShape, numerics: Numerics) -> float:
+def _saved_projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> float:
     width = (local.n_heads + local.n_kv_heads) * model.head_dim + local.n_kv_heads * model.value_dim
     return local.rows * width * numerics.element_bytes
 
 
-def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
+def _flash(model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
     return Operator(
         name="attention",
@@ -88,10 +93,11 @@ def _flash(model: Transformer, local: LocalShape, numerics: Numerics, window: Wi
         saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
         forward_flops=sum(kernel.flops for kernel in kernels[False]),
+        masked_flops=masked(model, window, sum(kernel.flops for kernel in kernels[False])),
     )
 
 
-def own_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, backward: bool) -> FlashAttention:
+def own_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, *, backward: bool) -> FlashAttention:
     """Return fused attention of the tokens of a rank over themselves."""
     return FlashAttention(
         local.batch,
@@ -109,7 +115,7 @@ def own_attention(model: Transformer, local: LocalShape, numerics: Numerics, *, 
 
 
 def _kernels(
-    model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
+    model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
 ) -> tuple[FlashAttention, ...]:
     """Return one kernel for whole sequences or a band of each, and for chunks one for all that are whole and one for the rests."""
     whole = own_attention(model, local, numerics, backward=backward)
@@ -122,7 +128,7 @@ def _kernels(
     return (chunks, replace(whole, query_length=rest, key_length=rest)) if rest else (chunks,)
 
 
-def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
+def _unfused(model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     e, s, products = numerics.element_bytes, local.seq_length, local.batch * local.n_heads
     each = numerics.elementwise_bytes
     scores = float(products) * s * s
@@ -147,4 +153,5 @@ def _unfused(model: Transformer, local: LocalShape, numerics: Numerics, window: 
         saved_bytes=_saved_projections(model, local, numerics) + kept,
         selective_bytes=kept,
         forward_flops=counted,
+        masked_flops=masked(model, window, counted),
     )

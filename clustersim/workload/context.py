@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustersim.workload.attention import counted_pairs, own_attention, sinks, statistics_bytes, window_of
+from clustersim.workload.attention import counted_pairs, masked, own_attention, sinks, statistics_bytes, window_of
 from clustersim.workload.operators import FlashAttention, Operator, Stream
-from clustersim.workload.shapes import ContextShare, LocalShape, Numerics
-from clustersim.workload.transformer import Transformer, Window
+from clustersim.workload.shapes import ContextShare, HeadWidths, LocalShape, Numerics
+from clustersim.workload.transformer_shape import TransformerShape, Window
 
 MERGE_PASSES = 3.0
 """Adding one partial result reads it and the sum so far, and writes the sum."""
 
 
-def context_attention(model: Transformer, local: LocalShape, numerics: Numerics, context: ContextShare, *, windowed: bool) -> Operator:
+def context_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, context: ContextShare, *, windowed: bool) -> Operator:
     """Return fused attention of one rank's part of each sequence.
 
     Kernels of ring attention stand one for each step, followed by what merges their results: the first works on the rank's own keys, every
@@ -33,6 +33,7 @@ def context_attention(model: Transformer, local: LocalShape, numerics: Numerics,
     window = window_of(model, local.seq_length * context.degree, windowed=windowed)
     forward, backward = (_kernels(model, local, numerics, context, window, backward=backward) for backward in (False, True))
     pairs = counted_pairs(local.seq_length * context.degree, window) / context.degree
+    flops = 2.0 * local.batch * local.n_heads * pairs * (model.head_dim + model.value_dim)
     queries_bytes = local.rows * local.n_heads * model.head_dim * numerics.element_bytes
     return Operator(
         name="attention",
@@ -40,16 +41,17 @@ def context_attention(model: Transformer, local: LocalShape, numerics: Numerics,
         parameters=sinks(model, local),
         saved_bytes=kept_keys_bytes(model, local, numerics) + queries_bytes + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
-        forward_flops=2.0 * local.batch * local.n_heads * pairs * (model.head_dim + model.value_dim),
+        forward_flops=flops,
+        masked_flops=masked(model, window, flops),
     )
 
 
-def kept_keys_bytes(model: Transformer, local: LocalShape, numerics: Numerics) -> float:
+def kept_keys_bytes(model: HeadWidths, local: LocalShape, numerics: Numerics) -> float:
     """Return the keys and values of one rank's tokens: what a step of the ring carries, and what is gathered from every rank."""
     return local.rows * local.n_kv_heads * (model.head_dim + model.value_dim) * numerics.element_bytes
 
 
-def exchanged_bytes(model: Transformer, local: LocalShape, numerics: Numerics, context: ContextShare) -> tuple[float, float]:
+def exchanged_bytes(model: HeadWidths, local: LocalShape, numerics: Numerics, context: ContextShare) -> tuple[float, float]:
     """Return what a rank has for the all-to-all before attention, queries, keys and values, and for the one behind it.
 
     Key and value heads that are fewer than ranks are sent to as many as need them.
@@ -60,7 +62,7 @@ def exchanged_bytes(model: Transformer, local: LocalShape, numerics: Numerics, c
 
 
 def _kernels(
-    model: Transformer, local: LocalShape, numerics: Numerics, context: ContextShare, window: Window | None, *, backward: bool
+    model: TransformerShape, local: LocalShape, numerics: Numerics, context: ContextShare, window: Window | None, *, backward: bool
 ) -> tuple[FlashAttention | Stream, ...]:
     own = own_attention(model, local, numerics, backward=backward)
     whole = local.seq_length * context.degree
@@ -85,7 +87,7 @@ def _seen(kernel: FlashAttention, window: Window | None) -> FlashAttention:
     return replace(kernel, key_length=window.tokens) if window.chunked else replace(kernel, window=window.tokens)
 
 
-def _merge(model: Transformer, local: LocalShape, numerics: Numerics, degree: int, *, backward: bool) -> Stream:
+def _merge(model: TransformerShape, local: LocalShape, numerics: Numerics, degree: int, *, backward: bool) -> Stream:
     """Return the adding up of what the steps gave: results forward; gradients of queries, keys and values backward."""
     width = local.n_heads * (model.head_dim if backward else model.value_dim)
     width += local.n_kv_heads * (model.head_dim + model.value_dim) if backward else 0

@@ -6,13 +6,13 @@ from clustersim.workload.attention import MASK_BYTES
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.parameters import norm_parameters, qk_norm_parameters
 from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import TransformerShape
 
 N_NORMS = 2
 """Normalisations of a layer: one before attention, one before the MLP."""
 
 
-def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str, width: int | None = None) -> Operator:
+def normalization(model: TransformerShape, local: LocalShape, numerics: Numerics, *, name: str, width: int | None = None) -> Operator:
     """Return a layer or RMS normalisation: one read and one write forward; input, gradient and result backward."""
     elements = local.sequence_rows * (model.hidden_size if width is None else width)
     e, eager = numerics.elementwise_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
@@ -30,14 +30,14 @@ def normalization(model: Transformer, local: LocalShape, numerics: Numerics, *, 
     )
 
 
-def second_norm(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def second_norm(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the normalisation before the MLP; a model with one a layer feeds it to attention and MLP alike."""
     if model.norms_per_layer >= N_NORMS:
         return normalization(model, local, numerics, name="norm_2")
     return Operator(name="norm_2")
 
 
-def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
+def residual(model: TransformerShape, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
     """Return bias, dropout and residual addition, and backward the joining of the two gradients."""
     elements = local.sequence_rows * model.hidden_size
     e = numerics.elementwise_bytes
@@ -59,7 +59,7 @@ def residual(model: Transformer, local: LocalShape, numerics: Numerics, *, name:
     )
 
 
-def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def rotary(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the rotation of queries and keys by their positions."""
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
@@ -67,7 +67,7 @@ def rotary(model: Transformer, local: LocalShape, numerics: Numerics) -> Operato
     return Operator(name="rotary", phases={"forward": (kernel,), "input_gradient": (kernel,)})
 
 
-def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def qk_normalization(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the RMS normalisation of every query and key head."""
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     e = numerics.elementwise_bytes
@@ -79,7 +79,7 @@ def qk_normalization(model: Transformer, local: LocalShape, numerics: Numerics) 
     )
 
 
-def activation(model: Transformer, numerics: Numerics, *, rows: int, width: int, name: str = "activation") -> Operator:
+def activation(model: TransformerShape, numerics: Numerics, *, rows: int, width: int, name: str = "activation") -> Operator:
     """Return GELU (one input) or SwiGLU (two inputs, one output).
 
     GELU is one kernel either way. An eager SwiGLU is two, a SiLU and a product of which the first result is written and read, and

@@ -9,7 +9,7 @@ from clustersim.workload.elementwise import normalization
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import TransformerShape
 
 LOSS_FORWARD_BYTES = 38.0
 """Traffic of the vocabulary-parallel cross entropy for each logit, counted over Megatron-LM's kernels: to fp32 (2 + 4), maximum (4),
@@ -29,7 +29,7 @@ METRIC_BYTES = 12.0
 its logarithmic softmax written (4)."""
 
 
-def embedding_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+def embedding_operators(model: TransformerShape, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
     """Return token and position embedding with dropout; the lookup reads one row of the table for each token."""
     elements, e = local.rows * model.hidden_size, numerics.elementwise_bytes
     mask = MASK_BYTES if model.dropout else 0.0
@@ -54,7 +54,7 @@ def embedding_operators(model: Transformer, local: LocalShape, numerics: Numeric
     return tuple(operators)
 
 
-def head_operators(model: Transformer, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+def head_operators(model: TransformerShape, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
     """Return final normalisation, logits over the local vocabulary, and cross entropy in fp32.
 
     A tied head owns no parameters of its own on a stage that also holds the embedding; elsewhere it holds a copy. Which of the
@@ -102,7 +102,7 @@ def _loss(logits: float, numerics: Numerics) -> Operator:
     )
 
 
-def _square(name: str, model: Transformer, rows: int, numerics: Numerics) -> Operator:
+def _square(name: str, model: TransformerShape, rows: int, numerics: Numerics) -> Operator:
     """Return a dense layer of the hidden size, which every rank holds in full."""
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=model.hidden_size, bias=True, saved_rows=rows)
     return linear(name, shape, replace(numerics, gemm_element_bytes=numerics.element_bytes))

@@ -9,7 +9,7 @@ from clustersim.workload.grouped import GroupShape, grouped_linear
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Gemm, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer_shape import Experts, TransformerShape
 
 ROUTER_BYTES = {"fused": (26.0, 6), "eager": (38.0, 15)}
 """Traffic for each logit behind the router's product, and kernels, counted over Megatron-Core's. Fused: scores and choice (read 4, write
@@ -71,7 +71,7 @@ class MoeHalf:
         return self.norm + routed + self.shared + self.residual
 
 
-def moe_half(model: Transformer, local: LocalShape, numerics: Numerics) -> MoeHalf:
+def moe_half(model: TransformerShape, local: LocalShape, numerics: Numerics) -> MoeHalf:
     """Return the MLP half of a layer with experts, from its normalisation to its residual addition.
 
     Returns
@@ -107,7 +107,7 @@ def moe_half(model: Transformer, local: LocalShape, numerics: Numerics) -> MoeHa
     )
 
 
-def _router(model: Transformer, experts: Experts, local: LocalShape, numerics: Numerics) -> Operator:
+def _router(model: TransformerShape, experts: Experts, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the product with as many columns as experts, its result in fp32, and the choice of experts."""
     rows, n_experts, plain = local.sequence_rows, experts.n_experts, numerics.element_bytes
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=n_experts, bias=experts.router_bias, saved_rows=rows)
@@ -126,7 +126,7 @@ def _router(model: Transformer, experts: Experts, local: LocalShape, numerics: N
     )
 
 
-def _permute(model: Transformer, experts: Experts, local: LocalShape, numerics: Numerics) -> Operator:
+def _permute(model: TransformerShape, experts: Experts, local: LocalShape, numerics: Numerics) -> Operator:
     """Return the gathering of rows in the order of the experts, each as often as it has experts, and backward their sum."""
     assert local.experts is not None
     sent, tokens, e = local.experts.dispatched_rows, local.sequence_rows, numerics.elementwise_bytes
@@ -145,7 +145,7 @@ def _permute(model: Transformer, experts: Experts, local: LocalShape, numerics: 
     )
 
 
-def _unpermute(model: Transformer, local: LocalShape, share: ExpertShare, numerics: Numerics) -> Operator:
+def _unpermute(model: TransformerShape, local: LocalShape, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the sum of what each token's experts gave, and backward the gradient of the sum copied to each of its terms."""
     sent, e = share.dispatched_rows, numerics.elementwise_bytes
     if numerics.fused_experts and share.n_ranks > 1:
@@ -155,13 +155,13 @@ def _unpermute(model: Transformer, local: LocalShape, share: ExpertShare, numeri
     return Operator(name="unpermute", phases={"forward": (Stream(forward),), "input_gradient": (Stream(backward),)})
 
 
-def _sort(name: str, model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+def _sort(name: str, model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
     rows = share.received_rows
     kernel = Stream(2.0 * rows * (model.hidden_size * numerics.elementwise_bytes + FP32_BYTES), launches=2)
     return Operator(name=name, phases={"forward": (kernel,), "input_gradient": (kernel,)})
 
 
-def _routed(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
+def _routed(model: TransformerShape, experts: Experts, share: ExpertShare, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
     """Return the products of the experts of this rank with the activation between them."""
     width, n_up = share.intermediate_size, 2 if model.gated_mlp else 1
     apart, fused = experts.bias and not numerics.fused_experts, numerics.fused_experts
@@ -177,7 +177,7 @@ def _routed(model: Transformer, experts: Experts, share: ExpertShare, numerics: 
     )
 
 
-def _second_bias(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+def _second_bias(model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the addition of the second bias, times the score of each row, as rows are multiplied by it before; scores are fp32.
 
     Kept are the scores, which the activation keeps too, and nothing else.
@@ -197,7 +197,7 @@ def _second_bias(model: Transformer, share: ExpertShare, numerics: Numerics) -> 
     )
 
 
-def _joined_activation(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+def _joined_activation(model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the activation, limits, scores and cast at the end of the first product, and its gradient at the end of another.
 
     The product writes its own result, for the backward pass, and what the activation makes of it; its gradient reads that result again.
@@ -215,13 +215,13 @@ def _joined_activation(model: Transformer, share: ExpertShare, numerics: Numeric
     )
 
 
-def _joined(model: Transformer, share: ExpertShare, numerics: Numerics) -> Operator:
+def _joined(model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the copy of what experts that ran one after the other give into one tensor, and of the gradients of what they took."""
     copied = Stream(2.0 * share.received_rows * model.hidden_size * numerics.element_bytes)
     return Operator(name="experts_join", phases={"forward": (copied,), "input_gradient": (copied,)})
 
 
-def _scaled_activation(model: Transformer, experts: Experts, share: ExpertShare, numerics: Numerics) -> Operator:
+def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertShare, numerics: Numerics) -> Operator:
     """Return the activation with the scores of the rows multiplied in: fused they cost their own bytes, apart another pass each way.
 
     Limits are kernels of their own before it: one for each half, and one that joins the halves again; backward one for each half, and
@@ -247,7 +247,7 @@ def _scaled_activation(model: Transformer, experts: Experts, share: ExpertShare,
     )
 
 
-def _shared(model: Transformer, experts: Experts, local: LocalShape, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
+def _shared(model: TransformerShape, experts: Experts, local: LocalShape, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
     """Return an MLP for all tokens, whose input the router keeps, with its gate and the addition of its result."""
     width, n_up = local.shared_size, 2 if model.gated_mlp else 1
     elements, e = local.sequence_rows * model.hidden_size, numerics.elementwise_bytes
@@ -264,7 +264,7 @@ def _shared(model: Transformer, experts: Experts, local: LocalShape, numerics: N
     )
 
 
-def _gate(model: Transformer, local: LocalShape, numerics: Numerics) -> Operator:
+def _gate(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
     """Return one logit a token, its sigmoid, and the product with what the shared experts give."""
     rows, e = local.sequence_rows, numerics.elementwise_bytes
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=1, bias=False, saved_rows=0)

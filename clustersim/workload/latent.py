@@ -8,14 +8,14 @@ from clustersim.workload.elementwise import normalization
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import LatentAttention, Transformer
+from clustersim.workload.transformer_shape import LatentAttention, TransformerShape
 
 FUSED_ROTATION_PASSES = 2.0
 EAGER_ROTATION_PASSES = 8.0
 """Reads and writes of what is rotated, as one kernel and as six."""
 
 
-def latent_projections(model: Transformer, local: LocalShape, numerics: Numerics) -> list[Operator]:
+def latent_projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
     """Return the way from normalised rows to queries, keys and values of whole heads, as training computes it.
 
     The products that absorb the up projections save memory in inference and cost FLOPs; no trainer uses them. Every rank of tensor
@@ -56,7 +56,7 @@ def latent_projections(model: Transformer, local: LocalShape, numerics: Numerics
     ]
 
 
-def entering_width(model: Transformer) -> int:
+def entering_width(model: TransformerShape) -> int:
     """Return the width of the rows that enter the column-split layers of attention: what sequence parallelism gathers before them."""
     latent = model.latent
     if latent is None:
@@ -64,7 +64,7 @@ def entering_width(model: Transformer) -> int:
     return latent.down_width + (model.hidden_size if latent.q_lora_rank is None else latent.q_lora_rank)
 
 
-def _down(width: int, model: Transformer, local: LocalShape) -> LinearShape:
+def _down(width: int, model: TransformerShape, local: LocalShape) -> LinearShape:
     return LinearShape(
         rows=local.sequence_rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows
     )

@@ -12,10 +12,10 @@ from clustersim.workload.latent import latent_projections
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator
 from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import TransformerShape
 
 
-def attention_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
+def attention_operators(model: TransformerShape, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return the attention half of a layer, from its normalisation to its residual addition."""
     projections = _projections(model, local, numerics) if model.latent is None else latent_projections(model, local, numerics)
     output = LinearShape(
@@ -35,14 +35,14 @@ def attention_operators(model: Transformer, local: LocalShape, numerics: Numeric
     )
 
 
-def _core(model: Transformer, local: LocalShape, numerics: Numerics, *, windowed: bool) -> Operator:
+def _core(model: TransformerShape, local: LocalShape, numerics: Numerics, *, windowed: bool) -> Operator:
     """Return attention over whole sequences, or over those of which other ranks have parts too."""
     if local.context is None:
         return core_attention(model, local, numerics, windowed=windowed)
     return context_attention(model, local, numerics, local.context, windowed=windowed)
 
 
-def _projections(model: Transformer, local: LocalShape, numerics: Numerics) -> list[Operator]:
+def _projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
     """Return the way from normalised rows to queries, keys and values."""
     width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
     joint = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows)
@@ -56,7 +56,7 @@ def _projections(model: Transformer, local: LocalShape, numerics: Numerics) -> l
     return operators
 
 
-def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
+def mlp_operators(model: TransformerShape, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return the MLP half of a layer, from its normalisation to its residual addition: an MLP, or experts where the layer has them."""
     if model.layer_kind(layer).experts:
         return moe_half(model, local, numerics).operators
@@ -76,6 +76,6 @@ def mlp_operators(model: Transformer, local: LocalShape, numerics: Numerics, lay
     )
 
 
-def layer_operators(model: Transformer, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
+def layer_operators(model: TransformerShape, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return all operators of one layer in execution order."""
     return attention_operators(model, local, numerics, layer) + mlp_operators(model, local, numerics, layer)

@@ -219,6 +219,8 @@ class Operator:
     """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
+    masked_flops: float = 0.0
+    """Part of ``forward_flops`` that a causal mask spares: half of attention over whole sequences."""
     column: bool = False
     """True for a linear layer of which tensor parallelism divides the outputs: what stands before it works on a slice of the rows."""
 

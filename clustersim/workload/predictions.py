@@ -10,7 +10,7 @@ from clustersim.workload.layer import layer_operators
 from clustersim.workload.linear import LinearShape, linear
 from clustersim.workload.operators import Operator, Stream
 from clustersim.workload.shapes import LocalShape, Numerics
-from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import TransformerShape
 
 OWN = "final_norm"
 """The only part of a module's head that has parameters of its own: everything else uses those of the model's head."""
@@ -33,7 +33,7 @@ class Prediction:
         return self.joining + self.layer + self.head
 
 
-def prediction(model: Transformer, local: LocalShape, numerics: Numerics) -> Prediction:
+def prediction(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Prediction:
     """Return one module of multi-token prediction; all modules of a model are alike.
 
     Each rank joins the rows that it has, with a projection that is not divided.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 FP32_BYTES: Final = 4.0
 
@@ -59,6 +59,20 @@ def balanced_rows(total: int, n_experts: int) -> tuple[int, ...]:
     """
     each, more = divmod(total, n_experts)
     return (each + 1,) * more + (each,) * (n_experts - more)
+
+
+class HeadWidths(Protocol):
+    """Widths of the heads of attention."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head of queries and keys."""
+        ...
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head of values."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

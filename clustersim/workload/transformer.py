@@ -1,168 +1,101 @@
-"""Transformers by their shape: what every layer has, and what only some of them have."""
+"""Transformers as models: embedding, layers of two sublayers, output head."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-Normalization = Literal["layernorm", "rmsnorm"]
-Position = Literal["learned", "rope", "none"]
-PublishedScope = Literal["model", "backbone", "main"]
-"""What a published parameter count counts: all of the model, all but its output head (BERT), or all but its further predictions."""
-
-Scores = Literal["softmax", "sigmoid"]
-"""How a router turns logits into scores."""
+from clustersim.documents.spots import Data
+from clustersim.workload.attention import window_of
+from clustersim.workload.ends import embedding_operators, head_operators
+from clustersim.workload.experts import moe_half
+from clustersim.workload.latent import entering_width
+from clustersim.workload.layer import attention_operators, mlp_operators
+from clustersim.workload.model import TOKEN_BYTES, Sublayer
+from clustersim.workload.operators import Operator
+from clustersim.workload.parameters import active_parameters, parameters_as_published, total_parameters
+from clustersim.workload.predictions import Prediction, prediction
+from clustersim.workload.shapes import LocalShape, Numerics
+from clustersim.workload.transformer_shape import LayerKind, TransformerShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
-    """Multi-head latent attention: queries, keys and values are projected down to a latent vector and up again.
-
-    Each head has a part of its own without position, and one rotated part, whose key all heads share.
-
-    References
-    ----------
-    .. [1] DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1.
-    """
-
-    q_lora_rank: int | None
-    """Width of the latent queries; None where queries are projected directly, as in DeepSeek-V2-Lite."""
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
+class Transformer(TransformerShape):
+    """A transformer that offers what every :class:`~clustersim.workload.model.Model` does."""
 
     @property
-    def qk_head_dim(self) -> int:
-        """Width of a head of queries and keys."""
-        return self.qk_nope_head_dim + self.qk_rope_head_dim
+    def divisible(self) -> bool:
+        """Every dimension of parallelism divides it."""
+        return True
 
     @property
-    def down_width(self) -> int:
-        """Width of the joint projection to the latent keys and values and the rotated key."""
-        return self.kv_lora_rank + self.qk_rope_head_dim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Local attention: each token sees no more than so many tokens, itself included."""
-
-    tokens: int
-    chunked: bool = False
-    """True where the sequence is cut into pieces of so many tokens that do not see each other (Llama 4)."""
-    global_layers: tuple[int, ...] = ()
-    """Layers that see the whole sequence all the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
-    """Mixture of experts in place of the MLP: a router sends each token to the best few of many MLPs."""
-
-    n_experts: int
-    top_k: int
-    """Experts that each token is sent to."""
-    intermediate_size: int
-    """Width of one expert."""
-    shared_size: int = 0
-    """Width of the shared experts together, through which every token passes; 0 without."""
-    shared_gate: bool = False
-    """True where a gate of one logit scales what the shared experts give (Qwen2-MoE)."""
-    dense_layers: tuple[int, ...] = ()
-    """Layers that have an MLP all the same."""
-    router_bias: bool = False
-    bias: bool = False
-    """Biases of the experts, as in GPT-OSS."""
-    clamped: bool = False
-    """True where what goes into the activation is kept within limits, as in GPT-OSS."""
-    n_groups: int = 1
-    """Groups of experts, of which a token takes ``topk_groups`` (DeepSeek: a group lives on one node)."""
-    topk_groups: int = 1
-    scores: Scores = "softmax"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerKind:
-    """What a layer has that others may not have; layers of one kind are alike."""
-
-    experts: bool
-    windowed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
-    """A decoder (GPT, Llama, DeepSeek) or encoder (BERT).
-
-    Linear layers: query, key and value projections of widths ``n_heads * head_dim`` and twice
-    ``n_kv_heads * head_dim``, the output projection, and two (gated: three) MLP matrices.
-    """
-
-    name: str
-    n_layers: int
-    hidden_size: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    """Of queries and keys; of values too unless attention is latent."""
-    intermediate_size: int
-    """Width of the MLP of a layer without experts."""
-    vocab_size: int
-    max_positions: int
-    """Positions that the learned table has, or without one the context length; 0 where that is not known."""
-    tied_embeddings: bool
-    gated_mlp: bool
-    normalization: Normalization
-    position: Position
-    linear_bias: bool
-    """Bias on the output projection of attention."""
-    qkv_bias: bool
-    mlp_bias: bool
-    causal: bool
-    dropout: bool
-    """True where hidden and attention dropout are trained with."""
-    n_token_types: int = 0
-    """Segment embeddings, as in BERT."""
-    embedding_normalization: bool = False
-    """Normalisation right after the embedding, as in BERT and BLOOM."""
-    final_normalization: bool = True
-    pooler: bool = False
-    """BERT's dense layer on the first token."""
-    lm_head: bool = True
-    """Logits over the vocabulary; False for a bare encoder."""
-    qk_normalization: bool = False
-    """RMS normalisation of every query and key head, as in Qwen3."""
-    qk_normalization_shared: bool = True
-    """True where all heads share one vector of ``head_dim``; False for one over the whole projection, as in OLMo 2."""
-    qk_normalization_learned: bool = True
-    """False where it has no scale, as in Llama 4."""
-    norms_per_layer: int = 2
-    """One where attention and MLP share it (GPT-J), four where their outputs are normalised too (Gemma 2)."""
-    normalization_vectors: int | None = None
-    """Parameter vectors of one normalisation; by default two for layernorm and one for rmsnorm."""
-    unused_positions: int = 0
-    """Rows of the learned position table that no position uses: two in OPT and RoBERTa."""
-    head_bias: bool = False
-    """Bias on the logits, as in GPT-J and BERT."""
-    head_transform: bool = False
-    """BERT's dense layer and normalisation before the logits."""
-    published_parameters: int | None = None
-    published_scope: PublishedScope = "model"
-    latent: LatentAttention | None = None
-    window: Window | None = None
-    experts: Experts | None = None
-    n_mtp: int = 0
-    """Modules that each predict one token more, as in DeepSeek-V3; each has a layer like the last one."""
-    attention_sinks: bool = False
-    """A learned logit for each head in the softmax, as in GPT-OSS."""
+    def unit(self) -> Literal["sequence", "sample"]:
+        """Batches consist of sequences."""
+        return "sequence"
 
     @property
-    def value_dim(self) -> int:
-        """Width of a head of values."""
-        return self.head_dim if self.latent is None else self.latent.v_head_dim
+    def entering_width(self) -> int:
+        """Width of the rows that enter the column-split layers of attention."""
+        return entering_width(self)
 
-    def layer_kind(self, layer: int) -> LayerKind:
-        """Return what kind of layer one is, counted from the first; beyond the last it is like the last."""
-        index = min(layer, self.n_layers - 1)
-        return LayerKind(
-            experts=self.experts is not None and index not in self.experts.dense_layers,
-            windowed=self.window is not None and index not in self.window.global_layers,
-        )
+    @property
+    def n_parameters(self) -> int:
+        """All parameters as the model is trained; a shared table counts once."""
+        return total_parameters(self)
+
+    @property
+    def n_active(self) -> int:
+        """Parameters that one token meets on its way to the next one."""
+        return active_parameters(self)
+
+    @property
+    def n_published(self) -> int:
+        """Parameters that its published count counts."""
+        return parameters_as_published(self)
+
+    def has_experts(self, layer: int) -> bool:
+        """Return whether a layer has experts in place of an MLP."""
+        return self.layer_kind(layer).experts
+
+    def likeness(self, layer: int, seq_length: int) -> Hashable:
+        """Return the kind of a layer; a window that no sequence exceeds does nothing."""
+        kind = self.layer_kind(layer)
+        return LayerKind(experts=kind.experts, windowed=window_of(self, seq_length, windowed=kind.windowed) is not None)
+
+    def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return the embedding."""
+        return embedding_operators(self, local, numerics)
+
+    def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
+        """Return attention, and the MLP or the experts."""
+        attention = Sublayer(name="attention", operators=attention_operators(self, local, numerics, layer))
+        if not self.has_experts(layer):
+            return attention, Sublayer(name="mlp", operators=mlp_operators(self, local, numerics, layer))
+        half = moe_half(self, local, numerics)
+        return attention, Sublayer(name="moe", operators=half.operators, experts=half)
+
+    def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return final normalisation, logits and loss."""
+        return head_operators(self, local, numerics)
+
+    def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
+        """Return the modules of multi-token prediction, which are alike."""
+        return (prediction(self, local, numerics),) * self.n_mtp if self.n_mtp else ()
+
+    def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:
+        """Return the input of a layer on one rank, in bytes; it is the same for all layers."""
+        del layer
+        return local.sequence_rows * self.hidden_size * numerics.element_bytes
+
+    def tied_parameters(self, local: LocalShape) -> float:
+        """Return the parameters of the logits on one rank that are the embedding's own."""
+        return float(local.vocab_size * self.hidden_size) if self.tied_embeddings and self.lm_head else 0.0
+
+    def sample_bytes(self, seq_length: int) -> float:
+        """Return the bytes of the tokens of one sequence."""
+        return TOKEN_BYTES * seq_length
+
+    def outline(self) -> Mapping[str, Data]:
+        """Return all sizes."""
+        return asdict(self)

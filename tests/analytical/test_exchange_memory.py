@@ -12,7 +12,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, held, make_plan
 
 HIDDEN, KV_WIDTH, HEADS_WIDTH = 512, 4 * 64, 8 * 64

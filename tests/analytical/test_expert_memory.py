@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 
 from clustersim.strategy.activation_memory import layer_activation_bytes
-from clustersim.workload.transformer import Experts, LatentAttention, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts, LatentAttention
 from tests.unit.strategy.factories import LLAMA, make_plan
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 512, 8, 4, 64

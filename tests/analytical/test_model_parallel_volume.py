@@ -10,7 +10,8 @@ from clustersim.engine.simulate import replay
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
 from tests.unit.strategy.factories import LLAMA, make_plan
 

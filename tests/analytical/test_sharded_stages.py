@@ -19,7 +19,7 @@ from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.trace.timeline import Span
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
 from tests.unit.strategy.factories import LLAMA, held, make_plan
 

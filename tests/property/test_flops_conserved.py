@@ -12,7 +12,8 @@ from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_f
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan, Recompute
 from clustersim.workload.operators import FlashAttention
-from clustersim.workload.transformer import Experts, Transformer, Window
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts, Window
 from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan
 
 N_RANKS = 64

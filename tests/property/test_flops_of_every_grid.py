@@ -13,7 +13,8 @@ from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_f
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from clustersim.workload.operators import FlashAttention
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, kernels_of, make_plan
 
 N_RANKS = 64

@@ -16,7 +16,7 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
 from tests.unit.strategy.factories import LLAMA, held, make_plan, peak
 

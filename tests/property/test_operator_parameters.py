@@ -13,7 +13,8 @@ from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.parameters import total_parameters
 from clustersim.workload.predictions import prediction
-from clustersim.workload.transformer import Experts, LatentAttention, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts, LatentAttention
 from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
 
 TRANSFORMERS = [model for model in (load_model(name).model for name in model_names()) if isinstance(model, Transformer)]

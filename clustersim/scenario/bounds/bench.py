@@ -22,7 +22,6 @@ from clustersim.strategy.stages import orders_of, places_of
 from clustersim.strategy.units import reduces_in_units
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import FloatArray
-from clustersim.workload.layered import Layered
 
 Key = tuple[object, ...]
 
@@ -272,8 +271,7 @@ class Bench:
     def _all_alike(self, plan: Plan, cut: Key) -> bool:
         found = self._alike.get(cut)
         if found is None:
-            layered = isinstance(plan.model, Layered)
-            found = self._alike[cut] = not layered and all(first_alike(plan, layer) == 0 for layer in range(plan.model.n_layers))
+            found = self._alike[cut] = all(first_alike(plan, layer) == 0 for layer in range(plan.model.n_layers))
         return found
 
     def _joined(self, step: _Step, found: Lanes) -> StepBound:
@@ -363,7 +361,7 @@ def _lanes(step: _Step) -> Lanes:
 
 def cut_key(plan: Plan) -> Key:
     """Return what passes of a plan depend on: how the model is cut, and where those are that work together on a layer."""
-    strategy, experts = plan.strategy, getattr(plan.model, "experts", None)
+    strategy, experts = plan.strategy, plan.model.experts
     own = (
         id(plan.model),
         plan.training.changed(global_batch_size=0),

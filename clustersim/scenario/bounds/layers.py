@@ -14,13 +14,12 @@ from clustersim.scenario.bounds.sharing import block_size, unlike_stages
 from clustersim.strategy.division import divided
 from clustersim.strategy.experts import ExpertGroups
 from clustersim.strategy.halves import ParallelGroups, parallel_groups
-from clustersim.strategy.layers import Gradients, backward_work, first_alike, forward_work, layer_at
+from clustersim.strategy.layers import Gradients, first_alike
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.workload.layered import Layered
 
 PassName = Literal["F", "B", "again", "I", "I again", "W"]
 """Forward; backward; backward with the recomputation of whole layers; gradients of inputs, alone and with it; of weights."""
@@ -66,12 +65,10 @@ class LayerPrices:
         """Return the parts of passes through what stands before the layers, and through what stands behind them."""
         found = self._ends.get(kind)
         if found is None:
-            found = self._ends[kind] = (np.zeros(WIDTH), np.zeros(WIDTH))
-            if not isinstance(self.plan.model, Layered):
-                every, forward = self._passes(kind), kind == "F"
-                first = [passes.embedding_forward() if forward else () if kind == "W" else passes.embedding_backward() for passes in every]
-                last = [passes.head_forward() if forward else passes.head_backward() for passes in every]
-                found = self._ends[kind] = (self._least("end", first), self._least("end", last))
+            every, forward = self._passes(kind), kind == "F"
+            first = [passes.embedding_forward() if forward else () if kind == "W" else passes.embedding_backward() for passes in every]
+            last = [passes.head_forward() if forward else passes.head_backward() for passes in every]
+            found = self._ends[kind] = (self._least("end", first), self._least("end", last))
         return found
 
     def _least(self, name: str, bodies: list[tuple[Item, ...]]) -> Row:
@@ -84,12 +81,6 @@ class LayerPrices:
 
     def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
         again = kind in ("again", "I again")
-        if isinstance(self.plan.model, Layered):
-            operators = layer_at(self.plan, layer)
-            if kind == "F":
-                return (forward_work("layer", operators),)
-            repeated = (forward_work("layer", operators, "recompute"),) if again else ()
-            return (*repeated, backward_work("layer", operators, GRADIENTS[kind]))
         return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
 
 

@@ -8,7 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum, prod
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -25,11 +25,7 @@ from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import numerics
-from clustersim.workload.layered import Layered
 from clustersim.workload.shapes import FP32_BYTES
-
-INDEX_BYTES: Final = 8.0
-"""A token as a 64-bit index."""
 
 LOSS: Final = "loss"
 ROOT: Final = 0
@@ -79,7 +75,7 @@ class _Moves(StageContributor):
             Compute(name=work.name, phase=work.phase, blocks=(Block(name=work.name, body=(work,), repeat=n_replicas),)) for work in losses
         )
         self._outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * numerics(plan).element_bytes / FP32_BYTES
-        self._inputs_bytes = n_replicas * plan.training.micro_batch_size * _sample_bytes(plan)
+        self._inputs_bytes = n_replicas * plan.training.micro_batch_size * plan.model.sample_bytes(plan.training.seq_length)
         members = np.concatenate([step.division.ranks(0, part) for part in range(step.division.n_parts)])
         self._group = Group(name="accelerators of the process", dimension="dp", members=members[None])
 
@@ -125,10 +121,3 @@ def _operators(plan: Plan) -> Operators:
     """Return all operators of the model on one rank."""
     layers = (each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run)
     return (*front(plan), *layers, *back(plan))
-
-
-def _sample_bytes(plan: Plan) -> float:
-    """Return the bytes of the input of one sample: indices of tokens, or the numbers of an image in fp32, as loaders give them."""
-    if isinstance(plan.model, Layered) and len(plan.model.input) > 1:
-        return FP32_BYTES * prod(plan.model.input)
-    return INDEX_BYTES * plan.training.seq_length

@@ -8,8 +8,7 @@ from typing import Final
 
 from clustersim.scenario.build import Built
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, padded_vocabulary, transformer
-from clustersim.workload.layered import Layered
+from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, padded_vocabulary
 from clustersim.workload.operators import VECTOR_BYTES
 
 RECOMPUTATION: Final = ("none", "selective", "full")
@@ -47,7 +46,7 @@ def _micro_batches(built: Built) -> Iterator[Candidate]:
     size = built.plan.training.micro_batch_size
     for other in (size // 2, 2 * size, 4 * size):
         if other >= 1:
-            unit = "sequence" if not isinstance(built.plan.model, Layered) else "sample"
+            unit = built.plan.model.unit
             yield Candidate(
                 family="micro-batch",
                 what=f"micro-batches of {other} {unit}{'s' if other > 1 else ''} instead of {size}",
@@ -158,15 +157,15 @@ def _recomputation(built: Built) -> Iterator[Candidate]:
 
 def _kernels(built: Built) -> Iterator[Candidate]:
     training = built.plan.training
-    if training.attention == "unfused" and not isinstance(built.plan.model, Layered):
+    if training.attention == "unfused" and built.plan.model.divisible:
         yield Candidate(family="attention", what="fused attention", overrides=("training.attention=flash",))
     if training.kernels == "eager":
         yield Candidate(family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",))
     if head_vector_bytes(built.plan) < VECTOR_BYTES:
-        padded = padded_vocabulary(transformer(built.plan).vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
+        padded = padded_vocabulary(built.plan.model.vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
         yield Candidate(
             family="vocabulary",
-            what=f"a vocabulary of {padded} words, of which {padded - transformer(built.plan).vocab_size} are padding",
+            what=f"a vocabulary of {padded} words, of which {padded - built.plan.model.vocab_size} are padding",
             overrides=(f"training.vocabulary_multiple={WHOLE_VOCABULARY}",),
         )
     if _has_fp8(built.plan, built):
@@ -180,7 +179,7 @@ def _kernels(built: Built) -> Iterator[Candidate]:
 
 def _has_fp8(plan: Plan, built: Built) -> bool:
     known = all("fp8" in node.accelerator.peak_flops_per_s for node, _ in built.cluster.kinds)
-    return plan.training.precision == "bf16" and known and not isinstance(plan.model, Layered)
+    return plan.training.precision == "bf16" and known and plan.model.divisible
 
 
 def _machine(built: Built) -> Iterator[Candidate]:

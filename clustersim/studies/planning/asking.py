@@ -20,7 +20,6 @@ from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import HUB_PREFIX, load_model, model_names
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.studies.planning.space import PLACEMENTS, Question, Space, space_of
-from clustersim.workload.transformer import Transformer
 
 BATCH: Final = 1024
 """Sequences of a step, where nobody says: 4 to 8 million tokens of the lengths that large models are trained on."""
@@ -111,14 +110,13 @@ def asked_of(
         if not unknown:
             assumed.append(f"no prices are given: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
-    transformer = loaded if isinstance(loaded, Transformer) else None
     training = base.get("training")
     if (
         cluster is not None
-        and transformer
+        and loaded.unit == "sequence"
         and isinstance(training, dict)
         and training.get("seq_length") is None
-        and transformer.max_positions > SEQUENCE
+        and loaded.max_positions > SEQUENCE
     ):
         base = {**base, "training": {**training, "seq_length": SEQUENCE}}
         assumed.append(f"no length is given: sequences of {SEQUENCE} tokens (-s training.seq_length=...)")
@@ -127,12 +125,12 @@ def asked_of(
         n_ranks=hardware.n_nodes * node.n_accelerators,
         n_layers=loaded.n_layers,
         batch=scenario.spec.training.global_batch_size,
-        n_heads=transformer.n_heads if transformer else 1,
-        n_experts=transformer.experts.n_experts if transformer and transformer.experts else 1,
+        n_heads=loaded.n_heads,
+        n_experts=loaded.experts.n_experts if loaded.experts else 1,
         domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
     )
     narrowed = limits_of(limits)
-    if transformer is None:
+    if not loaded.divisible:
         narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
     return Asked(base=base, space=space_of(question, narrowed), assumed=(*assumed, *unknown), scenario=given, unknown=unknown)
 

@@ -21,7 +21,6 @@ from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.stages import places_of
 from clustersim.studies.planning.space import Family, Layout
-from clustersim.workload.transformer import Transformer
 
 SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
 """Sections of a scenario that no layout changes: what is wrong there is wrong with all of them."""
@@ -143,8 +142,6 @@ class Drafts:
     def _refusal(self, plan: Plan, template: Built) -> str | None:
         """Return why the model does not go with degrees; each combination is looked at once."""
         model, strategy, training = plan.model, plan.strategy, plan.training
-        if not isinstance(model, Transformer):
-            return None
         checks: list[tuple[Key, Callable[[], None]]] = [
             (("tp", strategy.tp), lambda: check_tensor_parallelism(model, strategy.tp)),
             (

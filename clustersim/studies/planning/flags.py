@@ -12,7 +12,6 @@ from clustersim.errors import ScenarioError
 from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Offload, Plan, Strategy
 from clustersim.strategy.stages import places_of
 from clustersim.studies.planning.space import PLACEMENTS
-from clustersim.workload.transformer import Transformer
 
 MEGATRON_PRECISION: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp8": ("--bf16", "--fp8-format hybrid")}
@@ -340,7 +339,7 @@ FRAMEWORKS: Final[Mapping[str, Callable[[Plan], Written]]] = MappingProxyType(
 
 
 def _check_transformer(framework: str, plan: Plan) -> None:
-    if not isinstance(plan.model, Transformer):
+    if not plan.model.divisible:
         message = f"{framework} has no {plan.model.name}"
         raise ScenarioError(message, field="--as", hint="write a transformer, or leave --as out for a scenario")
 
@@ -359,4 +358,4 @@ def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
 
 
 def _experts(plan: Plan) -> bool:
-    return isinstance(plan.model, Transformer) and plan.model.experts is not None
+    return plan.model.experts is not None

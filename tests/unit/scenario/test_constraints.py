@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.constraints import check_size, check_tensor_parallelism
-from clustersim.strategy.shard import model_chunks, transformer
+from clustersim.strategy.shard import model_chunks
 from tests.unit.scenario.samples import MODEL, built, refusal
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
@@ -77,7 +77,7 @@ def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: in
         "model.head_dim=64",
         "model.intermediate_size=13440",
     ]
-    model = transformer(built(*shape, "strategy.tp=1").plan)
+    model = built(*shape, "strategy.tp=1").plan.model
     taken: list[int] = []
     offered = ""
     for degree in range(1, heads + 2):
@@ -91,7 +91,7 @@ def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: in
 
 
 def test_key_and_value_heads_may_be_repeated() -> None:
-    assert transformer(built("strategy.tp=8").plan).n_kv_heads == 4
+    assert built("strategy.tp=8").plan.model.n_kv_heads == 4
 
 
 def test_key_and_value_heads_that_cannot_be_repeated_evenly_are_refused() -> None:
@@ -282,7 +282,7 @@ def test_a_step_of_too_many_passes_is_refused() -> None:
 
 def test_the_small_scenario_itself_is_taken() -> None:
     assert built().plan.n_ranks == 16
-    assert transformer(built().plan).n_heads == MODEL["num_attention_heads"]
+    assert built().plan.model.n_heads == MODEL["num_attention_heads"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from clustersim.report.metrics import Flag
 from clustersim.scenario.run import run as run_scenario
 from clustersim.scenario.simulate import algorithm_flags, simulate
 from clustersim.topology.build import build_cluster
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.scenario.samples import small
 from tests.unit.scenario.simulated import PLAN, codes, metrics_of, run
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan

@@ -14,7 +14,7 @@ from clustersim.scenario.model_families import FAMILIES
 from clustersim.scenario.model_reading import Origin
 from clustersim.scenario.model_spec import LoadedModel, load_model
 from clustersim.workload.parameters import further_prediction_parameters, total_parameters
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.scenario.samples import transformer_of
 
 # Two small configurations of each type, and how many parameters Hugging Face transformers 4.57.6 gives the model that it builds from

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_sparse import SparseSpec
-from clustersim.workload.transformer import Experts, LatentAttention, Window
+from clustersim.workload.transformer_shape import Experts, LatentAttention, Window
 
 FULL: Final = "full_attention"
 LOCAL: Final = "sliding_attention"

@@ -7,7 +7,8 @@ import pytest
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_spec import load_model
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.scenario.inline_models import SMALL, inline, refused, without
 from tests.unit.scenario.samples import transformer_of
 

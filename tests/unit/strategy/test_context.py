@@ -10,11 +10,10 @@ import pytest
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Work
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, numerics, transformer
-from clustersim.workload.layer import attention_operators
+from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.operators import FlashAttention, Operator, Stream
 from clustersim.workload.shapes import ContextKind
-from clustersim.workload.transformer import Window
+from clustersim.workload.transformer_shape import Window
 from tests.unit.strategy.factories import BERT, LLAMA, collectives_of, make_plan, works_of
 
 S = 1024
@@ -26,8 +25,8 @@ def plan_of(cp: int, kind: ContextKind = "ring", **changes: object) -> Plan:
 
 
 def core(plan: Plan, layer: int = 0) -> Operator:
-    operators = attention_operators(transformer(plan), local_shape(plan), numerics(plan), layer)
-    return next(operator for operator in operators if operator.name == "attention")
+    attention, *_ = plan.model.sublayers(layer, local_shape(plan), numerics(plan))
+    return next(operator for operator in attention.operators if operator.name == "attention")
 
 
 def parallel(plan: Plan) -> ContextParallel:

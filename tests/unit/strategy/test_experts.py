@@ -14,7 +14,7 @@ from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.workload.operators import GroupedGemm
 from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.rows import rows
 from tests.unit.strategy.factories import LLAMA, collectives_of, make_plan, works_of
 

@@ -16,7 +16,8 @@ from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import FlashAttention, Kernel
-from clustersim.workload.transformer import Experts, LatentAttention, Transformer, Window
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts, LatentAttention, Window
 from tests.unit.strategy.factories import BERT, GPT, LLAMA, collectives_of, groups_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512

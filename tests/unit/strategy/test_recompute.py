@@ -10,7 +10,7 @@ from clustersim.strategy.layers import layer_at
 from clustersim.strategy.plan import Plan, RecomputeModule
 from clustersim.strategy.recompute import MODULES, kept_bytes, repeated
 from clustersim.workload.operators import Operator
-from clustersim.workload.transformer import Experts, LatentAttention
+from clustersim.workload.transformer_shape import Experts, LatentAttention
 from tests.unit.strategy.factories import LLAMA, make_plan
 
 LATENT = LatentAttention(q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32)

@@ -10,7 +10,7 @@ from clustersim.strategy.layers import equal_layers, layer_at
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import dispatch, expert_share
 from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, make_plan
 
 S = 256

@@ -23,7 +23,8 @@ from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.strategy.stages import orders_of
 from clustersim.workload.operators import Gemm, Kernel
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, groups_of, held, kernels_of, make_plan, peak
 
 NEW = [name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b", "interleaved_1f1b")]

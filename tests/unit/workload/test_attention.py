@@ -9,7 +9,8 @@ import pytest
 from clustersim.workload.attention import core_attention, counted_pairs
 from clustersim.workload.operators import FlashAttention, Gemm, Operator, Stream
 from clustersim.workload.shapes import Numerics
-from clustersim.workload.transformer import Transformer, Window
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Window
 from tests.unit.strategy.factories import GPT, LLAMA, NUMERICS, gemms, make_shape, traffic_bytes
 
 B, S, A, D = 3, 32, 8, 64

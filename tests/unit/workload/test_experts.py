@@ -12,7 +12,8 @@ from clustersim.workload.layer import layer_operators, mlp_operators
 from clustersim.workload.operators import Gemm, GroupedGemm, Operator, Stream
 from clustersim.workload.parameters import active_parameters, expert_parameters, layer_parameters, moe_parameters, total_parameters
 from clustersim.workload.shapes import ExpertShare, Numerics, balanced_rows
-from clustersim.workload.transformer import Experts, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, NUMERICS, make_shape, traffic_bytes
 
 ROWS, H, F = 96, 512, 192

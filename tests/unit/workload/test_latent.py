@@ -8,7 +8,8 @@ from clustersim.workload.latent import entering_width
 from clustersim.workload.layer import attention_operators, layer_operators
 from clustersim.workload.operators import FlashAttention, Gemm, Operator
 from clustersim.workload.parameters import attention_parameters, layer_parameters
-from clustersim.workload.transformer import LatentAttention, Transformer
+from clustersim.workload.transformer import Transformer
+from clustersim.workload.transformer_shape import LatentAttention
 from tests.unit.strategy.factories import LLAMA, NUMERICS, gemms, make_shape
 
 ROWS, H, HEADS = 96, 512, 8

@@ -10,6 +10,7 @@ from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.kinds.loss import SoftmaxLoss
 from clustersim.workload.kinds.normalization import Activation
 from clustersim.workload.layered import Layered
+from tests.unit.strategy.factories import make_shape
 from tests.unit.workload.kinds.factories import NUMERICS
 
 FIRST, SECOND = LinearLayer(input=(8,), features=6, bias=True), LinearLayer(input=(6,), features=4, bias=False)
@@ -44,7 +45,7 @@ def test_layers_before_the_first_that_learns_do_nothing_backward() -> None:
 @pytest.mark.parametrize(("layer", "features"), [(0, 8), (1, 6), (2, 6), (3, 4)])
 def test_a_layer_receives_what_the_one_before_it_gives(layer: int, features: int) -> None:
     assert MODEL.layer_input(layer) == (features,)
-    assert MODEL.layer_input_bytes(layer, 3, NUMERICS) == 3 * features * 2
+    assert MODEL.layer_input_bytes(layer, make_shape(batch=3), NUMERICS) == 3 * features * 2
 
 
 def test_samples_scale_the_work_and_not_the_parameters() -> None:

@@ -13,7 +13,7 @@ from clustersim.workload.parameters import (
     total_parameters,
 )
 from clustersim.workload.predictions import prediction
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, NUMERICS, make_shape
 
 H = 512

@@ -13,7 +13,7 @@ from clustersim.strategy.contributors.single_process import root_and_others
 from clustersim.strategy.lower import lower
 from clustersim.strategy.memory import stage_parameters
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import numerics, transformer
+from clustersim.strategy.shard import numerics
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from tests.unit.strategy.factories import held, kernels_of, make_plan
@@ -51,7 +51,7 @@ def test_the_first_accelerator_sends_the_model_out_and_takes_its_gradients_in() 
     sizes = {name: (op, size) for name, op, size in found}
     assert sizes["parameters"] == ("broadcast", parameters * number.element_bytes)
     assert sizes["gradients"] == ("reduce", parameters * number.gradient_bytes)
-    logits = N * plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).vocab_size
+    logits = N * plan.training.micro_batch_size * plan.training.seq_length * plan.model.vocab_size
     assert sizes["gather outputs"] == ("gather", pytest.approx(logits * number.element_bytes, rel=1e-12))
 
 
@@ -115,7 +115,7 @@ def test_the_work_of_all_accelerators_is_that_of_the_whole_batch() -> None:
 
 def test_the_first_accelerator_keeps_the_outputs_of_all() -> None:
     plan = plan_of()
-    logits = plan.training.micro_batch_size * plan.training.seq_length * transformer(plan).vocab_size
+    logits = plan.training.micro_batch_size * plan.training.seq_length * plan.model.vocab_size
     alone = make_plan(global_batch_size=1)
 
     assert held(plan, category="optimizer") == held(alone, category="optimizer")

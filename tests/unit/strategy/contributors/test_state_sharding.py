@@ -18,7 +18,7 @@ from clustersim.strategy.schedules.order import StageOrder, backward, forward, i
 from clustersim.strategy.shard import model_chunks
 from clustersim.workload.operators import Carriage
 from clustersim.workload.parameters import layer_parameters
-from clustersim.workload.transformer import Experts
+from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
 from tests.unit.strategy.factories import LLAMA, chosen, computes, kernels_of, make_plan
 

@@ -1,0 +1,168 @@
+"""Transformers by their shape: what every layer has, and what only some of them have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Normalization = Literal["layernorm", "rmsnorm"]
+Position = Literal["learned", "rope", "none"]
+PublishedScope = Literal["model", "backbone", "main"]
+"""What a published parameter count counts: all of the model, all but its output head (BERT), or all but its further predictions."""
+
+Scores = Literal["softmax", "sigmoid"]
+"""How a router turns logits into scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention: queries, keys and values are projected down to a latent vector and up again.
+
+    Each head has a part of its own without position, and one rotated part, whose key all heads share.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1.
+    """
+
+    q_lora_rank: int | None
+    """Width of the latent queries; None where queries are projected directly, as in DeepSeek-V2-Lite."""
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of a head of queries and keys."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def down_width(self) -> int:
+        """Width of the joint projection to the latent keys and values and the rotated key."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Local attention: each token sees no more than so many tokens, itself included."""
+
+    tokens: int
+    chunked: bool = False
+    """True where the sequence is cut into pieces of so many tokens that do not see each other (Llama 4)."""
+    global_layers: tuple[int, ...] = ()
+    """Layers that see the whole sequence all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Mixture of experts in place of the MLP: a router sends each token to the best few of many MLPs."""
+
+    n_experts: int
+    top_k: int
+    """Experts that each token is sent to."""
+    intermediate_size: int
+    """Width of one expert."""
+    shared_size: int = 0
+    """Width of the shared experts together, through which every token passes; 0 without."""
+    shared_gate: bool = False
+    """True where a gate of one logit scales what the shared experts give (Qwen2-MoE)."""
+    dense_layers: tuple[int, ...] = ()
+    """Layers that have an MLP all the same."""
+    router_bias: bool = False
+    bias: bool = False
+    """Biases of the experts, as in GPT-OSS."""
+    clamped: bool = False
+    """True where what goes into the activation is kept within limits, as in GPT-OSS."""
+    n_groups: int = 1
+    """Groups of experts, of which a token takes ``topk_groups`` (DeepSeek: a group lives on one node)."""
+    topk_groups: int = 1
+    scores: Scores = "softmax"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """What a layer has that others may not have; layers of one kind are alike."""
+
+    experts: bool
+    windowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerShape:
+    """Sizes of a decoder (GPT, Llama, DeepSeek) or encoder (BERT).
+
+    Linear layers: query, key and value projections of widths ``n_heads * head_dim`` and twice
+    ``n_kv_heads * head_dim``, the output projection, and two (gated: three) MLP matrices.
+    """
+
+    name: str
+    n_layers: int
+    hidden_size: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    """Of queries and keys; of values too unless attention is latent."""
+    intermediate_size: int
+    """Width of the MLP of a layer without experts."""
+    vocab_size: int
+    max_positions: int
+    """Positions that the learned table has, or without one the context length; 0 where that is not known."""
+    tied_embeddings: bool
+    gated_mlp: bool
+    normalization: Normalization
+    position: Position
+    linear_bias: bool
+    """Bias on the output projection of attention."""
+    qkv_bias: bool
+    mlp_bias: bool
+    causal: bool
+    dropout: bool
+    """True where hidden and attention dropout are trained with."""
+    n_token_types: int = 0
+    """Segment embeddings, as in BERT."""
+    embedding_normalization: bool = False
+    """Normalisation right after the embedding, as in BERT and BLOOM."""
+    final_normalization: bool = True
+    pooler: bool = False
+    """BERT's dense layer on the first token."""
+    lm_head: bool = True
+    """Logits over the vocabulary; False for a bare encoder."""
+    qk_normalization: bool = False
+    """RMS normalisation of every query and key head, as in Qwen3."""
+    qk_normalization_shared: bool = True
+    """True where all heads share one vector of ``head_dim``; False for one over the whole projection, as in OLMo 2."""
+    qk_normalization_learned: bool = True
+    """False where it has no scale, as in Llama 4."""
+    norms_per_layer: int = 2
+    """One where attention and MLP share it (GPT-J), four where their outputs are normalised too (Gemma 2)."""
+    normalization_vectors: int | None = None
+    """Parameter vectors of one normalisation; by default two for layernorm and one for rmsnorm."""
+    unused_positions: int = 0
+    """Rows of the learned position table that no position uses: two in OPT and RoBERTa."""
+    head_bias: bool = False
+    """Bias on the logits, as in GPT-J and BERT."""
+    head_transform: bool = False
+    """BERT's dense layer and normalisation before the logits."""
+    published_parameters: int | None = None
+    published_scope: PublishedScope = "model"
+    latent: LatentAttention | None = None
+    window: Window | None = None
+    experts: Experts | None = None
+    n_mtp: int = 0
+    """Modules that each predict one token more, as in DeepSeek-V3; each has a layer like the last one."""
+    attention_sinks: bool = False
+    """A learned logit for each head in the softmax, as in GPT-OSS."""
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head of values."""
+        return self.head_dim if self.latent is None else self.latent.v_head_dim
+
+    def layer_kind(self, layer: int) -> LayerKind:
+        """Return what kind of layer one is, counted from the first; beyond the last it is like the last."""
+        index = min(layer, self.n_layers - 1)
+        return LayerKind(
+            experts=self.experts is not None and index not in self.experts.dense_layers,
+            windowed=self.window is not None and index not in self.window.global_layers,
+        )
