@@ -165,7 +165,7 @@ def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> M
 def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return what the loss of one replica keeps: the logits in fp32."""
     operators = (*layer_at(plan, chunk.layers.stop - 1), *back(plan)) if chunk.last else ()
-    return fsum(operator.saved_bytes for operator in operators if operator.name == "loss")
+    return fsum(operator.saved_bytes for operator in operators if operator.role == "loss")
 
 
 def of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from math import fsum
-from typing import Final
 
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.operators import Gemm, Kernel, Operator
-
-CORE_ATTENTION: Final = "attention"
-"""Name of the operator between the projections."""
 
 
 def product_widths(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -47,7 +43,7 @@ def repeated_shares(plan: Plan) -> dict[str, float]:
 def repeated_operators(plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
     """Return operators that recompute what the backward pass repeats of each; one of which nothing is repeated has no such kernels."""
     shares = repeated_shares(plan)
-    return tuple(_reduced(operator, 0.0 if operator.name == CORE_ATTENTION else shares.get(operator.name, 1.0)) for operator in operators)
+    return tuple(_reduced(operator, 0.0 if operator.role == "core_attention" else shares.get(operator.name, 1.0)) for operator in operators)
 
 
 def alternate_bytes(plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:

@@ -128,7 +128,7 @@ def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
 
 
 def _shared(operator: Operator, tied: float) -> float:
-    return tied if operator.name == "logits" else 0.0
+    return tied if operator.role == "logits" else 0.0
 
 
 def layers_per_bucket(plan: Plan) -> int:

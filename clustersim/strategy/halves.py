@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Work
-from clustersim.strategy.alternate import CORE_ATTENTION, repeated_operators
+from clustersim.strategy.alternate import repeated_operators
 from clustersim.strategy.chunking import beside_chunks
 from clustersim.strategy.context import ContextParallel
 from clustersim.strategy.division import Division
@@ -19,7 +19,7 @@ from clustersim.strategy.routing import dispatch
 from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.experts import MoeHalf
 from clustersim.workload.model import Sublayer
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Operator, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ def parallel_groups(plan: Plan, division: Division, stage: int, part: int) -> Pa
     )
 
 
-def own_operators(operators: Sequence[Operator], left_out: frozenset[str]) -> tuple[Operator, ...]:
+def own_operators(operators: Sequence[Operator], left_out: frozenset[Role]) -> tuple[Operator, ...]:
     """Return the operators of a pass, without those that a contributor computes itself."""
-    return tuple(operator for operator in operators if operator.name not in left_out)
+    return tuple(operator for operator in operators if operator.role not in left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class Halves:
     gradients: Gradients = "all"
     """What backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight, the gathering
     of an input that was kept as a slice."""
-    left_out: frozenset[str] = frozenset()
-    """Names of operators that a contributor computes itself."""
+    left_out: frozenset[Role] = frozenset()
+    """Roles of operators that a contributor computes itself."""
 
     def forward(self, layer: int, phase: ForwardPhase = "forward") -> tuple[Item, ...]:
         """Return one layer forward."""
@@ -356,7 +356,7 @@ def of_gradients(halves: Halves, gradients: Gradients) -> Halves:
 
 
 def _core(operators: Sequence[Operator]) -> int | None:
-    return next((place for place, operator in enumerate(operators) if operator.name == CORE_ATTENTION), None)
+    return next((place for place, operator in enumerate(operators) if operator.role == "core_attention"), None)
 
 
 def _cut(operators: Sequence[Operator]) -> tuple[Sequence[Operator], Sequence[Operator], Operator]:

@@ -18,6 +18,7 @@ from clustersim.strategy.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.stage_work import WHOLE, StageWork
 from clustersim.strategy.stages import orders_of, places_of
+from clustersim.workload.operators import Role
 
 
 def with_micro_batches(plan: Plan, n_micro_batches: int) -> Plan:
@@ -73,7 +74,7 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         )
         for part in range(step.division.n_parts)
     ]
-    computed = frozenset[str]().union(*(contributor.computes for contributor in contributors))
+    computed = frozenset[Role]().union(*(contributor.computes for contributor in contributors))
     for stage, order in enumerate(orders_of(plan)):
         beside = [contributor.stage(stage, order) for contributor in contributors]
         parts = [_add_passes(step, pipeline, stage, beside, computed=computed) for pipeline in pipelines]
@@ -82,7 +83,9 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
                 each.beside(position, parts)
 
 
-def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor], *, computed: frozenset[str]) -> StagePieces:
+def _add_passes(
+    step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor], *, computed: frozenset[Role]
+) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
     plan, order = step.passes, orders_of(step.passes)[stage]
     groups = parallel_groups(plan, step.division, stage, pipeline.part)

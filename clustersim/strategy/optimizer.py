@@ -125,7 +125,7 @@ def _factors(operator: Operator) -> float:
         case Convolution(filters=rows, depth=columns):
             matrix = float(rows * columns)
         case _:
-            return 2.0 * sqrt(operator.parameters) if operator.name == "embedding" else operator.parameters
+            return 2.0 * sqrt(operator.parameters) if operator.role == "embedding" else operator.parameters
     return rows + columns + max(0.0, operator.parameters - matrix)
 
 

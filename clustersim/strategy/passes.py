@@ -21,7 +21,7 @@ from clustersim.strategy.layers import (
 )
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Operator, Role
 from clustersim.workload.shapes import FP32_BYTES
 
 LOSS_REDUCTIONS = 3
@@ -39,8 +39,8 @@ class ChunkPasses:
     groups: ParallelGroups
     gradients: Gradients = "all"
     """What backward passes compute."""
-    left_out: frozenset[str] = frozenset()
-    """Names of operators that a contributor computes itself."""
+    left_out: frozenset[Role] = frozenset()
+    """Roles of operators that a contributor computes itself."""
     _layers: dict[tuple[str, int, bool, Gradients], tuple[Item, ...]] = field(
         default_factory=dict[tuple[str, int, bool, Gradients], tuple[Item, ...]], repr=False, compare=False
     )

@@ -88,6 +88,7 @@ def _flash(model: TransformerShape, local: LocalShape, numerics: Numerics, windo
     kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
     return Operator(
         name="attention",
+        role="core_attention",
         phases={"forward": kernels[False], "input_gradient": kernels[True]},
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
@@ -144,6 +145,7 @@ def _unfused(model: TransformerShape, local: LocalShape, numerics: Numerics, win
     counted = 2.0 * products * counted_pairs(s, window) * (model.head_dim + model.value_dim)
     return Operator(
         name="attention",
+        role="core_attention",
         phases={
             "forward": (query_key, softmax, *dropout, context),
             # Gradients of the probabilities and of the values, then of the queries and of the keys.

@@ -37,6 +37,7 @@ def context_attention(model: TransformerShape, local: LocalShape, numerics: Nume
     queries_bytes = local.rows * local.n_heads * model.head_dim * numerics.element_bytes
     return Operator(
         name="attention",
+        role="core_attention",
         phases={"forward": forward, "input_gradient": backward},
         parameters=sinks(model, local),
         saved_bytes=kept_keys_bytes(model, local, numerics) + queries_bytes + statistics_bytes(local),

@@ -40,6 +40,7 @@ def embedding_operators(model: TransformerShape, local: LocalShape, numerics: Nu
     operators = [
         Operator(
             name="embedding",
+            role="embedding",
             phases={
                 "forward": (Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
                 # Rows of the gradient are sorted and added into the table.
@@ -75,7 +76,8 @@ def head_operators(model: TransformerShape, local: LocalShape, numerics: Numeric
     )
     # Logits stay in 16 bits under fp8 (Transformer Engine's layers leave the output layer out).
     wide = replace(numerics, gemm_element_bytes=numerics.element_bytes)
-    return (*operators, replace(linear("logits", shape, wide), column=True), _loss(float(local.rows) * local.vocab_size, numerics))
+    logits = replace(linear("logits", shape, wide), role="logits", column=True)
+    return (*operators, logits, _loss(float(local.rows) * local.vocab_size, numerics))
 
 
 def _scored(local: LocalShape) -> LocalShape:
@@ -91,9 +93,10 @@ def _loss(logits: float, numerics: Numerics) -> Operator:
     metrics = (metric,) * numerics.loss_metrics
     if numerics.fused_loss:
         once, kept = Stream(logits * FUSED_LOSS_PASSES * numerics.element_bytes), logits * numerics.element_bytes
-        return Operator(name="loss", phases={"forward": (once, *metrics), "input_gradient": (once,)}, saved_bytes=kept)
+        return Operator(name="loss", role="loss", phases={"forward": (once, *metrics), "input_gradient": (once,)}, saved_bytes=kept)
     return Operator(
         name="loss",
+        role="loss",
         phases={
             "forward": (Stream(logits * LOSS_FORWARD_BYTES, launches=7), *metrics),
             "input_gradient": (Stream(logits * LOSS_BACKWARD_BYTES, launches=3),),

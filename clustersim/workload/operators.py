@@ -200,12 +200,16 @@ Kernel = Product | FlashAttention | Stream | Recorded | Carriage
 KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient"]
 """Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
 
+Role = Literal["embedding", "core_attention", "logits", "loss", "other"]
+"""Part of an operator in its model, where memory, recomputation or parallelism treats that part in a way of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One operation of the model on one micro-batch, for one rank."""
 
     name: str
+    role: Role = "other"
     phases: Mapping[KernelPhase, tuple[Kernel, ...]] = field(default_factory=dict[KernelPhase, tuple[Kernel, ...]], hash=False)
     """Kernels of each phase; a phase without any may be left out, and recomputation then repeats the forward pass."""
     parameters: float = 0.0

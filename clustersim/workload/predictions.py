@@ -65,4 +65,4 @@ def _side_by_side(elements: int, element_bytes: float) -> Operator:
 
 def _of_the_head(operator: Operator) -> Operator:
     """Return what a module does as the head does, under a name of its own, without the parameters that are the head's."""
-    return replace(operator, name=f"mtp_{operator.name}", parameters=operator.parameters if operator.name == OWN else 0.0)
+    return replace(operator, name=f"mtp_{operator.name}", role="other", parameters=operator.parameters if operator.name == OWN else 0.0)

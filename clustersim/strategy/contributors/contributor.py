@@ -16,6 +16,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import ModelChunk, model_chunks
 from clustersim.strategy.stage_work import Cut
+from clustersim.workload.operators import Role
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,8 +92,8 @@ class StageContributor:
 class Contributor:
     """A parallel technique: tasks before, beside and behind the passes of a step; by default none."""
 
-    computes: ClassVar[frozenset[str]] = frozenset()
-    """Names of operators that this technique computes itself, so that passes leave them out."""
+    computes: ClassVar[frozenset[Role]] = frozenset()
+    """Roles of operators that this technique computes itself, so that passes leave them out."""
 
     def __init__(self, step: Step) -> None:
         """Take part in a step."""

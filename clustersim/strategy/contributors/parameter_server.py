@@ -60,7 +60,7 @@ def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
     runs = layer_runs(plan, 0, plan.model.n_layers)
     layers = [tuple(operator.parameters for operator in run if operator.parameters) for run, count in runs for _ in range(count)]
     tied = tied_parameters(plan)
-    head = tuple(operator.parameters - (tied if operator.name == "logits" else 0) for operator in back(plan))
+    head = tuple(operator.parameters - (tied if operator.role == "logits" else 0) for operator in back(plan))
     return (embedding, *layers, tuple(size for size in head if size))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import numerics
+from clustersim.workload.operators import Role
 from clustersim.workload.shapes import FP32_BYTES
 
-LOSS: Final = "loss"
 ROOT: Final = 0
 
 
@@ -45,7 +45,7 @@ class SingleProcess(Contributor):
     a link out of the first accelerator carries Psi, and one into it Psi: as much as a ring [1]_.
     """
 
-    computes = frozenset({LOSS})
+    computes: ClassVar[frozenset[Role]] = frozenset({"loss"})
 
     @classmethod
     def applies(cls, plan: Plan) -> bool:
@@ -69,7 +69,7 @@ class _Moves(StageContributor):
     def __init__(self, step: Step, order: StageOrder) -> None:
         plan, n_replicas = step.passes, step.plan.strategy.dp
         self.plan, self.division, self.builder, self.order = plan, step.division, step.builder, order
-        loss = tuple(operator for operator in _operators(plan) if operator.name == LOSS)
+        loss = tuple(operator for operator in _operators(plan) if operator.role == "loss")
         losses = (forward_work("loss", loss), backward_work("loss gradient", loss))
         self._losses = tuple(
             Compute(name=work.name, phase=work.phase, blocks=(Block(name=work.name, body=(work,), repeat=n_replicas),)) for work in losses

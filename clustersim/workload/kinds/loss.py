@@ -30,12 +30,13 @@ class SoftmaxLoss:
         logits, e = float(call.samples * prod(self.input)), call.numerics.element_bytes
         if call.numerics.fused_loss:
             once = Stream(logits * FUSED_LOSS_PASSES * e)
-            return (Operator(name="loss", phases={"forward": (once,), "input_gradient": (once,)}, saved_bytes=logits * e),)
+            return (Operator(name="loss", role="loss", phases={"forward": (once,), "input_gradient": (once,)}, saved_bytes=logits * e),)
         cast_bytes = e + FP32_BYTES if e < FP32_BYTES else 0.0
         launches = 2 if cast_bytes else 1
         return (
             Operator(
                 name="loss",
+                role="loss",
                 phases={
                     "forward": (Stream(logits * (cast_bytes + 2.0 * FP32_BYTES), launches=launches + 1),),
                     "input_gradient": (Stream(logits * (cast_bytes + 3.0 * FP32_BYTES), launches=launches + 1),),

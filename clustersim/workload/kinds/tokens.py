@@ -29,6 +29,7 @@ class EmbeddingLayer:
         return (
             Operator(
                 name="embedding",
+                role="embedding",
                 phases={"forward": (Stream(2.0 * size_bytes),), "weight_gradient": (Stream(3.0 * size_bytes, launches=3),)},
                 parameters=0.0 if self.shared else float(self.rows * self.features),
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from clustersim.workload.ends import head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.parameters import (
     further_prediction_parameters,
@@ -36,6 +37,13 @@ def test_a_module_joins_two_normalised_rows_and_predicts_with_the_head_s_matrix(
         *("mtp_final_norm", "mtp_logits", "mtp_loss"),
     ]
     assert [operator.parameters for operator in module.head] == [H, 0, 0]
+
+
+def test_its_head_plays_no_role_of_the_model_s_own() -> None:
+    module = prediction(MIXED, make_shape(MIXED), NUMERICS)
+
+    assert {operator.role for operator in module.head} == {"other"}
+    assert {operator.role for operator in head_operators(MIXED, make_shape(MIXED), NUMERICS)} == {"other", "logits", "loss"}
 
 
 def test_its_parameters_are_a_layer_a_projection_and_three_norms() -> None:
