@@ -74,22 +74,20 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         )
         for part in range(step.division.n_parts)
     ]
-    computed = frozenset[Role]().union(*(contributor.computes for contributor in contributors))
+    apart = frozenset[Role]().union(*(contributor.computes for contributor in contributors))
     for stage, order in enumerate(orders_of(plan)):
         beside = [contributor.stage(stage, order) for contributor in contributors]
-        parts = [_add_passes(step, pipeline, stage, beside, computed=computed) for pipeline in pipelines]
+        parts = [_add_passes(step, pipeline, stage, beside, apart=apart) for pipeline in pipelines]
         for position in range(len(order)):
             for each in beside:
                 each.beside(position, parts)
 
 
-def _add_passes(
-    step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor], *, computed: frozenset[Role]
-) -> StagePieces:
+def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor], *, apart: frozenset[Role]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
     plan, order = step.passes, orders_of(step.passes)[stage]
     groups = parallel_groups(plan, step.division, stage, pipeline.part)
-    passes = ChunkPasses(plan=plan, groups=groups, left_out=computed)
+    passes = ChunkPasses(plan=plan, groups=groups, left_out=apart)
     work = StageWork(plan=plan, passes=passes, chunks=step.chunks[stage], receive=_gather_received(plan, groups.tp))
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []

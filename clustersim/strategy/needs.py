@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.gradients import layer_slices
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.settings import Condition, Needs, Settings, key_of
 from clustersim.workload.transformer_shape import Experts
@@ -121,6 +122,26 @@ def _checks_later(plan: Plan) -> bool:
     return plan.strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
+def _reduces(plan: Plan) -> bool:
+    strategy = plan.strategy
+    return strategy.reduces_gradients or strategy.data_parallel.service is not None or strategy.offload != Offload()
+
+
+def _fills_buckets(plan: Plan) -> bool:
+    strategy = plan.strategy
+    in_units = strategy.zero_stage == SHARDS_PARAMETERS and strategy.gather == "layer" and strategy.shard_degree is None
+    return not in_units or strategy.offload != Offload()
+
+
+def _pushes_often(plan: Plan) -> bool:
+    return plan.strategy.data_parallel.service is None or len(layer_slices(plan, plan.model.n_layers)) > 1
+
+
+def _is_laid_out(plan: Plan) -> bool:
+    strategy = plan.strategy
+    return sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep)) > 1
+
+
 CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
     "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
     "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
@@ -136,6 +157,13 @@ CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
     "weights move": (_weights_move, "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda plan: plan.strategy.recompute == "selective", "without selective recomputation"),
     "later checks of norms": (_checks_later, "with a schedule that checks norms before it updates"),
+    "replicas": (_reduces, "with one replica"),
+    "buckets": (_fills_buckets, "where gradients are not reduced in buckets"),
+    "collective reduction": (lambda plan: plan.strategy.data_parallel.service is None, "with parameter servers"),
+    "own layout": (_is_laid_out, "where one dimension has all ranks"),
+    "several pushes": (_pushes_often, "where servers take all gradients at once"),
+    "several servers": (lambda plan: len(plan.strategy.data_parallel.hosts) > 1, "with one server"),
+    "update on the accelerator": (lambda plan: plan.strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
     "staleness": (lambda plan: plan.strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """When each need of a setting is met, and the circumstances in which it is not, for messages."""

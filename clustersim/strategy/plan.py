@@ -11,7 +11,7 @@ from clustersim.documents.check import choices_hint
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
 from clustersim.strategy.schedules.written import WrittenSchedule
-from clustersim.strategy.settings import Needs, Settings, Written, auto, mistake, refuse_boolean
+from clustersim.strategy.settings import Settings, Written, auto, mistake, refuse_boolean, setting
 from clustersim.strategy.step_settings import DataParallel, DataParallelSettings, Training, WirePrecision
 from clustersim.units.fields import Degree, NonNegativeInt
 from clustersim.workload.model import Model
@@ -158,55 +158,53 @@ class StrategySettings(Settings, frozen=True):
     pp: Degree = 1
     cp: Degree = 1
     ep: Degree = 1
-    sequence_parallel: Annotated[StrictBool, Needs("tp")] = auto("Default: true with tp > 1.")
+    sequence_parallel: StrictBool = auto("Default: true with tp > 1.", "tp")
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = "1f1b"
     virtual_stages: Chunks = auto(
         "Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it."
     )
-    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = Field(
-        default=None,
-        json_schema_extra={"default": "even"},
-        description="Layers of each model chunk: all alike, by time with embedding and logits, or as listed in the model's order.",
+    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = setting(
+        None,
+        "Layers of each model chunk: all alike, by time with embedding and logits, or as listed in the model's order.",
+        "pp",
+        shown="even",
     )
-    optimizer_post_validation: Annotated[StrictBool, Needs("pp"), Needs("later checks of norms")] = auto(
-        "A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*."
+    optimizer_post_validation: StrictBool = auto(
+        "A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*.",
+        "pp",
+        "later checks of norms",
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = 0
     recompute: Recompute = "none"
-    recompute_layers: Chunks | None = Field(
-        default=None, description="Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
+    recompute_layers: Chunks | None = setting(
+        None, "Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
     )
-    recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list), Needs("selective recomputation")] = (
-        auto("What selective recomputation repeats of a layer; default: [core_attention].")
+    recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list)] = auto(
+        "What selective recomputation repeats of a layer; default: [core_attention].", "selective recomputation"
     )
-    recompute_stops_early: StrictBool = Field(
-        default=False, description="Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
+    recompute_stops_early: StrictBool = setting(
+        False, "Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
     )
     data_parallel: DataParallelSettings = DataParallelSettings()
-    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b.")
-    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = Field(
-        default="weight_gradient",
-        description="Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
+    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b.", "pp")
+    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
+        "weight_gradient",
+        "Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
         " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
+        "tp",
     )
-    shard_degree: AutoDegree | None = Field(default=None, description="Ranks over which ZeRO shards; default: auto, all replicas.")
-    gather: Annotated[GatherUnit, Needs("zero_stage 3")] = Field(
-        default="layer", description="zero_stage 3: one gather call for each layer (flat units), or for each tensor."
+    shard_degree: AutoDegree | None = setting(None, "Ranks over which ZeRO shards; default: auto, all replicas.")
+    gather: GatherUnit = setting("layer", "zero_stage 3: one gather call for each layer (flat units), or for each tensor.", "zero_stage 3")
+    prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3")
+    reshard_after_forward: StrictBool = setting(
+        True, "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them.", "zero_stage 3"
     )
-    prefetch: Annotated[Ahead, Needs("zero_stage 3")] = Field(
-        default=1, description="Layers whose parameters are gathered ahead; 0: each is waited for."
+    keep_ends: StrictBool = setting(
+        False, "zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit.", "zero_stage 3"
     )
-    reshard_after_forward: Annotated[StrictBool, Needs("zero_stage 3")] = Field(
-        default=True, description="zero_stage 3: free parameters after the forward pass and gather them again; false keeps them."
-    )
-    keep_ends: Annotated[StrictBool, Needs("zero_stage 3")] = Field(
-        default=False, description="zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit."
-    )
-    preset: str | None = Field(default=None, description="Defaults of a framework; see `clustersim show presets`.")
-    offload: Annotated[Offload, Written(list[OffloadItem], _read_offload, _write_offload)] = Field(
-        default=Offload(), json_schema_extra={"default": []}
-    )
-    etp: Degree | None = Field(default=None, description="Ranks that divide each expert among them; default: tp.")
+    preset: str | None = setting(None, "Defaults of a framework; see `clustersim show presets`.")
+    offload: Annotated[Offload, Written(list[OffloadItem], _read_offload, _write_offload)] = setting(Offload(), "", shown=[])
+    etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[
         ExpertLoad,
         Written(
@@ -214,30 +212,24 @@ class StrategySettings(Settings, frozen=True):
             _read_expert_load,
             lambda load: load.file or load.kind,
         ),
-        Needs("experts"),
-    ] = Field(default=EVEN_LOAD, json_schema_extra={"default": "balanced"})
-    expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False), Needs("skewed load")] = auto(
-        "Exponent of zipf, or concentration of dirichlet; default: 1."
+    ] = setting(EVEN_LOAD, "", "experts", shown="balanced")
+    expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = auto(
+        "Exponent of zipf, or concentration of dirichlet; default: 1.", "skewed load"
     )
-    expert_capacity: Annotated[Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None, Needs("experts"), Needs("capacity")] = (
-        Field(default=None, description="An expert takes at most so many times the mean and the rest is dropped; default: it takes all.")
+    expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
+        None, "An expert takes at most so many times the mean and the rest is dropped; default: it takes all.", "experts", "capacity"
     )
-    dispatch: Annotated[ExpertDispatch, Needs("ep")] = Field(
-        default="all_to_all", description="Send a token to each of its experts, or once to each node that holds some of them."
+    dispatch: ExpertDispatch = setting(
+        "all_to_all", "Send a token to each of its experts, or once to each node that holds some of them.", "ep"
     )
-    overlap_ep: Annotated[StrictBool, Needs("ep"), Needs("shared experts")] = Field(
-        default=False, description="Shared experts compute while tokens travel to routed ones and back."
+    overlap_ep: StrictBool = setting(False, "Shared experts compute while tokens travel to routed ones and back.", "ep", "shared experts")
+    dispatch_precision: WirePrecision = setting("same", "Of tokens on their way to experts; they come back as they are.", "ep")
+    context_parallel: ContextKind = setting(
+        "ring", "Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses).", "cp"
     )
-    dispatch_precision: Annotated[WirePrecision, Needs("ep")] = Field(
-        default="same", description="Of tokens on their way to experts; they come back as they are."
+    placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement, _as_is)] = setting(
+        DIMENSIONS, "Fastest-varying dimension first.", "own layout"
     )
-    context_parallel: Annotated[ContextKind, Needs("cp")] = Field(
-        default="ring", description="Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses)."
-    )
-    placement: Annotated[
-        tuple[Dimension, ...],
-        Written(Literal["auto"] | list[Dimension], _read_placement, _as_is),
-    ] = Field(default=DIMENSIONS, description="Fastest-varying dimension first.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ A value that was left out is None until it is completed with what follows from m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeGuard
+from typing import Any, ClassVar, Literal, Self, TypeGuard, TypeVar
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -30,9 +30,19 @@ Condition = Literal[
     "weights move",
     "selective recomputation",
     "later checks of norms",
+    "replicas",
+    "buckets",
+    "collective reduction",
+    "several pushes",
+    "several servers",
+    "own layout",
+    "update on the accelerator",
     "staleness",
 ]
 """Needs of settings; ``needs.py`` says when each is met."""
+
+
+T = TypeVar("T")
 
 
 class Settings(BaseModel, frozen=True, extra="forbid"):
@@ -104,17 +114,39 @@ class Written:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return a schema that checks the form and then reads the value."""
-        writing = plain_serializer_function_ser_schema(self.write)
+        writing = plain_serializer_function_ser_schema(lambda value: None if value is None else self.write(value))
         return no_info_after_validator_function(self.read, handler.generate_schema(self.form), serialization=writing)
 
 
-def auto(description: str) -> Any:  # noqa: ANN401 - the value of a setting of any type, which is completed later
-    """Return the default of a setting that is completed with what follows from model and machine."""
-    return Field(default=None, description=description, json_schema_extra=_without_default)
+def setting(default: T, description: str, *needs: Condition, alias: str | None = None, shown: JsonValue = None) -> T:
+    """Return the default of a setting.
+
+    Parameters
+    ----------
+    needs
+        Conditions without which the setting does nothing; the first that is not met is the reason.
+    alias
+        Key in a file, where that is not the name.
+    shown
+        Default as it stands in a file, where that is not its value.
+    """
+    extra: JsonDict | None = None if shown is None else {"default": shown}
+    return _declared(Field(default=default, description=description, alias=alias, json_schema_extra=extra), needs)
+
+
+def auto(description: str, *needs: Condition) -> Any:  # noqa: ANN401 - the value of a setting of any type, which is completed later
+    """Return the default of a setting that is completed with what follows from model and machine; needs as for :func:`setting`."""
+    return _declared(Field(default=None, description=description, json_schema_extra=_without_default), needs)
+
+
+def _declared(field: object, needs: Sequence[Condition]) -> Any:  # noqa: ANN401 - pydantic puts the value in place of the field
+    assert isinstance(field, FieldInfo)
+    field.metadata.extend(Needs(need) for need in needs)
+    return field
 
 
 def _without_default(schema: JsonDict) -> None:
-    del schema["default"]
+    schema.pop("default", None)
 
 
 def mistake(message: str, hint: str) -> PydanticCustomError:

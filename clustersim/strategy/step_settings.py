@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool
 
-from clustersim.strategy.settings import Needs, Settings, auto
+from clustersim.strategy.settings import Settings, auto, setting
 from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, SamplesPerSecond
 from clustersim.workload.shapes import AttentionKind
 
@@ -42,57 +42,55 @@ class Training(Settings, frozen=True):
     """One optimizer step: batch, precision, kernels."""
 
     global_batch_size: Batch = Field(description="Sequences per optimizer step.")
-    micro_batch_size: Batch = Field(default=1, description="Sequences per pass of one data-parallel replica.")
-    seq_length: Annotated[Tokens, Needs("transformer")] = auto("Tokens per sequence; default: the positions of the model.")
+    micro_batch_size: Batch = setting(1, "Sequences per pass of one data-parallel replica.")
+    seq_length: Tokens = auto("Tokens per sequence; default: the positions of the model.", "transformer")
     precision: Precision = auto("Default: bf16 where the accelerator has it, else fp16, else fp32.")
     optimizer: Optimizer = "adam"
     optimizer_kernels: OptimizerKernels = auto(
-        "Update in one kernel a pass, one an operation, or tensor by tensor; default: fused or foreach, as kernels."
+        "Update in one kernel a pass, one an operation, or tensor by tensor; default: fused or foreach, as kernels.",
+        "update on the accelerator",
     )
-    attention: Annotated[AttentionKind, Needs("transformer")] = Field(
-        default="flash", description="FlashAttention, the best of the accelerator or of a generation; or scores that are written to memory."
+    attention: AttentionKind = setting(
+        "flash", "FlashAttention, the best of the accelerator or of a generation; or scores that are written to memory.", "transformer"
     )
-    tokens: Count | None = Field(default=None, description="Total budget, for the time to train.")
+    tokens: Count | None = setting(None, "Total budget, for the time to train.")
     gradient_precision: Literal["fp32", "same"] = auto(
         "In which gradients are accumulated and reduced; default: fp32 below 32 bits, else the same."
     )
-    fused_gradient_accumulation: StrictBool = Field(
-        default=True, description="The weight-gradient product adds into the gradient buffer itself."
+    fused_gradient_accumulation: StrictBool = setting(True, "The weight-gradient product adds into the gradient buffer itself.")
+    elementwise_precision: Literal["same", "fp32"] = setting(
+        "same", "Of what transformers compute between products: theirs, or fp32, as mixed precision by casts has it.", "transformer"
     )
-    elementwise_precision: Annotated[Literal["same", "fp32"], Needs("transformer")] = Field(
-        default="same", description="Of what transformers compute between products: theirs, or fp32, as mixed precision by casts has it."
+    clip_micro_batches: StrictBool = setting(
+        False, "Gradients of each micro-batch are clipped before they are added up, not those of the step."
     )
-    clip_micro_batches: StrictBool = Field(
-        default=False, description="Gradients of each micro-batch are clipped before they are added up, not those of the step."
+    kernels: Literal["fused", "eager"] = setting("fused", "Elementwise work fused, or one kernel an operation.")
+    blocking_launches: StrictBool = setting(
+        False, "The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
     )
-    kernels: Literal["fused", "eager"] = Field(default="fused", description="Elementwise work fused, or one kernel an operation.")
-    blocking_launches: StrictBool = Field(
-        default=False, description="The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
+    cuda_graphs: StrictBool = setting(
+        False, "Kernels of passes were captured in graphs, so that nothing waits for the host to issue them one by one."
     )
-    cuda_graphs: StrictBool = Field(
-        default=False, description="Kernels of passes were captured in graphs, so that nothing waits for the host to issue them one by one."
+    scored_tokens: Tokens | None = setting(
+        None, "Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
-    scored_tokens: Tokens | None = Field(
-        default=None, description="Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
+    vocabulary_multiple: Tokens | None = setting(
+        None,
+        "The vocabulary is padded until each tensor-parallel rank has a multiple of this; default: 128 with tp > 1, else 1.",
+        "transformer",
     )
-    vocabulary_multiple: Annotated[Tokens | None, Needs("transformer")] = Field(
-        default=None,
-        description="The vocabulary is padded until each tensor-parallel rank has a multiple of this; default: 128 with tp > 1, else 1.",
+    loss_metrics: Losses = setting(
+        0, "Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
     )
-    loss_metrics: Losses = Field(
-        default=0, description="Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
-    )
-    fp8_parameters: StrictBool = Field(
-        default=False, description="With precision fp8, weights of products are kept in fp8 alone, without a copy in 16 bits."
-    )
+    fp8_parameters: StrictBool = setting(False, "With precision fp8, weights of products are kept in fp8 alone, without a copy in 16 bits.")
     grouped_experts: StrictBool | Literal["fused"] = auto(
-        "All experts of a rank beside each other; fused: in one kernel, with all around them. Default: with fused kernels."
+        "All experts of a rank beside each other; fused: in one kernel, with all around them. Default: with fused kernels.", "experts"
     )
-    fused_loss: StrictBool = Field(default=False, description="One kernel each way computes the cross entropy from the logits as they are.")
-    channels_last: Annotated[StrictBool, Needs("images")] = auto(
-        "Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits."
+    fused_loss: StrictBool = setting(False, "One kernel each way computes the cross entropy from the logits as they are.")
+    channels_last: StrictBool = auto(
+        "Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits.", "images"
     )
-    data_loader: DataLoader | None = Field(default=None, description="Default: it never holds a step up.")
+    data_loader: DataLoader | None = setting(None, "Default: it never holds a step up.")
 
 
 class DataParallelSettings(Settings, frozen=True):
@@ -100,34 +98,39 @@ class DataParallelSettings(Settings, frozen=True):
 
     mode: Literal["sync", "async", "ssp"] = "sync"
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
-        Field(default="auto", description="All-reduce of the communication library, or parameter servers.")
+        setting("auto", "All-reduce of the communication library, or parameter servers.", "replicas")
     )
-    overlap: StrictBool = Field(default=True, description="Reduce buckets while the backward pass still runs.")
-    bucket_bytes: Bytes = Field(default=25e6, gt=0, alias="bucket", description="Gradient bytes that are reduced at once.")
+    overlap: StrictBool = setting(True, "Reduce buckets while the backward pass still runs.", "replicas", "several pushes")
+    bucket_bytes: Annotated[Bytes, Field(gt=0)] = setting(
+        25e6, "Gradient bytes that are reduced at once.", "replicas", "buckets", alias="bucket"
+    )
     servers: PositiveInt = auto("Parameter servers; default: as many as nodes.")
     placement: Literal["dedicated", "colocated"] = auto(
         "Parameter servers on hosts of their own or, as they are if left out, on those of the nodes."
     )
-    assignment: Assignment = auto("Of parameters to servers; default: key_ranges.")
+    assignment: Assignment = auto("Of parameters to servers; default: key_ranges.", "several servers")
     priority: Priority = auto("Pull layers as the forward pass needs them (default), or all at once.")
     reduce_in_node: StrictBool = auto(
         "Accelerators of a node add up before they push to parameter servers; default: true where all workers wait for all."
     )
-    staleness: Annotated[FewerSteps | None, Needs("staleness")] = Field(
-        default=None, description="For ssp: steps that a worker may be ahead of the slowest."
-    )
-    backup_workers: Backups | None = Field(default=None, description="Workers that a synchronous update does not wait for.")
-    first_bucket_bytes: Annotated[Bytes, Field(gt=0)] | None = Field(
-        default=None, alias="first_bucket", description="Bytes of the bucket that is ready first; default: as the others."
+    staleness: FewerSteps | None = setting(None, "For ssp: steps that a worker may be ahead of the slowest.", "staleness")
+    backup_workers: Backups | None = setting(None, "Workers that a synchronous update does not wait for.")
+    first_bucket_bytes: Annotated[Bytes, Field(gt=0)] | None = setting(
+        None,
+        "Bytes of the bucket that is ready first; default: as the others.",
+        "replicas",
+        "buckets",
+        "collective reduction",
+        alias="first_bucket",
     )
     no_sync: StrictBool = auto(
-        "Only the last micro-batch reduces; default: true, but false with single_process, and from zero_stage 2 on with pp: 1."
+        "Only the last micro-batch reduces; default: true, but false with single_process, and from zero_stage 2 on with pp: 1.",
+        "replicas",
+        "collective reduction",
     )
-    single_process: StrictBool = Field(default=False, description="One process for all accelerators of a node, as PyTorch's DataParallel.")
-    gather_precision: Annotated[WirePrecision, Needs("weights move")] = Field(
-        default="same", description="Of parameters on the wire: gathered, broadcast or pulled."
-    )
-    reduce_precision: WirePrecision = Field(default="same", description="Of gradients on the wire.")
+    single_process: StrictBool = setting(False, "One process for all accelerators of a node, as PyTorch's DataParallel.")
+    gather_precision: WirePrecision = setting("same", "Of parameters on the wire: gathered, broadcast or pulled.", "weights move")
+    reduce_precision: WirePrecision = setting("same", "Of gradients on the wire.", "replicas")
 
 
 class DataParallel(DataParallelSettings, frozen=True):

@@ -10,6 +10,7 @@ from clustersim.errors import ScenarioError
 from clustersim.scenario.constraints import check_size, check_tensor_parallelism
 from clustersim.strategy.shard import model_chunks
 from tests.unit.scenario.samples import MODEL, built, refusal
+from tests.unit.scenario.test_expert_checks import MIXTURE
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
 
@@ -349,7 +350,7 @@ def test_sharded_weights_are_not_kept_in_fp8_alone() -> None:
     ("written", "grouped"), [((), True), (("training.kernels=eager",), False), (("training.grouped_experts=false",), False)]
 )
 def test_experts_are_grouped_with_fused_kernels_unless_told(written: tuple[str, ...], *, grouped: bool) -> None:
-    assert built(*written).plan.training.grouped_experts is grouped
+    assert built(*written, model=MIXTURE).plan.training.grouped_experts is grouped
 
 
 def test_gradients_that_a_product_adds_up_cannot_be_clipped_before() -> None:

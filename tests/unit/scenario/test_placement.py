@@ -26,7 +26,7 @@ def test_stages_are_neighbours_where_they_fit_under_a_leaf(strategy: dict[str, D
 
 
 def test_a_placement_that_is_written_is_kept() -> None:
-    assert built(strategy={"placement": ["dp", "tp", "cp", "ep", "pp"]}).plan.strategy.placement == ("dp", "tp", "cp", "ep", "pp")
+    assert built(strategy={"tp": 2, "placement": ["dp", "tp", "cp", "ep", "pp"]}).plan.strategy.placement == ("dp", "tp", "cp", "ep", "pp")
 
 
 def test_replicas_that_hold_all_experts_stay_together_before_the_stages() -> None:

@@ -33,7 +33,7 @@ def test_gspmd_has_a_loop_over_stages_and_over_micro_batches_without_them() -> N
 
 
 def test_deepspeed_3d_waits_for_what_it_sends_and_reduces_at_the_end() -> None:
-    strategy = built(strategy={"preset": "deepspeed_3d", "pp": 2}).plan.strategy
+    strategy = built(strategy={"preset": "deepspeed_3d", "tp": 2, "pp": 2}).plan.strategy
 
     assert (strategy.overlap_p2p, strategy.data_parallel.overlap, strategy.zero_stage, strategy.overlap_tp) == (False, False, 1, "none")
 

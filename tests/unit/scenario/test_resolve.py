@@ -77,7 +77,7 @@ def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: di
     assert resolved_scenario(second) == resolved
 
 
-EVEN: dict[str, Data] = {"no_sync": True, "single_process": False, "reduce_precision": "same"}
+EVEN: dict[str, Data] = {"single_process": False, "reduce_precision": "same"}
 
 
 def test_every_default_that_does_something_is_written_out() -> None:
@@ -85,7 +85,7 @@ def test_every_default_that_does_something_is_written_out() -> None:
 
     strategy, training = part(resolved, "strategy"), part(resolved, "training")
     assert (strategy["dp"], strategy["schedule"], strategy["data_parallel"]) == (
-        4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", **EVEN}
+        4, "1f1b", {"mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", "no_sync": True, **EVEN}
     )  # fmt: skip
     assert (training["seq_length"], training["gradient_precision"]) == (256, "fp32")
 
@@ -95,23 +95,24 @@ def test_parameter_servers_are_written_out() -> None:
 
     assert part(resolved, "strategy")["data_parallel"] == {
         **EVEN, "gather_precision": "same",
-        "mode": "sync", "algorithm": "parameter_server", "overlap": True, "bucket": "25 MB", "servers": 2,
+        "mode": "sync", "algorithm": "parameter_server", "bucket": "25 MB", "servers": 2,
         "placement": "colocated", "assignment": "key_ranges", "priority": "layers", "reduce_in_node": True,
     }  # fmt: skip
 
 
 def test_workers_at_their_own_pace_and_sharding_are_written_out() -> None:
     slack = built(strategy={"data_parallel": {"algorithm": "parameter_server", "mode": "ssp", "staleness": 2, "reduce_in_node": False}})
-    spare = built(strategy={"data_parallel": {"algorithm": "parameter_server", "backup_workers": 1, "first_bucket": "1 MiB"}})
+    spare = built(strategy={"data_parallel": {"algorithm": "parameter_server", "backup_workers": 1}})
     loaded = built(
-        training={"global_batch_size": 32, "data_loader": {"rate": "2 ksamples/s"}}, strategy={"zero_stage": 1, "shard_degree": 4}
+        training={"global_batch_size": 32, "data_loader": {"rate": "2 ksamples/s"}},
+        strategy={"zero_stage": 1, "shard_degree": 4, "data_parallel": {"first_bucket": "1 MiB"}},
     )
 
     strategies = [part(resolved_scenario(made), "strategy") for made in (slack, spare, loaded)]
     gradients = [part(strategy, "data_parallel") for strategy in strategies]
     assert [each.get("staleness") for each in gradients] == [2, None, None]
     assert [each.get("backup_workers") for each in gradients] == [None, 1, None]
-    assert [each.get("first_bucket") for each in gradients] == [None, "1.048576 MB", None]
+    assert [each.get("first_bucket") for each in gradients] == [None, None, "1.048576 MB"]
     assert [strategy.get("shard_degree") for strategy in strategies] == [None, None, 4]
     assert part(resolved_scenario(loaded), "training")["data_loader"] == {"rate": "2 ksamples/s"}
 

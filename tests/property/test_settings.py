@@ -1,0 +1,223 @@
+"""Every setting changes the result, or the run says that it has no effect, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import load_scenario
+from clustersim.scenario.plain import plain
+from clustersim.scenario.run import run_built
+from clustersim.strategy.needs import Idle
+from clustersim.strategy.plan import StrategySettings
+from clustersim.strategy.settings import Settings, key_of
+from clustersim.strategy.step_settings import DataParallelSettings, Training
+
+BOOLEAN: Final[list[Data]] = [False, True]
+WIRE: Final[list[Data]] = ["fp8", "fp32"]
+SECTIONS: Final[Mapping[str, type[Settings]]] = {
+    "training": Training,
+    "strategy": StrategySettings,
+    "strategy.data_parallel": DataParallelSettings,
+}
+VALUES: Final[Mapping[str, list[Data]]] = {
+    "training.global_batch_size": [32, 64],
+    "training.micro_batch_size": [1, 2],
+    "training.seq_length": [256, 512],
+    "training.precision": ["fp32", "fp16", "fp8"],
+    "training.optimizer": ["adam", "sgd"],
+    "training.optimizer_kernels": ["fused", "foreach", "loop"],
+    "training.attention": ["flash", "unfused"],
+    "training.tokens": ["1T", "2T"],
+    "training.gradient_precision": ["fp32", "same"],
+    "training.fused_gradient_accumulation": BOOLEAN,
+    "training.elementwise_precision": ["same", "fp32"],
+    "training.clip_micro_batches": BOOLEAN,
+    "training.kernels": ["fused", "eager"],
+    "training.blocking_launches": BOOLEAN,
+    "training.cuda_graphs": BOOLEAN,
+    "training.scored_tokens": [32, 64],
+    "training.vocabulary_multiple": [1, 1024],
+    "training.loss_metrics": [0, 2],
+    "training.fp8_parameters": BOOLEAN,
+    "training.grouped_experts": [False, True, "fused"],
+    "training.fused_loss": BOOLEAN,
+    "training.channels_last": BOOLEAN,
+    "training.data_loader.rate": ["1 samples/s", "2 samples/s"],
+    "strategy.dp": [2, 4, 8],
+    "strategy.tp": [1, 2],
+    "strategy.pp": [1, 2],
+    "strategy.cp": [1, 2],
+    "strategy.ep": [1, 2],
+    "strategy.sequence_parallel": BOOLEAN,
+    "strategy.schedule": ["gpipe", "1f1b", "zb_h1"],
+    "strategy.virtual_stages": [2, 4],
+    "strategy.stage_layers": ["even", [3, 5], [5, 3], [8]],
+    "strategy.optimizer_post_validation": BOOLEAN,
+    "strategy.zero_stage": [0, 1, 2, 3],
+    "strategy.recompute": ["none", "selective", "full"],
+    "strategy.recompute_layers": [1, 2],
+    "strategy.recompute_modules": [["core_attention"], ["mlp", "norms"]],
+    "strategy.recompute_stops_early": BOOLEAN,
+    "strategy.overlap_p2p": BOOLEAN,
+    "strategy.overlap_tp": ["none", "weight_gradient", "gemm_chunks", "async_tp"],
+    "strategy.shard_degree": [2, 4],
+    "strategy.gather": ["layer", "tensor"],
+    "strategy.prefetch": [0, 1, 2],
+    "strategy.reshard_after_forward": BOOLEAN,
+    "strategy.keep_ends": BOOLEAN,
+    "strategy.offload": [[], ["optimizer"], ["activations"]],
+    "strategy.etp": [1, 2],
+    "strategy.expert_load": ["balanced", "zipf"],
+    "strategy.expert_skew": [0.5, 2.0],
+    "strategy.expert_capacity": [1.0, 1.25],
+    "strategy.dispatch": ["all_to_all", "per_node"],
+    "strategy.overlap_ep": BOOLEAN,
+    "strategy.dispatch_precision": WIRE,
+    "strategy.context_parallel": ["ring", "all_gather", "ulysses"],
+    "strategy.placement": [["tp", "cp", "ep", "dp", "pp"], ["pp", "dp", "ep", "cp", "tp"]],
+    "strategy.data_parallel.mode": ["sync", "async"],
+    "strategy.data_parallel.algorithm": ["ring", "tree", "parameter_server"],
+    "strategy.data_parallel.overlap": BOOLEAN,
+    "strategy.data_parallel.bucket": ["1 MB", "1 GB"],
+    "strategy.data_parallel.servers": [1, 2],
+    "strategy.data_parallel.placement": ["dedicated", "colocated"],
+    "strategy.data_parallel.assignment": ["key_ranges", "round_robin"],
+    "strategy.data_parallel.priority": ["layers", "none"],
+    "strategy.data_parallel.reduce_in_node": BOOLEAN,
+    "strategy.data_parallel.staleness": [0, 3],
+    "strategy.data_parallel.backup_workers": [0, 1],
+    "strategy.data_parallel.first_bucket": ["100 kB", "200 MB"],
+    "strategy.data_parallel.no_sync": BOOLEAN,
+    "strategy.data_parallel.single_process": BOOLEAN,
+    "strategy.data_parallel.gather_precision": WIRE,
+    "strategy.data_parallel.reduce_precision": WIRE,
+}
+ECHOES: Final = ("scenario", "parallelism", "resolved", "engine", "flags")
+"""Parts of a result that say what was asked, or how it was worked out."""
+
+
+def keys_of(prefix: str, section: type[Settings]) -> list[str]:
+    names = [key_of(name, field) for name, field in section.model_fields.items()]
+    return [f"{prefix}.{name}" for name in names if name not in ("data_parallel", "preset")]
+
+
+def test_every_setting_has_values_to_draw() -> None:
+    keys = {key for prefix, section in SECTIONS.items() for key in keys_of(prefix, section)}
+
+    assert {key.removesuffix(".rate") for key in VALUES} == keys
+
+
+MODEL: Final[dict[str, Data]] = {
+    "model_type": "llama",
+    "num_hidden_layers": 8,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "intermediate_size": 2048,
+    "vocab_size": 32001,
+    "max_position_embeddings": 512,
+}
+SPARSE: Final[dict[str, Data]] = {
+    **MODEL,
+    "model_type": "qwen2_moe",
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 1024,
+}
+
+
+CONTEXTS: Final[list[dict[str, Data]]] = [
+    {},
+    {"strategy.tp": 2},
+    {"strategy.cp": 2},
+    {"strategy.pp": 2},
+    {"strategy.pp": 2, "strategy.zero_stage": 2},
+    {"strategy.pp": 2, "strategy.schedule": "zb_h1"},
+    {"strategy.pp": 2, "strategy.schedule": "interleaved_1f1b", "strategy.virtual_stages": 2},
+    {"strategy.zero_stage": 1},
+    {"strategy.zero_stage": 2},
+    {"strategy.zero_stage": 3},
+    {"strategy.zero_stage": 2, "strategy.offload": ["optimizer"]},
+    {"strategy.zero_stage": 3, "strategy.pp": 2},
+    {"strategy.recompute": "full"},
+    {"strategy.recompute": "selective"},
+    {"strategy.data_parallel.algorithm": "parameter_server"},
+    {"strategy.data_parallel.algorithm": "parameter_server", "strategy.data_parallel.mode": "ssp", "strategy.data_parallel.staleness": 1},
+    {"strategy.data_parallel.single_process": True},
+    {"training.fused_gradient_accumulation": False},
+    {"training.precision": "fp8"},
+]
+"""Surroundings in which some of the settings matter."""
+ROUTED: Final[list[dict[str, Data]]] = [
+    {"strategy.ep": 2},
+    {"strategy.ep": 8},
+    {"strategy.ep": 8, "strategy.expert_load": "zipf"},
+    {"strategy.ep": 2, "strategy.tp": 2},
+]
+
+
+def put(scenario: dict[str, Data], key: str, value: Data) -> dict[str, Data]:
+    changed = deepcopy(scenario)
+    here = changed
+    *sections, name = key.split(".")
+    for section in sections:
+        below = here.setdefault(section, {})
+        assert isinstance(below, dict)
+        here = below
+    here[name] = value
+    return changed
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, Data]:
+    kind = draw(st.sampled_from(["dense", "dense", "sparse", "sparse", "images"]))
+    model: Data = "resnet-50" if kind == "images" else MODEL if kind == "dense" else SPARSE
+    cluster: dict[str, Data] = {"node": draw(st.sampled_from(["dgx-h100", "dgx1-v100-32g"])), "nodes": draw(st.sampled_from([1, 2]))}
+    scenario: dict[str, Data] = {"version": 1, "name": "drawn", "model": model, "cluster": cluster}
+    around = draw(st.sampled_from(CONTEXTS)) | (draw(st.sampled_from(ROUTED)) if kind == "sparse" else {})
+    few = draw(st.lists(st.sampled_from(sorted(VALUES)), max_size=3, unique=True))
+    some = {key: draw(st.sampled_from(VALUES[key])) for key in few}
+    for key, value in ({"training.global_batch_size": 32} | some | around).items():
+        scenario = put(scenario, key, value)
+    return scenario
+
+
+def measured(scenario: dict[str, Data]) -> tuple[Data, set[str]]:
+    """Return the figures of a run, and the keys that it says do nothing."""
+    result = run_built(build(load_scenario(scenario)))
+    document = plain(result.metrics)
+    assert isinstance(document, dict)
+    idle = {flag.message.partition(" ")[0] for flag in result.flags if flag.code == "no_effect"}
+    return {"time_to_train_s": result.time_to_train_s, **{key: part for key, part in document.items() if key not in ECHOES}}, idle
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(scenario=scenarios(), key=st.sampled_from(sorted(VALUES)), data=st.data())
+def test_a_setting_changes_the_result_unless_the_run_says_that_it_does_nothing(
+    scenario: dict[str, Data], key: str, data: st.DataObject
+) -> None:
+    # On one node all ranks may reach each other alike, so that it does not matter which of them work together.
+    assume(key != "strategy.placement" or scenario["cluster"] == {"node": "dgx-h100", "nodes": 2})
+    first, second = data.draw(st.permutations(VALUES[key]))[:2]
+    with pytest.MonkeyPatch.context() as patch:
+        # Lowering sees what was asked for, so that equal results are its own doing.
+        patch.setattr(Idle, "left_out", lambda _, spec: spec)
+        try:
+            one, idle = measured(put(scenario, key, first))
+            other, other_idle = measured(put(scenario, key, second))
+        except ScenarioError:
+            assume(False)
+            return
+
+    name = key.removesuffix(".rate").rpartition(".")[2]
+    assert (one == other) == (name in idle | other_idle)
