@@ -29,7 +29,6 @@ TASK_KINDS: Final = ("forward", "backward", "input", "weight", "optimizer", "gat
 
 PASSES: Final = TASK_KINDS[:4]
 INPUT_GRADIENTS: Final = ("backward", "input")
-WEIGHT_GRADIENTS: Final = ("backward", "weight")
 
 _SAME: Final = 1e-9
 """Shares of a pass that add up to a whole one differ from it by less."""

@@ -38,6 +38,7 @@ from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
 from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.stages import orders_of
+from clustersim.strategy.units import reduction_units
 from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -258,7 +259,7 @@ def gathered_holds(plan: Plan, stage: int) -> Holds:
     if not sharding.reshard_after_forward or any(step.beside_next for step in orders_of(plan)[stage]):
         most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
     else:
-        most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead else max(ends)
+        most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or sharding.keep_ends else max(ends)
     copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
     size_bytes = (most + around) * numerics(plan).element_bytes + most * copies_bytes
     return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
@@ -270,19 +271,24 @@ def gathered_holds(plan: Plan, stage: int) -> Holds:
 def offload_holds(plan: Plan, stage: int) -> Holds:
     """Return the buffers that stand in for what is offloaded.
 
-    Gradients that leave are held as the shards of two buckets, one just reduced and one copied. Parameters that leave come back as
+    Gradients that leave are held as the shards of two buckets, or with ZeRO-3 of two units, one just reduced and one copied.
+    Parameters that leave come back as
     the shards of as many layers as are gathered ahead, and of the one that computes. Of activations that leave two layers are on the
     accelerator, the one in use and the one that is copied.
     """
     offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
     chunks, layers = model_chunks(plan)[stage], layer_weights(plan)
     buffers_bytes = layers_bytes = 0.0
-    if offload.gradients != "accelerator":
+    ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
+    if offload.gradients != "accelerator" and plan.strategy.zero_stage == SHARDS_PARAMETERS:
+        units = [[unit.weights.shard(sharding) for unit in reduction_units(plan, chunk)] for chunk in chunks]
+        buffers_bytes += max(heaviest_run(chunk, BUCKETS_IN_USE) for chunk in units) * number.gradient_bytes
+    elif offload.gradients != "accelerator":
         whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
         buffers_bytes += BUCKETS_IN_USE * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if offload.parameters != "accelerator":
         shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
-        buffers_bytes += max(heaviest_run(chunk, 1 + sharding.prefetch) for chunk in shards) * number.element_bytes
+        buffers_bytes += max(heaviest_run(chunk, 1 + ahead) for chunk in shards) * number.element_bytes
     if offloads_activations(plan):
         fullest = fullest_place(plan, chunks)
         layers_bytes = max(heaviest_run(kept_by_layer(plan, chunk, fullest), LAYERS_IN_USE) for chunk in chunks)

@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from clustersim.strategy.gradients import layer_slices
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Offload, Plan
+from clustersim.strategy.offload import offloads
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.settings import Condition, Needs, Settings, key_of
 from clustersim.workload.transformer_shape import Experts
@@ -108,8 +109,9 @@ def _shares_experts(plan: Plan) -> bool:
 
 
 def _weights_move(plan: Plan) -> bool:
-    gradients = plan.strategy.data_parallel
-    return plan.strategy.zero_stage > 0 or gradients.service is not None or gradients.single_process
+    strategy, gradients = plan.strategy, plan.strategy.data_parallel
+    shards = max(strategy.sharding.degree, strategy.sharding.expert_degree) > 1 or strategy.gathers_weights
+    return shards or gradients.service is not None or gradients.single_process
 
 
 def _drops(plan: Plan) -> bool:
@@ -124,13 +126,13 @@ def _checks_later(plan: Plan) -> bool:
 
 def _reduces(plan: Plan) -> bool:
     strategy = plan.strategy
-    return strategy.reduces_gradients or strategy.data_parallel.service is not None or strategy.offload != Offload()
+    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(plan)
 
 
 def _fills_buckets(plan: Plan) -> bool:
     strategy = plan.strategy
     in_units = strategy.zero_stage == SHARDS_PARAMETERS and strategy.gather == "layer" and strategy.shard_degree is None
-    return not in_units or strategy.offload != Offload()
+    return not in_units
 
 
 def _pushes_often(plan: Plan) -> bool:
@@ -154,6 +156,9 @@ CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
     "cp": (lambda plan: plan.strategy.cp > 1, "with cp 1"),
     "ep": (lambda plan: plan.strategy.ep > 1, "with ep 1"),
     "zero_stage 3": (lambda plan: plan.strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
+    "gathers": (lambda plan: plan.strategy.gathers_weights, "where every rank has all parameters"),
+    "overlap": (lambda plan: plan.strategy.data_parallel.overlap, "with overlap: false"),
+    "resharding": (lambda plan: plan.strategy.reshard_after_forward, "where parameters stay after the forward pass"),
     "weights move": (_weights_move, "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda plan: plan.strategy.recompute == "selective", "without selective recomputation"),
     "later checks of norms": (_checks_later, "with a schedule that checks norms before it updates"),

@@ -194,13 +194,19 @@ class StrategySettings(Settings, frozen=True):
         "tp",
     )
     shard_degree: AutoDegree | None = setting(None, "Ranks over which ZeRO shards; default: auto, all replicas.")
-    gather: GatherUnit = setting("layer", "zero_stage 3: one gather call for each layer (flat units), or for each tensor.", "zero_stage 3")
-    prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3")
+    gather: GatherUnit = setting(
+        "layer", "zero_stage 3: one gather call for each layer (flat units), or for each tensor.", "zero_stage 3", "gathers"
+    )
+    prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3", "gathers", "overlap")
     reshard_after_forward: StrictBool = setting(
-        True, "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them.", "zero_stage 3"
+        True, "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them.", "zero_stage 3", "gathers"
     )
     keep_ends: StrictBool = setting(
-        False, "zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit.", "zero_stage 3"
+        False,
+        "zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit.",
+        "zero_stage 3",
+        "gathers",
+        "resharding",
     )
     preset: str | None = setting(None, "Defaults of a framework; see `clustersim show presets`.")
     offload: Annotated[Offload, Written(list[OffloadItem], _read_offload, _write_offload)] = setting(Offload(), "", shown=[])
@@ -286,7 +292,7 @@ class Strategy(StrategySettings, frozen=True):
     def gathers_weights(self) -> bool:
         """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
         away = self.offload.parameters != "accelerator"
-        return self.zero_stage == SHARDS_PARAMETERS and (self.sharding.degree > 1 or away)
+        return self.zero_stage == SHARDS_PARAMETERS and (max(self.sharding.degree, self.sharding.expert_degree) > 1 or away)
 
     @property
     def sharding(self) -> Sharding:

@@ -26,18 +26,30 @@ def shard_of(plan: Plan) -> float:
 
 
 def test_shards_of_two_buckets_stand_in_for_the_gradients() -> None:
-    assert held(plan_of(HOST, bucket_bytes=1e6), owner="offload") == 2e6 / 8
+    assert held(plan_of(HOST, zero_stage=2, bucket_bytes=1e6), owner="offload") == 2e6 / 8
     # A bucket that is larger than all gradients holds no more than these.
     whole_bytes = 4.0 * sum(layer_parameters(plan_of(HOST)))
-    assert held(plan_of(HOST, bucket_bytes=1e12), owner="offload") == pytest.approx(2.0 * whole_bytes / 8, rel=1e-12)
+    assert held(plan_of(HOST, zero_stage=2, bucket_bytes=1e12), owner="offload") == pytest.approx(2.0 * whole_bytes / 8, rel=1e-12)
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
-def test_shards_of_layers_stand_in_for_the_parameters(prefetch: int) -> None:
-    plan = plan_of(ALL_HOST, prefetch=prefetch, bucket_bytes=1e6)
+def two_units_bytes(plan: Plan) -> float:
+    """Return the shards of the gradients of the first layer, and of embedding and head, which are reduced one behind the other."""
+    layers = layer_parameters(plan)
+    return (layers[0] + stage_parameters(plan, 0) - sum(layers)) * 4.0 / 8
 
-    shards = held(plan, owner="offload") - 2e6 / 8
-    assert shards == pytest.approx((1 + prefetch) * layer_parameters(plan)[0] * 2.0 / 8, rel=1e-12)
+
+def test_units_of_sharded_parameters_stand_in_for_their_gradients_whatever_the_bucket() -> None:
+    small, large = (plan_of(HOST, bucket_bytes=size) for size in (1e6, 1e12))
+
+    assert held(small, owner="offload") == held(large, owner="offload") == pytest.approx(two_units_bytes(small), rel=1e-12)
+
+
+@pytest.mark.parametrize(("prefetch", "overlap", "n_layers"), [(0, True, 1), (1, True, 2), (3, True, 4), (3, False, 1)])
+def test_shards_of_layers_stand_in_for_the_parameters(prefetch: int, overlap: bool, n_layers: int) -> None:
+    plan = plan_of(ALL_HOST, prefetch=prefetch, overlap=overlap)
+
+    shards = held(plan, owner="offload") - two_units_bytes(plan)
+    assert shards == pytest.approx(n_layers * layer_parameters(plan)[0] * 2.0 / 8, rel=1e-9)
 
 
 def test_the_host_holds_16_bytes_of_each_parameter_and_the_copy_on_its_way() -> None:
