@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 from typing import Literal
 
@@ -17,7 +16,7 @@ DIMENSIONS: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
 
 @pytest.mark.parametrize("placement", list(permutations(DIMENSIONS)), ids="-".join)
 def test_every_rank_is_once_in_a_group_of_each_dimension_for_every_placement(placement: tuple[Dimension, ...]) -> None:
-    mesh = place(replace(STRATEGY, dp=4, tp=2, pp=3, cp=5, placement=placement))
+    mesh = place(STRATEGY.changed(dp=4, tp=2, pp=3, cp=5, placement=placement))
     everyone = list(range(4 * 2 * 3 * 5))
 
     assert sorted(rank for stage in range(3) for rank in mesh.stage_ranks(stage).tolist()) == everyone
@@ -31,7 +30,7 @@ def test_every_rank_is_once_in_a_group_of_each_dimension_for_every_placement(pla
 @pytest.mark.parametrize("placement", list(permutations(DIMENSIONS)), ids="-".join)
 def test_ranks_of_a_group_differ_in_their_own_dimension_alone(placement: tuple[Dimension, ...]) -> None:
     sizes = {"dp": 4, "tp": 2, "pp": 3, "cp": 5, "ep": 1}
-    mesh = place(replace(STRATEGY, dp=4, tp=2, pp=3, cp=5, placement=placement))
+    mesh = place(STRATEGY.changed(dp=4, tp=2, pp=3, cp=5, placement=placement))
 
     def coordinates(rank: int) -> dict[str, int]:
         out: dict[str, int] = {}
