@@ -62,10 +62,10 @@ class Hold:
     owner: str
     """Technique that needs it."""
     bytes: float
-    """Of one micro-batch, where the interval is that of a micro-batch."""
+    """Size in bytes; that of one micro-batch, where the interval is that of a micro-batch."""
     interval: Interval = ALWAYS
     chunk: int = 0
-    """Of the passes of a micro-batch."""
+    """Model chunk of the passes, for an interval of a micro-batch."""
     place: MemoryPlace = "accelerator"
 
 

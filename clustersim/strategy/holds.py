@@ -53,7 +53,7 @@ ALLOCATOR_FRACTION: Final = 0.065
 layouts of a Llama on B200 (MooreThreads SimuMax 1.2, ``docs/b200/b200_release_v1.2_summary.json``), where the others had 0.03."""
 
 FP8_COPY_BYTES: Final = 2.0
-"""Of a weight that takes part in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
+"""Bytes of the copies of a weight in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
 keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
 
 FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES

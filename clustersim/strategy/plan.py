@@ -1,4 +1,4 @@
-"""How a model is spread: the settings of a strategy, what it comes to on a cluster, and the plan that is lowered."""
+"""Plans: the settings of a strategy, their values on a cluster, and the model and training beside them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RecomputeModule = Literal["core_attention", "norms", "activations", "latent_proj
 """Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 GatherUnit = Literal["layer", "tensor"]
-"""What one call gathers: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
+"""Parameters of one gather call: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
 """How tokens reach their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
 TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
@@ -51,7 +51,7 @@ _OFFLOAD_PARTS: Final[tuple[OffloadPart, ...]] = get_args(OffloadPart)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Where the parts of the training state live while they are not in use."""
+    """Places of the parts of the training state while they are not in use."""
 
     optimizer: Place = "accelerator"
     gradients: Place = "accelerator"
@@ -151,7 +151,7 @@ WrittenModules = Annotated[list[RecomputeModule], Field(min_length=1)]
 
 
 class StrategySettings(Settings, frozen=True):
-    """How the model is divided among ranks."""
+    """Division of the model among ranks."""
 
     dp: AutoDegree = auto("Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
     tp: Degree = 1

@@ -13,7 +13,7 @@ from clustersim.workload.shapes import AttentionKind
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
-"""How an update is written: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
+"""Kernels of an update: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 """Every tensor in even parts on all servers; or whole tensors, on one server after the other or on the one that has least."""
 Priority = Literal["layers", "none"]
@@ -33,7 +33,7 @@ Backups = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 
 
 class DataLoader(Settings, frozen=True):
-    """What reads, decodes and augments samples on the processors of a node."""
+    """Data loader, which reads, decodes and augments samples on the processors of a node."""
 
     samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] = Field(alias="rate", description="What the data loader of one node delivers.")
 
@@ -94,7 +94,7 @@ class Training(Settings, frozen=True):
 
 
 class DataParallelSettings(Settings, frozen=True):
-    """How gradients meet."""
+    """Reduction of gradients among replicas."""
 
     mode: Literal["sync", "async", "ssp"] = "sync"
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
@@ -134,10 +134,10 @@ class DataParallelSettings(Settings, frozen=True):
 
 
 class DataParallel(DataParallelSettings, frozen=True):
-    """How gradients meet on the nodes of a cluster."""
+    """Reduction of gradients on the nodes of a cluster."""
 
     hosts: tuple[int, ...] = Field(default=(), exclude=True)
-    """Of parameter servers: the nodes' own come first, then dedicated ones."""
+    """Hosts of parameter servers: the nodes' own come first, then dedicated ones."""
 
     @property
     def service(self) -> DataParallel | None:

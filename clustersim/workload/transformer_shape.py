@@ -8,10 +8,10 @@ from typing import Literal
 Normalization = Literal["layernorm", "rmsnorm"]
 Position = Literal["learned", "rope", "none"]
 PublishedScope = Literal["model", "backbone", "main"]
-"""What a published parameter count counts: all of the model, all but its output head (BERT), or all but its further predictions."""
+"""Scope of a published parameter count: all of the model, all but its output head (BERT), or all but its further predictions."""
 
 Scores = Literal["softmax", "sigmoid"]
-"""How a router turns logits into scores."""
+"""Function from the logits of a router to scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
-    """What a layer has that others may not have; layers of one kind are alike."""
+    """Properties in which layers differ; layers of one kind are alike."""
 
     experts: bool
     windowed: bool
@@ -102,7 +102,7 @@ class TransformerShape:
     n_heads: int
     n_kv_heads: int
     head_dim: int
-    """Of queries and keys; of values too unless attention is latent."""
+    """Width of a head of queries and keys; of values too unless attention is latent."""
     intermediate_size: int
     """Width of the MLP of a layer without experts."""
     vocab_size: int

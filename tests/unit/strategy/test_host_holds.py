@@ -1,4 +1,4 @@
-"""What stays on the accelerator, and what its host and drives must hold."""
+"""Memory of accelerators beside offloaded state, and of hosts and drives."""
 
 from __future__ import annotations
 
