@@ -22,8 +22,9 @@ from clustersim.report.steps import StepsReport, in_own_time, in_whole_steps, st
 from clustersim.scenario.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.scenario.routing_report import experts_report
 from clustersim.scenario.unevenness import division_of, slow_among, slow_ranks
+from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
-from clustersim.strategy.holds import ALLOCATOR_FRACTION, FRAMEWORK_BYTES, stage_holds, stage_peak
+from clustersim.strategy.holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.topology.cluster import TIERS, Cluster

@@ -158,19 +158,11 @@ def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> M
     layers = [{"recomputation": more, owner: size} for more, (owner, size) in zip(extra, buffers, strict=True)]
     replicas = plan.strategy.dp if plan.strategy.data_parallel.single_process else 1
     casts = 0.0 if plan.training.fused_loss else numerics(plan).element_bytes / FP32_BYTES
-    loss_bytes = replicas * _loss_bytes(plan, chunk) * (1.0 + casts)
+    loss_bytes = replicas * head_loss_bytes(plan, chunk) * (1.0 + casts)
     return max([*layers, {"loss": loss_bytes}], key=lambda sizes: fsum(sizes.values()))
 
 
-def _loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
+def head_loss_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return what the loss of one replica keeps: the logits in fp32."""
     operators = (*layer_at(plan, chunk.layers.stop - 1), *back(plan)) if chunk.last else ()
     return fsum(operator.saved_bytes for operator in operators if operator.role == "loss")
-
-
-def of_others_bytes(plan: Plan, chunk: ModelChunk) -> float:
-    """Return what the first accelerator of a single process keeps for the others: all outputs as they came, and their losses."""
-    if not plan.strategy.data_parallel.single_process or plan.strategy.dp == 1:
-        return 0.0
-    loss_bytes, replicas = _loss_bytes(plan, chunk), plan.strategy.dp
-    return (replicas - 1) * loss_bytes + replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Compute, Group
+from clustersim.program.tasks import Block, Collective, Group
 from clustersim.strategy.contributors import CONTRIBUTORS
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Part, divided
@@ -44,20 +44,12 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     passes = plan if n_micro_batches is None else with_micro_batches(plan, n_micro_batches)
     step = Step(plan=plan, passes=passes, division=divided(place(plan.strategy), parts))
     contributors = [contributor(step) for contributor in CONTRIBUTORS if contributor.applies(plan)]
-    _add_hosts(step)
     for contributor in contributors:
         contributor.begin()
     _add_pipeline(step, contributors)
     for contributor in contributors:
         contributor.finish()
     return step.builder.build(step.division.rank_classes())
-
-
-def _add_hosts(step: Step) -> None:
-    """Add what the host does once a step before the first kernel."""
-    for stage in step.division.stages:
-        for lane in step.division.lanes(stage):
-            step.builder.add(("host", lane.rank_class), Compute(name="host", phase="host", blocks=()), [lane])
 
 
 def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:

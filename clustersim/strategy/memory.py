@@ -1,12 +1,12 @@
-"""Parameters of one rank: those of a chunk, of its ends, and of a stage."""
+"""Parameters of one rank: those of a chunk, of its ends, and of a stage; and the share of them that it keeps."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters, weights_of
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, model_chunks
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.weights import Weights, total_weights
 
 
@@ -31,3 +31,15 @@ def stage_weights(plan: Plan, stage: int) -> Weights:
 def stage_parameters(plan: Plan, stage: int) -> float:
     """Return how many parameters one rank of a stage holds."""
     return stage_weights(plan, stage).total
+
+
+def kept_parameters(plan: Plan, stage: int, shards_from: int) -> float:
+    """Return the parameters of a stage, or the rank's shard of them from some stage of ZeRO on."""
+    weights = stage_weights(plan, stage)
+    return weights.shard(plan.strategy.sharding) if plan.strategy.zero_stage >= shards_from else weights.total
+
+
+def kept_gradients_bytes(plan: Plan, stage: int) -> float:
+    """Return the gradients that stay on the accelerator of a rank, in bytes."""
+    stays = plan.strategy.offload.gradients == "accelerator"
+    return kept_parameters(plan, stage, SHARDS_GRADIENTS) * numerics(plan).gradient_bytes if stays else 0.0

@@ -89,6 +89,10 @@ FUSED_LAUNCHES: Final = 4
 FP8_CAST_BYTES: Final = 4.0
 """Of a weight cast to fp8 once a step: 16 bits read, the cast and its transpose written (NVIDIA Transformer Engine)."""
 
+FP8_COPY_BYTES: Final = 2.0
+"""Bytes of the copies of a weight in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
+keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
+
 FP8_TRANSPOSE_BYTES: Final = 2.0
 """Of a weight that the update has written in fp8: its transpose is made from it."""
 

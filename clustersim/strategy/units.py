@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from typing import Final
 
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.gradients import Bucket, gathered_bytes, gradient_buckets, n_buckets, reduced_bytes
@@ -14,6 +15,9 @@ from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.shard import ModelChunk, numerics
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream
+
+BUCKETS_IN_USE: Final = 2
+"""One is filled while the one before it is reduced."""
 
 
 def chunk_layer_weights(plan: Plan, chunk: ModelChunk) -> tuple[Weights, ...]:

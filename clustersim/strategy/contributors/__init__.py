@@ -8,6 +8,7 @@ from clustersim.strategy.contributors.activation_offload import ActivationOffloa
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.contributors.data_loading import DataLoading
 from clustersim.strategy.contributors.gradient_reduction import GradientReduction
+from clustersim.strategy.contributors.model_state import ModelState
 from clustersim.strategy.contributors.optimizer_update import OffloadedUpdate, OptimizerUpdate
 from clustersim.strategy.contributors.parameter_server import ParameterServers
 from clustersim.strategy.contributors.replica_gradients import ReplicaGradients
@@ -15,6 +16,7 @@ from clustersim.strategy.contributors.single_process import SingleProcess
 from clustersim.strategy.contributors.state_sharding import ParameterSharding, StateSharding
 
 CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
+    ModelState,
     DataLoading,
     ParameterServers,
     SingleProcess,

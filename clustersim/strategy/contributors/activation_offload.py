@@ -13,12 +13,15 @@ from dataclasses import replace
 from math import fsum
 from typing import Final
 
+from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
-from clustersim.strategy.activation_memory import kept_by_layer
+from clustersim.strategy.activation_memory import fullest_place, kept_by_layer
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
+from clustersim.strategy.shard import model_chunks
 from clustersim.strategy.stage_work import Cut
 
 LAYERS_IN_USE: Final = 2
@@ -37,6 +40,14 @@ class ActivationOffload(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether activations are offloaded."""
         return offloads_activations(plan)
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the layers that are on the accelerator, the one in use and the one that is copied."""
+        chunks = model_chunks(plan)[stage]
+        fullest = fullest_place(plan, chunks)
+        size_bytes = max(heaviest_run(kept_by_layer(plan, chunk, fullest), LAYERS_IN_USE) for chunk in chunks)
+        return (Hold(category="buffers", owner="activation_offload", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the copies of activations of a stage."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, Group
 from clustersim.strategy.division import Division
@@ -101,8 +102,13 @@ class Contributor:
 
     @classmethod
     def applies(cls, plan: Plan) -> bool:
-        """Return whether the settings of this technique ask for anything."""
-        raise NotImplementedError
+        """Return whether the settings of this technique ask for anything; by default always."""
+        return True
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the memory that this technique holds for a rank of a stage."""
+        return ()
 
     def begin(self) -> None:
         """Add the tasks at the beginning of a step."""

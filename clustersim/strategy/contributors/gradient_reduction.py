@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 
+from clustersim.program.holds import BACKWARD_TO_REDUCTION, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
@@ -19,16 +21,21 @@ from clustersim.strategy.gradients import (
     SHARDS_OF_COPIES,
     Bucket,
     cast_blocks,
+    copies_gradients,
+    gradient_buckets,
     operations_among,
     reduced_bytes,
 )
+from clustersim.strategy.layers import heaviest_run
+from clustersim.strategy.memory import end_weights, kept_gradients_bytes, kept_parameters, stage_weights
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharding_groups import Holders, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.stage_work import Cut, completed
-from clustersim.strategy.units import reduces_in_units, reductions
+from clustersim.strategy.units import BUCKETS_IN_USE, chunk_layer_weights, reduces_in_units, reductions
 from clustersim.strategy.weights import NOTHING
 
 
@@ -41,6 +48,14 @@ class GradientReduction(Contributor):
         gradients = plan.strategy.data_parallel
         elsewhere = gradients.service is not None or gradients.single_process
         return not elsewhere and (plan.strategy.reduces_gradients or offloads(plan))
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return what the reduction of gradients needs beside those that are kept: buckets, and gradients that are whole until then."""
+        return (
+            Hold(category="buffers", owner="gradient_reduction", bytes=_buckets_bytes(plan, stage)),
+            Hold(category="gradients", owner="state_sharding", bytes=_whole_bytes(plan, stage), interval=BACKWARD_TO_REDUCTION),
+        )
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the reductions of a stage."""
@@ -187,3 +202,56 @@ class _Reduction:
             step.builder.add(scattered[-1], action, scope.lanes(GRADIENT_STREAM), after=needed, label=label)
         action = step.collective("gradients of copies", "all_reduce", self.copies, size_bytes / self.holders.degree, n_calls)
         step.builder.add(self.done(key), action, step.division.lanes(stage, COPY_STREAM), after=scattered, label=label)
+
+
+def _buckets_bytes(plan: Plan, stage: int) -> float:
+    """Return what the reduction of whole gradients needs beside them.
+
+    PyTorch's DDP keeps every gradient twice, once in its bucket; see ``copies_gradients``. Sharded optimizer states use a bucket that
+    fills and one that is reduced (DeepSpeed, ``reduce_bucket_size`` with ``overlap_comm``). A precision of its own on the wire needs a
+    bucket in that precision.
+    """
+    strategy, number = plan.strategy, numerics(plan)
+    if strategy.replicas == 1 or strategy.zero_stage >= SHARDS_GRADIENTS:
+        return 0.0
+    buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
+    calls = [call for each in buckets for call in ((each.parameters, each.n_calls), (each.expert_parameters, each.expert_calls))]
+    largest = max((parameters / n_calls for parameters, n_calls in calls if n_calls), default=0.0)
+    size_bytes = largest * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
+    if copies_gradients(plan):
+        copied = fsum(bucket.weights.total for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
+        size_bytes += copied * number.gradient_bytes
+    return size_bytes
+
+
+def _whole_bytes(plan: Plan, stage: int) -> float:
+    """Return the whole gradients beside the shard that is kept.
+
+    With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
+    end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients, of every chunk
+    of a stage, are whole where micro-batches add up before they are reduced (``no_sync``). The reduction makes the shard out of them and
+    frees them unit by unit, so that the two are one and not a sum (PyTorch FSDP: ``zero_grad`` leaves no shard behind, and under
+    ``no_sync`` there is none before the last backward pass).
+    """
+    whole = stage_weights(plan, stage).total
+    stays = plan.strategy.offload.gradients == "accelerator"
+    # Gradients that live elsewhere pass whole through the memory of a lone rank too.
+    if stays and kept_parameters(plan, stage, SHARDS_GRADIENTS) >= whole:
+        return 0.0
+    if plan.strategy.data_parallel.no_sync and plan.n_micro_batches > 1:
+        return max(0.0, whole * numerics(plan).gradient_bytes - kept_gradients_bytes(plan, stage))
+    return max(_unreduced_bytes(plan, chunk) for chunk in model_chunks(plan)[stage])
+
+
+def _unreduced_bytes(plan: Plan, chunk: ModelChunk) -> float:
+    """Return the gradients of one chunk that are whole at a time where each micro-batch reduces its own."""
+    number, gradients = numerics(plan), plan.strategy.data_parallel
+    layers, ends = [each.total for each in chunk_layer_weights(plan, chunk)], end_weights(plan, chunk).total
+    window = BUCKETS_IN_USE if gradients.overlap else 1
+    if plan.strategy.zero_stage == SHARDS_GRADIENTS:
+        buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]
+        wire_bytes = max(buckets, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
+        return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
+    most = heaviest_run(layers, window)
+    casts_bytes = max(layers, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
+    return (most + ends) * number.element_bytes + casts_bytes

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from clustersim.program.holds import UPDATE, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM
-from clustersim.strategy.memory import stage_weights
-from clustersim.strategy.offload import offloads
-from clustersim.strategy.optimizer import offloaded_update, optimizer_update
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.layers import heaviest_run, layer_weights
+from clustersim.strategy.memory import kept_parameters, stage_weights
+from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
+from clustersim.strategy.optimizer import offloaded_update, optimizer_bytes_per_parameter, optimizer_update, update_copies_bytes
+from clustersim.strategy.plan import SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan
+from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.units import BUCKETS_IN_USE, reduction_units
+
+BUFFERED_TILES: Final = 2
+"""Tiles of new parameters in page-locked memory: one is filled while the other is copied (ZeRO-Offload, section 5.1)."""
 
 
 class OptimizerUpdate(Contributor):
@@ -20,6 +29,16 @@ class OptimizerUpdate(Contributor):
         """Return whether every rank updates its own parameters."""
         gradients = plan.strategy.data_parallel
         return gradients.service is None and not gradients.single_process and not offloads(plan)
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the optimizer's state, and the copies that an update makes."""
+        parameters = kept_parameters(plan, stage, SHARDS_OPTIMIZER)
+        copies_bytes = parameters * update_copies_bytes(plan.training)
+        return (
+            Hold(category="optimizer", owner="optimizer", bytes=parameters * optimizer_bytes_per_parameter(plan)),
+            Hold(category="optimizer", owner="optimizer", bytes=copies_bytes, interval=UPDATE),
+        )
 
     def finish(self) -> None:
         """Add the update of all stages."""
@@ -45,6 +64,27 @@ class OffloadedUpdate(OptimizerUpdate):
         """Return whether optimizer states are offloaded."""
         return offloads(plan)
 
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the state that the node of a rank keeps, and the buffers on the accelerator that stand in for it.
+
+        What lives on drives passes through the memory of the node in tiles.
+        """
+        offload, number = plan.strategy.offload, numerics(plan)
+        shard = stage_weights(plan, stage).shard(plan.strategy.sharding)
+        tile = min(shard, TILE_PARAMETERS)
+        passing = min(NVME_TILES * tile, shard)
+        # Sums of several micro-batches wait in memory, and go to the drives when they are final.
+        gradients = shard if offload.gradients != "nvme" or sums_on_host(plan) else passing
+        parameters = shard if offload.parameters == "host" else min(BUFFERED_TILES * tile, shard)
+        state = passing if offload.optimizer == "nvme" else shard
+        return (
+            Hold(category="buffers", owner="offload", bytes=_buffers_bytes(plan, stage)),
+            Hold(category="parameters", owner="offload", bytes=parameters * number.element_bytes, place="host"),
+            Hold(category="gradients", owner="offload", bytes=gradients * number.gradient_bytes, place="host"),
+            Hold(category="optimizer", owner="offload", bytes=state * state_bytes(plan), place="host"),
+        )
+
     def finish(self) -> None:
         """Add the update of all stages."""
         plan, division = self.step.plan, self.step.division
@@ -54,3 +94,25 @@ class OffloadedUpdate(OptimizerUpdate):
             own = [key for keys in self.step.updated[stage] for key in keys]
             done = self.step.host(stage).add_update(weights, after=[*reduced, *own])
             self.step.updated[stage] = (done,) * division.n_parts
+
+
+def _buffers_bytes(plan: Plan, stage: int) -> float:
+    """Return the buffers of what an accelerator offloads.
+
+    Gradients that leave are held as the shards of two buckets, or with ZeRO-3 of two units, one just reduced and one copied. Parameters
+    that leave come back as the shards of as many layers as are gathered ahead, and of the one that computes.
+    """
+    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
+    chunks, layers = model_chunks(plan)[stage], layer_weights(plan)
+    buffers_bytes = 0.0
+    if offload.gradients != "accelerator" and plan.strategy.zero_stage == SHARDS_PARAMETERS:
+        units = [[unit.weights.shard(sharding) for unit in reduction_units(plan, chunk)] for chunk in chunks]
+        buffers_bytes += max(heaviest_run(chunk, BUCKETS_IN_USE) for chunk in units) * number.gradient_bytes
+    elif offload.gradients != "accelerator":
+        whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
+        buffers_bytes += BUCKETS_IN_USE * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
+    if offload.parameters != "accelerator":
+        ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
+        shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
+        buffers_bytes += max(heaviest_run(chunk, 1 + ahead) for chunk in shards) * number.element_bytes
+    return buffers_bytes

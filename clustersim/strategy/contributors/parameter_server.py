@@ -11,16 +11,18 @@ from typing import Final, Literal
 
 from clustersim.collectives.parameter_server import greedy_holders
 from clustersim.hardware.communication import Servers
+from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Group, Lane
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
-from clustersim.strategy.optimizer import update_bytes
+from clustersim.strategy.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.shard import numerics
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.step_settings import Assignment, DataParallel
 
@@ -139,6 +141,18 @@ class ParameterServers(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether servers keep the parameters."""
         return plan.strategy.data_parallel.service is not None
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return what the fullest parameter server keeps: weights as they are sent, the sum of the gradients, and the optimizer's state."""
+        (whole,) = served_slices(plan, service_of(plan), [(0, plan.model.n_layers)])
+        most = plan.strategy.tp * plan.strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
+        number = numerics(plan)
+        return (
+            Hold(category="parameters", owner="parameter_server", bytes=most * number.element_bytes, place="server"),
+            Hold(category="gradients", owner="parameter_server", bytes=most * number.gradient_bytes, place="server"),
+            Hold(category="optimizer", owner="parameter_server", bytes=most * optimizer_bytes_per_parameter(plan), place="server"),
+        )
 
     def begin(self) -> None:
         """Add the pulls of all workers; without priority all requests are made at once."""

@@ -14,9 +14,12 @@ from typing import ClassVar, Final
 import numpy as np
 
 from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.holds import FORWARD_TO_BACKWARD, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group
+from clustersim.strategy.activation_memory import head_loss_bytes
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.strategy.contributors.optimizer_update import OptimizerUpdate
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
 from clustersim.strategy.layers import Operators, back, backward_work, forward_work, front, layer_runs, n_layers
 from clustersim.strategy.memory import stage_parameters, stage_weights
@@ -24,7 +27,7 @@ from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.operators import Role
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -51,6 +54,16 @@ class SingleProcess(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether one process drives all accelerators."""
         return plan.strategy.data_parallel.single_process
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the optimizer's state, and what the first accelerator keeps for the others: all outputs as they came, and their losses."""
+        (chunk,), n_replicas = model_chunks(plan)[stage], plan.strategy.dp
+        loss_bytes = head_loss_bytes(plan, chunk)
+        outputs_bytes = n_replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES
+        size_bytes = (n_replicas - 1) * loss_bytes + outputs_bytes if n_replicas > 1 else 0.0
+        others = Hold(category="activations", owner="single_process", bytes=size_bytes, interval=FORWARD_TO_BACKWARD)
+        return (*OptimizerUpdate.holds(plan, stage), others)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the moves around the passes of the only stage."""

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import Final
 
+from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes
+from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.memory import end_weights, stage_weights
+from clustersim.strategy.optimizer import FP8_COPY_BYTES
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import ModelChunk
+from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.stage_work import WHOLE, Cut
+from clustersim.strategy.stages import orders_of
 from clustersim.strategy.units import chunk_layer_weights, gather_calls
 from clustersim.strategy.weights import Weights, total_weights
 
@@ -112,6 +117,27 @@ class ParameterSharding(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether parameters are sharded, or live elsewhere."""
         return plan.strategy.gathers_weights
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return the parameters that are whole at a time: embedding and head, the layer in use and those gathered ahead of it.
+
+        Without freeing after the forward pass all of them, and so where passes through several chunks run side by side. Of stages that look
+        ahead the ends of two chunks may be whole, those in use and those of the next pass.
+        """
+        sharding, chunks = plan.strategy.sharding, model_chunks(plan)[stage]
+        layers, ends = (
+            [[each.total for each in chunk_layer_weights(plan, chunk)] for chunk in chunks],
+            [end_weights(plan, chunk).total for chunk in chunks],
+        )
+        ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
+        if not sharding.reshard_after_forward or any(step.beside_next for step in orders_of(plan)[stage]):
+            most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
+        else:
+            most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or sharding.keep_ends else max(ends)
+        copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
+        size_bytes = (most + around) * numerics(plan).element_bytes + most * copies_bytes
+        return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the gathers of a stage."""

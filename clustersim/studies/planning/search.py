@@ -12,7 +12,8 @@ from clustersim.expressions.parse import Condition
 from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 from clustersim.progress import advanced, phase
 from clustersim.scenario.metric_names import metric_values, without_value
-from clustersim.strategy.holds import FRAMEWORK_BYTES, stage_holds, stage_peak
+from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
+from clustersim.strategy.holds import stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import backward, forward
 from clustersim.studies.planning.drafts import Drafts

@@ -17,8 +17,9 @@ from clustersim.program.holds import (
     UPDATE,
 )
 from clustersim.strategy.activation_memory import end_activation_bytes, kept_by_layer, layer_activation_bytes
+from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.strategy.gradients import gradient_buckets
-from clustersim.strategy.holds import FRAMEWORK_BYTES, stage_holds
+from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.memory import chunk_weights, stage_parameters
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter
 from clustersim.strategy.plan import Offload

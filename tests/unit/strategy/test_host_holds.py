@@ -68,14 +68,14 @@ def test_without_sharding_every_rank_needs_room_for_all() -> None:
 
 def test_large_shards_on_drives_pass_through_memory_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(ALL_NVME)
-    monkeypatch.setattr("clustersim.strategy.holds.TILE_PARAMETERS", shard_of(plan) / 10.0)
+    monkeypatch.setattr("clustersim.strategy.contributors.optimizer_update.TILE_PARAMETERS", shard_of(plan) / 10.0)
 
     assert held(plan, place="host") == pytest.approx(shard_of(plan) * (0.3 * (12.0 + 4.0) + 0.2 * 2.0), rel=1e-12)
 
 
 def test_sums_of_several_micro_batches_wait_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(ALL_NVME, global_batch_size=16)
-    monkeypatch.setattr("clustersim.strategy.holds.TILE_PARAMETERS", shard_of(plan) / 10.0)
+    monkeypatch.setattr("clustersim.strategy.contributors.optimizer_update.TILE_PARAMETERS", shard_of(plan) / 10.0)
 
     assert held(plan, place="host") == pytest.approx(shard_of(plan) * (0.3 * 12.0 + 4.0 + 0.2 * 2.0), rel=1e-12)
 

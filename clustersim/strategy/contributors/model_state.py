@@ -1,0 +1,102 @@
+"""The model on every rank, whatever trains it: its parameters, gradients and activations, and the framework's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import fsum
+from typing import Final
+
+from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold
+from clustersim.program.tasks import Compute
+from clustersim.strategy.activation_memory import (
+    backward_bytes,
+    chunk_weight_bytes,
+    end_activation_bytes,
+    fullest_place,
+    kept_by_layer,
+)
+from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.layers import layer_runs
+from clustersim.strategy.memory import kept_gradients_bytes, kept_parameters
+from clustersim.strategy.optimizer import FP8_COPY_BYTES
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.workload.operators import Gemm, GroupedGemm
+from clustersim.workload.shapes import FP32_BYTES
+
+FRAMEWORK_BYTES: Final = 1.5e9
+"""CUDA context, libraries, and communication buffers of NCCL: an assumption, between the 1 and 2 GB that users of PyTorch see
+on an idle process with a few communicators."""
+
+FP8_SCALING_BYTES: Final = 5 * (1024 + 2) * FP32_BYTES
+"""For each product, of its three operands forward and its two gradients: 1024 past maxima, scale and its inverse
+(Transformer Engine, ``DelayedScaling.amax_history_len``)."""
+
+
+class ModelState(Contributor):
+    """Parameters, gradients and activations of the passes of each rank."""
+
+    @classmethod
+    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+        """Return parameters and gradients that stay on a rank, its activations, and the reserve of framework and NCCL."""
+        stays = plan.strategy.offload.parameters == "accelerator"
+        parameters = kept_parameters(plan, stage, SHARDS_PARAMETERS) if stays else 0.0
+        return (
+            Hold(category="parameters", owner="weights", bytes=parameters * numerics(plan).element_bytes),
+            Hold(category="parameters", owner="fp8", bytes=_fp8_bytes(plan, stage)),
+            Hold(category="gradients", owner="gradients", bytes=kept_gradients_bytes(plan, stage)),
+            Hold(category="buffers", owner="framework", bytes=FRAMEWORK_BYTES),
+            *_activations(plan, stage),
+            *(
+                Hold(category="activations", owner=owner, bytes=size_bytes, interval=BACKWARD_PASS)
+                for owner, size_bytes in _fullest_backward(plan, stage).items()
+            ),
+        )
+
+    def begin(self) -> None:
+        """Add the work of the host before the first kernel of a step."""
+        for stage in self.step.division.stages:
+            for lane in self.step.division.lanes(stage):
+                self.step.builder.add(("host", lane.rank_class), Compute(name="host", phase="host", blocks=()), [lane])
+
+
+def _fp8_bytes(plan: Plan, stage: int) -> float:
+    """Return the fp8 copies of the weights of all layers, and their scaling state; embedding and head stay in 16 bits.
+
+    Sharded weights are cast as they are gathered, and the copies go with them.
+    """
+    if plan.training.precision != "fp8":
+        return 0.0
+    runs = [run for chunk in model_chunks(plan)[stage] for run in layer_runs(plan, chunk.layers.start, chunk.layers.stop)]
+    products = [
+        (operator, count) for operators, count in runs for operator in operators if isinstance(operator.weight_product, Gemm | GroupedGemm)
+    ]
+    # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
+    copy_bytes = 0.0 if plan.strategy.gathers_weights or plan.training.fp8_parameters else FP8_COPY_BYTES
+    return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
+
+
+def _activations(plan: Plan, stage: int) -> Iterator[Hold]:
+    """Give the activations of a micro-batch between its passes, for each chunk: of layers, which may live on the host, and of the ends.
+
+    Where weight gradients wait, part of them is kept on.
+    """
+    chunks = model_chunks(plan)[stage]
+    fullest, away = fullest_place(plan, chunks), plan.strategy.offload.activations != "accelerator"
+    for number, chunk in enumerate(chunks):
+
+        def kept(size_bytes: float, *, owner: str = "activations", away: bool = False, number: int = number) -> Hold:
+            place = "host" if away else "accelerator"
+            return Hold(category="activations", owner=owner, bytes=size_bytes, interval=FORWARD_TO_BACKWARD, chunk=number, place=place)
+
+        yield kept(fsum(kept_by_layer(plan, chunk, None if away else fullest)), away=away)
+        yield kept(end_activation_bytes(plan, chunk))
+        weight_bytes = chunk_weight_bytes(plan, chunk, fullest)
+        yield Hold(category="activations", owner="weight_gradients", bytes=weight_bytes, interval=INPUT_TO_WEIGHT, chunk=number)
+
+
+def _fullest_backward(plan: Plan, stage: int) -> Mapping[str, float]:
+    """Return what a backward pass holds beside the activations that are kept, of the chunk in which it is most."""
+    chunks = model_chunks(plan)[stage]
+    found = [backward_bytes(plan, chunk, fullest_place(plan, chunks)) for chunk in chunks]
+    return max(found, key=lambda sizes: fsum(sizes.values()))
