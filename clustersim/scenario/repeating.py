@@ -32,7 +32,7 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
     schedule does more in the step of many is to repeat the passes of this stretch: see ``docs/theory/engine.md``.
     """
     gradients, strategy = plan.strategy.data_parallel, plan.strategy
-    if gradients.service is not None or gradients.single_process or strategy.written is not None:
+    if gradients.central or strategy.written is not None:
         return None
     n_ways = places_of(strategy).n_copies
     schedule = SCHEDULES[strategy.schedule]

@@ -72,7 +72,7 @@ def is_divided(plan: Plan) -> bool:
     together.
     """
     gradients = plan.strategy.data_parallel
-    return gradients.single_process or gradients.service is not None or own_pace(plan)
+    return gradients.central or own_pace(plan)
 
 
 def ranks_per_domain(node: Node) -> int:

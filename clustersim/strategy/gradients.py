@@ -189,7 +189,7 @@ def copies_gradients(plan: Plan) -> bool:
     makes gradients in place.
     """
     strategy, gradients = plan.strategy, plan.strategy.data_parallel
-    alone = strategy.replicas == 1 or gradients.service is not None or gradients.single_process
+    alone = strategy.replicas == 1 or gradients.central
     return not alone and strategy.zero_stage < 2 and not plan.training.fused_gradient_accumulation
 
 

@@ -111,7 +111,7 @@ def _shares_experts(plan: Plan) -> bool:
 def _weights_move(plan: Plan) -> bool:
     strategy, gradients = plan.strategy, plan.strategy.data_parallel
     shards = max(strategy.sharding.degree, strategy.sharding.expert_degree) > 1 or strategy.gathers_weights
-    return shards or gradients.service is not None or gradients.single_process
+    return shards or gradients.central
 
 
 def _drops(plan: Plan) -> bool:

@@ -143,3 +143,8 @@ class DataParallel(DataParallelSettings, frozen=True):
     def service(self) -> DataParallel | None:
         """The settings of parameter servers; None without any."""
         return self if self.hosts else None
+
+    @property
+    def central(self) -> bool:
+        """Whether parameters are kept and updated in one place: on servers, or on the first accelerator of a single process."""
+        return self.single_process or self.service is not None

@@ -101,7 +101,7 @@ class Bench:
         """Return a time below which no step of a plan can end."""
         step, strategy = self._step(plan), plan.strategy
         found = _lanes(step)
-        if strategy.data_parallel.service is not None or strategy.data_parallel.single_process:
+        if strategy.data_parallel.central:
             path_s = step.host_s + float(found.busy_s.max())
             return StepBound(path_s=path_s, exchange_s=0.0, link_s=0.0, stage=0, parts_s=_parts(step, 0, (0.0, 0.0, 0.0, 0.0)))
         return self._joined(step, found)
@@ -228,7 +228,7 @@ class Bench:
     def _stages(self, plan: Plan, keys: tuple[Key, Key], ways: Ways, exchange: Exchange) -> tuple[StageStates, ...]:
         """Return what each stage does besides passes; stages with equal chunks of the model do the same."""
         strategy, (cut, laid) = plan.strategy, keys
-        if strategy.data_parallel.service is not None or strategy.data_parallel.single_process:
+        if strategy.data_parallel.central:
             return ()
         often = plan.n_micro_batches if not strategy.data_parallel.no_sync else 0
         state = (laid, strategy.sharding, often)

@@ -46,8 +46,7 @@ class GradientReduction(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether gradients go anywhere, and neither to parameter servers nor to the root of one process."""
         gradients = plan.strategy.data_parallel
-        elsewhere = gradients.service is not None or gradients.single_process
-        return not elsewhere and (plan.strategy.reduces_gradients or offloads(plan))
+        return not gradients.central and (plan.strategy.reduces_gradients or offloads(plan))
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:

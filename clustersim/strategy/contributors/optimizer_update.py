@@ -28,7 +28,7 @@ class OptimizerUpdate(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether every rank updates its own parameters."""
         gradients = plan.strategy.data_parallel
-        return gradients.service is None and not gradients.single_process and not offloads(plan)
+        return not gradients.central and not offloads(plan)
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
