@@ -18,7 +18,7 @@ from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.layers import Operators, back, boundary_bytes, first_alike, front, layer_at, waits
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.recompute import repeated
+from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
 from clustersim.workload.operators import Kernel, Operator
@@ -54,7 +54,7 @@ def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[
 
 def both_ways_s(plan: Plan, operators: Operators, kernels: KernelModel) -> float:
     """Return how long some operators take forward and backward, with what is recomputed."""
-    again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
+    again = recomputation_of(plan).repeated(plan, operators)
     work = [each.kernels("forward", "input_gradient", "weight_gradient") for each in operators]
     return fsum(kernels.work_s(each) for each in (*work, *(each.kernels("recompute") for each in again)))
 
@@ -139,7 +139,7 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
     layers = [layer_at(plan, layer) for layer in range(plan.model.n_layers)]
     operators = [each for layer in (front(plan), *layers, back(plan)) for each in layer]
     share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
-    again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
+    again = recomputation_of(plan).repeated(plan, operators)
     kept_bytes, weight_bytes = (held_bytes(stage_holds(plan, 0), interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
 
     def total_s(of: Callable[[Operator], Iterable[Kernel]], chosen: Iterable[Operator] = operators) -> float:

@@ -7,8 +7,6 @@ from math import fsum
 from operator import itemgetter
 from typing import Final
 
-from clustersim.strategy.alternate import alternate_bytes
-from clustersim.strategy.experts import expected_nodes
 from clustersim.strategy.layers import (
     Operators,
     back,
@@ -17,12 +15,11 @@ from clustersim.strategy.layers import (
     layer_at,
     layer_input_bytes,
     layer_runs,
-    recomputed_layers,
     waiting_bytes,
 )
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.recompute import kept_bytes
-from clustersim.strategy.routing import dispatch
+from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
+from clustersim.strategy.routing import dispatch, expected_nodes
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, ExpertShare
@@ -126,22 +123,14 @@ def _activations(plan: Plan, chunk: ModelChunk, place: int | None = None) -> lis
         layer = start
         for operators, count in layer_runs(plan, start, stop, place):
             kept, whole = _kept_and_whole(plan, layer, operators)
-            found.append((whole if plan.strategy.recompute == "full" and not repeated else kept, whole, count))
+            found.append((kept if repeated else whole, whole, count))
             layer += count
     return found
 
 
 def _kept_and_whole(plan: Plan, layer: int, operators: Operators) -> tuple[float, float]:
     whole = fsum(operator.saved_bytes for operator in operators)
-    match plan.strategy.recompute:
-        case "none":
-            return whole, whole
-        case "selective":
-            return kept_bytes(plan, operators), whole
-        case "alternate":
-            return alternate_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
-        case "full":
-            return layer_input_bytes(plan, layer), whole
+    return recomputation_of(plan).kept_bytes(plan, operators, layer_input_bytes(plan, layer)), whole
 
 
 def backward_bytes(plan: Plan, chunk: ModelChunk, place: int | None = None) -> Mapping[str, float]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from clustersim.strategy.alternate import repeated_operators
-from clustersim.strategy.layers import back, layer_runs, n_layers, recomputed_layers
+from clustersim.strategy.layers import back, layer_runs, n_layers
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.recompute import repeated_flops
+from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
 from clustersim.strategy.shard import model_chunks, n_passes_of
 from clustersim.workload.operators import Operator
 
@@ -24,19 +23,6 @@ def _forward(operators: Iterable[Operator]) -> float:
 def _layers_forward(plan: Plan, layers: range) -> float:
     """Return the FLOPs of some layers' forward pass."""
     return sum(count * _forward(operators) for operators, count in layer_runs(plan, layers.start, layers.stop))
-
-
-def _repeated_layers(plan: Plan) -> list[range]:
-    """Return the layers that full recomputation repeats, chunk by chunk of one copy of the model."""
-    chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
-    return [chunk.layers[: recomputed_layers(plan, chunk)] for chunk in chunks]
-
-
-def _repeated(whole: Plan, plan: Plan, layers: range) -> float:
-    """Return the FLOPs that full recomputation of some layers repeats."""
-    early = plan.strategy.recompute_stops_early
-    runs = layer_runs(whole, layers.start, layers.stop)
-    return sum(count * _forward(operator for operator in operators if not (early and operator.needless)) for operators, count in runs)
 
 
 def _undivided(plan: Plan) -> Plan:
@@ -82,18 +68,12 @@ def masked_flops(plan: Plan) -> float:
 
 def hardware_flops(plan: Plan) -> float:
     """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
-    whole = _undivided(plan)
-    layers = range(n_layers(whole))
-    match plan.strategy.recompute:
-        case "none":
-            again = 0.0
-        case "selective":
-            again = sum(count * repeated_flops(whole, operators) for operators, count in layer_runs(whole, layers.start, layers.stop))
-        case "alternate":
-            runs = layer_runs(whole, 0, n_layers(whole))
-            again = fsum(count * _forward(each for each in repeated_operators(whole, run) if not each.needless) for run, count in runs)
-        case "full":
-            again = fsum(_repeated(whole, plan, layers) for layers in _repeated_layers(plan))
+    whole, kind = _undivided(plan), recomputation_of(plan)
+    # Chunks of one copy of the model have all of its layers together.
+    chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
+    covered = [chunk.layers[: recomputed_layers(plan, chunk)] for chunk in chunks]
+    runs = [run for layers in covered if layers for run in layer_runs(whole, layers.start, layers.stop)]
+    again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
     return model_flops(plan) + plan.training.global_batch_size * again
 
 

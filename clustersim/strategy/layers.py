@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from clustersim.program.tasks import Phase, Work
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.strategy.shard import local_shape, numerics
 from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.model import Model, Sublayer
@@ -36,11 +36,12 @@ def forward_work(name: str, operators: Sequence[Operator], phase: ForwardPhase =
 
 def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
     """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in _backward_kernels(operator, gradients))
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in backward_kernels(operator, gradients))
     return Work(name=name, phase=PHASES[gradients], kernels=kernels)
 
 
-def _backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
+def backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:
+    """Return the kernels of an operator backward; a weight gradient that cannot be put off goes with that of the input."""
     if gradients == "weight":
         return operator.kernels("weight_gradient") if waits(operator) else ()
     apart = gradients == "input" and waits(operator)
@@ -148,13 +149,6 @@ def heaviest_run(parameters: Sequence[float], length: int) -> float:
     """
     length = min(length, len(parameters))
     return max((fsum(parameters[start : start + length]) for start in range(len(parameters) - length + 1)), default=0.0)
-
-
-def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
-    """Return how many layers of a chunk, from its first, full recomputation repeats."""
-    if plan.strategy.recompute != "full":
-        return 0
-    return chunk.n_layers if plan.strategy.recompute_layers is None else min(chunk.n_layers, plan.strategy.recompute_layers)
 
 
 def waits(operator: Operator) -> bool:

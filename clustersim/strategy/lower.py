@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Group
-from clustersim.strategy.contributors import CONTRIBUTORS
+from clustersim.strategy.contributors import CONTRIBUTORS, layer_techniques
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Part, divided
-from clustersim.strategy.halves import parallel_groups
+from clustersim.strategy.groups import parallel_groups
 from clustersim.strategy.layers import boundary_bytes
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
@@ -18,7 +17,6 @@ from clustersim.strategy.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.stage_work import WHOLE, StageWork
 from clustersim.strategy.stages import orders_of, places_of
-from clustersim.workload.operators import Role
 
 
 def with_micro_batches(plan: Plan, n_micro_batches: int) -> Plan:
@@ -66,21 +64,19 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         )
         for part in range(step.division.n_parts)
     ]
-    apart = frozenset[Role]().union(*(contributor.computes for contributor in contributors))
     for stage, order in enumerate(orders_of(plan)):
         beside = [contributor.stage(stage, order) for contributor in contributors]
-        parts = [_add_passes(step, pipeline, stage, beside, apart=apart) for pipeline in pipelines]
+        parts = [_add_passes(step, pipeline, stage, beside) for pipeline in pipelines]
         for position in range(len(order)):
             for each in beside:
                 each.beside(position, parts)
 
 
-def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor], *, apart: frozenset[Role]) -> StagePieces:
+def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
     plan, order = step.passes, orders_of(step.passes)[stage]
-    groups = parallel_groups(plan, step.division, stage, pipeline.part)
-    passes = ChunkPasses(plan=plan, groups=groups, left_out=apart)
-    work = StageWork(plan=plan, passes=passes, chunks=step.chunks[stage], receive=_gather_received(plan, groups.tp))
+    techniques = layer_techniques(plan, parallel_groups(plan, step.division, stage, pipeline.part))
+    work = StageWork(plan=plan, passes=ChunkPasses(plan=plan, techniques=techniques), chunks=step.chunks[stage])
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []
     for position, each in enumerate(order):
@@ -99,14 +95,3 @@ def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[Sta
             added.pieces.append(tuple(done))
         together = []
     return added
-
-
-def _gather_received(plan: Plan, group: Group) -> tuple[Block, ...]:
-    """Without sequence parallelism each rank receives 1/tp of the activation, and the group puts it together.
-
-    Megatron-LM calls it the scatter-gather optimisation.
-    """
-    strategy = plan.strategy
-    if strategy.tp == 1 or strategy.pp == 1 or strategy.sequence_parallel:
-        return ()
-    return (Block(name="receive", body=(Collective(op="all_gather", group=group, bytes=boundary_bytes(plan)),)),)

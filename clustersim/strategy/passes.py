@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from clustersim.program.tasks import Block, Collective, Item
-from clustersim.strategy.halves import Halves, ParallelGroups, own_operators
+from clustersim.program.tasks import Block, Item
 from clustersim.strategy.layers import (
+    PHASES,
+    ForwardPhase,
     Gradients,
-    Operators,
-    backward_work,
     equal_layers,
     first_alike,
-    forward_work,
     front,
     predictions_of,
-    recomputed_layers,
+    sublayers,
 )
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recomputation import recomputed_layers
+from clustersim.strategy.sequence import LayerTechnique, backward_runs, forward_runs, joined
 from clustersim.strategy.shard import ModelChunk, local_shape, numerics
-from clustersim.workload.operators import Operator, Role
-from clustersim.workload.shapes import FP32_BYTES
-
-LOSS_REDUCTIONS = 3
-"""All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""
+from clustersim.workload.model import HEAD, Sublayer
+from clustersim.workload.operators import Operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPasses:
-    """The passes of chunks: what runs of equal layers and the two ends of the model do, and how tensor parallelism cuts the ends.
+    """The passes of chunks: runs of equal layers as blocks, and the two ends of the model, as parallel techniques divide them.
 
-    Runs of equal layers become blocks. A model without a front or a back has no block of that name.
+    A model without a front or a back has no block of that name.
     """
 
     plan: Plan
-    groups: ParallelGroups
+    techniques: tuple[LayerTechnique, ...] = ()
     gradients: Gradients = "all"
-    """What backward passes compute."""
-    left_out: frozenset[Role] = frozenset()
-    """Roles of operators that a contributor computes itself."""
+    """Gradients that backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight,
+    the gathering of an input that was kept as a slice."""
     _layers: dict[tuple[str, int, bool, Gradients], tuple[Item, ...]] = field(
         default_factory=dict[tuple[str, int, bool, Gradients], tuple[Item, ...]], repr=False, compare=False
     )
@@ -90,97 +86,90 @@ class ChunkPasses:
         """Return one layer forward."""
         key = "F", first_alike(self.plan, layer), False, self.gradients
         if key not in self._layers:
-            self._layers[key] = self.halves.forward(layer)
+            self._layers[key] = self._forward_of(sublayers(self.plan, layer), layer)
         return self._layers[key]
 
     def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it; full recomputation repeats it where it is to run ``again``."""
-        full = again and self.plan.strategy.recompute == "full" and self.gradients != "weight"
-        key = "B", first_alike(self.plan, layer), full, self.gradients
+        """Return one layer backward, with what is recomputed before it where it is to be recomputed ``again``."""
+        again = again and self.gradients != "weight"
+        key = "B", first_alike(self.plan, layer), again, self.gradients
         if key not in self._layers:
-            self._layers[key] = (*(self.halves.again(layer) if full else ()), *self.halves.backward(layer))
+            self._layers[key] = self._backward_of(sublayers(self.plan, layer), layer, again=again)
         return self._layers[key]
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
-        operators = front(self.plan)
-        if not operators:
-            return ()
-        return (
-            forward_work("embedding", operators),
-            *self.halves.collective("reduce_scatter" if self._sequence_parallel else "all_reduce"),
-        )
+        return self._forward_of(self._end("embedding", front(self.plan)))
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
-        operators = front(self.plan)
-        if not operators:
-            return ()
-        gather = self.halves.collective("all_gather") if self._sequence_parallel else ()
-        return (*gather, backward_work("embedding", operators, self.gradients))
+        return self._backward_of(self._end("embedding", front(self.plan)))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
         last = self.plan.model.n_layers - 1
         further = (
-            (forward_work("mtp", module.joining), *self.layer_forward(last), *self._head_forward(module.head))
-            for module in predictions_of(self.plan)
-        )
-        return (*self._head_forward(self._head), *chain.from_iterable(further))
-
-    def head_backward(self) -> tuple[Item, ...]:
-        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation."""
-        last = self.plan.model.n_layers - 1
-        # Further predictions keep everything and repeat nothing, like the head.
-        further = (
             (
-                *self._head_backward(module.head),
-                *self.halves.backward(last, repeats=False),
-                *self.halves.backward_works("mtp", module.joining),
+                *self._forward_of(self._end("mtp", module.joining)),
+                *self.layer_forward(last),
+                *self._forward_of(self._end(HEAD, module.head)),
             )
             for module in predictions_of(self.plan)
         )
-        return (*chain.from_iterable(further), *self._head_backward(self._head))
+        return (*self._forward_of(self._head), *chain.from_iterable(further))
+
+    def head_backward(self) -> tuple[Item, ...]:
+        """Return the gradients of the modules that predict further tokens, and of loss, logits and final normalisation.
+
+        Further predictions keep everything and repeat nothing, like the head.
+        """
+        last = self.plan.model.n_layers - 1
+        further = (
+            (
+                *self._backward_of(self._end(HEAD, module.head)),
+                *self.layer_backward(last, again=False),
+                *self._backward_of(self._end("mtp", module.joining)),
+            )
+            for module in predictions_of(self.plan)
+        )
+        return (*chain.from_iterable(further), *self._backward_of(self._head))
 
     @property
-    def halves(self) -> Halves:
-        """The layers."""
-        return Halves(plan=self.plan, groups=self.groups, gradients=self.gradients, left_out=self.left_out)
+    def _head(self) -> tuple[Sublayer, ...]:
+        return self._end(HEAD, self.plan.model.head(local_shape(self.plan), numerics(self.plan)))
 
-    @property
-    def _sequence_parallel(self) -> bool:
-        return self.plan.strategy.sequence_parallel
+    def _end(self, name: str, operators: tuple[Operator, ...]) -> tuple[Sublayer, ...]:
+        """Return an end of the model as a sublayer; nothing where the model has none."""
+        return (Sublayer(name=name, operators=operators, entering_width=self.plan.model.hidden_size),) if operators else ()
 
-    def _head_forward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        operators = own_operators(operators, self.left_out)
-        if not operators:
-            return ()
-        if self.plan.strategy.tp == 1:
-            return (forward_work("head", operators),)
-        if not self.plan.model.lm_head:
-            return (forward_work("final_norm", operators),)
-        norm = operators[:-2]
-        gather, reductions = self.halves.collective("all_gather") if self._sequence_parallel else (), self._small_reductions()
-        return (forward_work("final_norm", norm), *gather, forward_work("logits", operators[len(norm) :]), *reductions)
+    def _forward_of(self, parts: Sequence[Sublayer], layer: int = 0) -> tuple[Item, ...]:
+        """Return sublayers forward, one after the other."""
+        return tuple(item for part in parts for item in self._run(part, part.operators, layer, "forward"))
 
-    def _head_backward(self, operators: Sequence[Operator]) -> tuple[Item, ...]:
-        operators = own_operators(operators, self.left_out)
-        if not operators:
-            return ()
-        if self.plan.strategy.tp == 1 or not self.plan.model.lm_head:
-            return (backward_work("head", operators, self.gradients),)
-        *norm, logits, loss = operators
-        columns = replace(logits, column=True), loss
-        works = self.halves.backward_works("final_norm", norm)
-        return (*self.halves.column_backward(columns, self.plan.model.hidden_size), *works)
+    def _run(self, part: Sublayer, operators: Sequence[Operator], layer: int, phase: ForwardPhase) -> tuple[Item, ...]:
+        """Return operators of a sublayer forward, with what the parallel techniques add."""
+        entries = forward_runs(operators, phase)
+        for technique in self.techniques:
+            entries = technique.forward(part, entries, phase=phase, layer=layer)
+        return joined(part, entries, phase)
 
-    @property
-    def _head(self) -> Operators:
-        return self.plan.model.head(local_shape(self.plan), numerics(self.plan))
+    def _backward_of(self, parts: Sequence[Sublayer], layer: int = 0, *, again: bool = False) -> tuple[Item, ...]:
+        """Return sublayers backward, the last one first, with what is recomputed of them where they are to be."""
+        items: list[Item] = []
+        for part in parts if again else ():
+            items += self._run(part, _chosen(each.repeated_before_layer(part) for each in self.techniques), layer, "recompute")
+        for part in reversed(parts):
+            if again:
+                items += self._run(part, _chosen(each.repeated_before_sublayer(part) for each in self.techniques), layer, "recompute")
+            entries = backward_runs(part.operators, self.gradients)
+            for technique in self.techniques:
+                entries = technique.backward(part, entries, gradients=self.gradients, layer=layer)
+            items += joined(part, entries, PHASES[self.gradients])
+        return tuple(items)
 
     def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
 
-    def _small_reductions(self) -> tuple[Collective, ...]:
-        size_bytes = LOSS_REDUCTIONS * local_shape(self.plan).rows * FP32_BYTES
-        return (Collective(op="all_reduce", group=self.groups.tp, bytes=size_bytes, pieces=LOSS_REDUCTIONS),)
+
+def _chosen(repeated: Iterable[tuple[Operator, ...]]) -> tuple[Operator, ...]:
+    return tuple(chain.from_iterable(repeated))

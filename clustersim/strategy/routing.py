@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 
 from clustersim.strategy.plan import Plan
 from clustersim.workload.routing import ExpertLoad, Routed, routed
 from clustersim.workload.shapes import ExpertShare, balanced_rows
+from clustersim.workload.transformer_shape import Experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +86,28 @@ def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> Expert
 @lru_cache(maxsize=512)
 def _routed(load: ExpertLoad, n_experts: int, n_tokens: int, top_k: int, layer: int) -> Routed:
     return routed(load, n_experts, n_tokens=n_tokens, top_k=top_k, layer=layer)
+
+
+def expected_nodes(n_nodes: int, experts: Experts) -> float:
+    """Return how many of some nodes, among which experts are divided evenly, hold one of a token's experts at least, in the mean.
+
+    A router that takes T of N groups of experts takes them evenly, and some expert of each: a node that holds several groups is reached
+    unless none of them is taken, ``g (1 - C(N - N/g, T) / C(N, T))`` of g nodes. Where groups span several nodes, and where there is one
+    group only, the k experts are drawn evenly, without putting back, from the M that the groups taken have:
+    ``G (1 - C(M - E/g, k) / C(M, k))`` of the ``G = g T / N`` nodes of these.
+
+    Examples
+    --------
+    >>> from clustersim.workload.transformer_shape import Experts
+    >>> v3 = Experts(n_experts=256, top_k=8, intermediate_size=2048, n_groups=8, topk_groups=4)
+    >>> [round(expected_nodes(nodes, v3), 2) for nodes in (1, 2, 4, 8, 16, 32)]
+    [1.0, 1.97, 3.14, 4.0, 5.34, 6.6]
+    """
+    groups, taken = experts.n_groups, experts.topk_groups
+    if n_nodes == 1:
+        return 1.0
+    if n_nodes <= groups:
+        held = groups // n_nodes
+        return min(float(experts.top_k), n_nodes * (1.0 - comb(groups - held, taken) / comb(groups, taken)))
+    reachable, here = experts.n_experts * taken // groups, experts.n_experts // n_nodes
+    return n_nodes * taken / groups * (1.0 - comb(max(0, reachable - here), experts.top_k) / comb(reachable, experts.top_k))

@@ -55,8 +55,6 @@ class StageWork:
     plan: Plan
     passes: ChunkPasses
     chunks: Sequence[ModelChunk]
-    receive: tuple[Block, ...]
-    """Puts together what was sent in parts."""
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
     _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
     """Equal work, which is then priced once."""
@@ -116,7 +114,9 @@ class StageWork:
 
     def _received(self, step: Pass) -> tuple[Block, ...]:
         chunk = self.chunks[step.chunk]
-        return () if step.kind == "W" or (chunk.first if step.kind == "F" else chunk.last) else self.receive
+        if step.kind == "W" or (chunk.first if step.kind == "F" else chunk.last):
+            return ()
+        return tuple(block for technique in self.passes.techniques for block in technique.received())
 
 
 def _by_layer(buckets: Sequence[Bucket]) -> dict[int, tuple[Bucket, ...]]:

@@ -41,6 +41,7 @@ def embedding_operators(model: TransformerShape, local: LocalShape, numerics: Nu
         Operator(
             name="embedding",
             role="embedding",
+            row=True,
             phases={
                 "forward": (Stream(elements * lookups * e + sequence_elements * (2 * e + mask if model.dropout else 0.0), launches=3),),
                 # Rows of the gradient are sorted and added into the table.

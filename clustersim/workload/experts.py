@@ -258,7 +258,7 @@ def _shared(model: TransformerShape, experts: Experts, local: LocalShape, numeri
     return (
         replace(linear("shared_up", up, numerics), column=True),
         activation(model, numerics, rows=local.rows, width=width, name="shared_activation"),
-        replace(linear("shared_down", down, numerics), needless=needless and not experts.shared_gate),
+        replace(linear("shared_down", down, numerics), needless=needless and not experts.shared_gate, row=True),
         *gate,
         Operator(name="shared_add", phases={"forward": (added,), "input_gradient": (added,)}, needless=needless),
     )

@@ -30,7 +30,7 @@ def attention_operators(model: TransformerShape, local: LocalShape, numerics: Nu
         *projections,
         _core(model, local, numerics, windowed=model.layer_kind(layer).windowed),
         # Attention needs its result once more, as it was, so that no cast of it is kept.
-        replace(linear("projection", output, numerics), saved_bytes=local.rows * output.inputs * numerics.element_bytes),
+        replace(linear("projection", output, numerics), saved_bytes=local.rows * output.inputs * numerics.element_bytes, row=True),
         residual(model, local, numerics, name="residual_1"),
     )
 
@@ -71,7 +71,7 @@ def mlp_operators(model: TransformerShape, local: LocalShape, numerics: Numerics
         second_norm(model, local, numerics),
         replace(linear("mlp_up", up, numerics), column=True),
         activation(model, numerics, rows=local.rows, width=local.intermediate_size),
-        replace(linear("mlp_down", down, numerics), needless=needless),
+        replace(linear("mlp_down", down, numerics), needless=needless, row=True),
         replace(residual(model, local, numerics, name="residual_2"), needless=needless),
     )
 

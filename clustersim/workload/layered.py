@@ -42,7 +42,6 @@ class _Undivided:
     intermediate_size: int = 1
     gated_mlp: bool = False
     vocab_size: int = 0
-    entering_width: int = 0
     lm_head: bool = False
     causal: bool = False
     window: Window | None = None

@@ -13,6 +13,9 @@ from clustersim.workload.predictions import Prediction
 from clustersim.workload.shapes import HeadWidths, LocalShape, Numerics
 from clustersim.workload.transformer_shape import Experts, Window
 
+HEAD: Final = "head"
+"""Name of the back of a model as a sublayer."""
+
 TOKEN_BYTES: Final = 8.0
 """Bytes of a token as a 64-bit index."""
 
@@ -25,6 +28,8 @@ class Sublayer:
     operators: tuple[Operator, ...]
     experts: MoeHalf | None = None
     """The same operators in the parts between which expert parallelism has its collectives; None without experts."""
+    entering_width: int = 0
+    """Width of the rows that enter its column-split layers, which sequence parallelism gathers before them."""
 
 
 class Model(HeadWidths, Protocol):
@@ -106,11 +111,6 @@ class Model(HeadWidths, Protocol):
     @property
     def experts(self) -> Experts | None:
         """Mixture of experts of the layers that have one."""
-        ...
-
-    @property
-    def entering_width(self) -> int:
-        """Width of the rows that enter the column-split layers of attention."""
         ...
 
     @property

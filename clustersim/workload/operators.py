@@ -227,6 +227,8 @@ class Operator:
     """Part of ``forward_flops`` that a causal mask spares: half of attention over whole sequences."""
     column: bool = False
     """True for a linear layer of which tensor parallelism divides the outputs: what stands before it works on a slice of the rows."""
+    row: bool = False
+    """True for a linear layer or a table of which tensor parallelism divides the inputs: ranks sum what it gives."""
 
     def kernels(self, phase: KernelPhase, *further: KernelPhase) -> tuple[Kernel, ...]:
         """Return the kernels of one phase, or of several, one after the other.

@@ -35,11 +35,6 @@ class Transformer(TransformerShape):
         return "sequence"
 
     @property
-    def entering_width(self) -> int:
-        """Width of the rows that enter the column-split layers of attention."""
-        return entering_width(self)
-
-    @property
     def n_parameters(self) -> int:
         """All parameters as the model is trained; a shared table counts once."""
         return total_parameters(self)
@@ -69,11 +64,13 @@ class Transformer(TransformerShape):
 
     def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
         """Return attention, and the MLP or the experts."""
-        attention = Sublayer(name="attention", operators=attention_operators(self, local, numerics, layer))
+        operators, width = attention_operators(self, local, numerics, layer), entering_width(self)
+        attention = Sublayer(name="attention", operators=operators, entering_width=width)
         if not self.has_experts(layer):
-            return attention, Sublayer(name="mlp", operators=mlp_operators(self, local, numerics, layer))
+            mlp = mlp_operators(self, local, numerics, layer)
+            return attention, Sublayer(name="mlp", operators=mlp, entering_width=self.hidden_size)
         half = moe_half(self, local, numerics)
-        return attention, Sublayer(name="moe", operators=half.operators, experts=half)
+        return attention, Sublayer(name="experts", operators=half.operators, experts=half, entering_width=self.hidden_size)
 
     def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
         """Return final normalisation, logits and loss."""

@@ -11,9 +11,9 @@ import numpy as np
 from clustersim.program.tasks import Block, Group, Item
 from clustersim.scenario.bounds.prices import ISSUE, WIDTH, Prices, Row
 from clustersim.scenario.bounds.sharing import block_size, unlike_stages
+from clustersim.strategy.contributors import layer_techniques
 from clustersim.strategy.division import divided
-from clustersim.strategy.experts import ExpertGroups
-from clustersim.strategy.halves import ParallelGroups, parallel_groups
+from clustersim.strategy.groups import ExpertGroups, ParallelGroups, parallel_groups
 from clustersim.strategy.layers import Gradients, first_alike
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
@@ -22,7 +22,7 @@ from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 
 PassName = Literal["F", "B", "again", "I", "I again", "W"]
-"""Forward; backward; backward with the recomputation of whole layers; gradients of inputs, alone and with it; of weights."""
+"""Forward; backward; backward with recomputation; gradients of inputs, alone and with it; of weights."""
 
 GRADIENTS: Final[dict[PassName, Gradients]] = {"F": "all", "B": "all", "again": "all", "I": "input", "I again": "input", "W": "weight"}
 
@@ -77,7 +77,8 @@ class LayerPrices:
         return min(rows, key=lambda row: float(row[:ISSUE].sum()))
 
     def _passes(self, kind: PassName) -> list[ChunkPasses]:
-        return [ChunkPasses(plan=self.plan, groups=groups, gradients=GRADIENTS[kind]) for groups in self._groups]
+        plan, gradients = self.plan, GRADIENTS[kind]
+        return [ChunkPasses(plan=plan, techniques=layer_techniques(plan, groups), gradients=gradients) for groups in self._groups]
 
     def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
         again = kind in ("again", "I again")

@@ -43,10 +43,8 @@ def part_passes(plan: Plan, layers: LayerPrices, n_parts: int) -> PartPasses:
     schedule = None if strategy.written else SCHEDULES[strategy.schedule]
     stops = np.array(list(accumulate(part_layers(plan, n_parts))), dtype=np.int64)
     starts = np.concatenate(([0], stops[:-1]))
-    borders = starts
-    if strategy.recompute == "full":
-        counts = stops - starts
-        borders = starts + (counts if strategy.recompute_layers is None else np.minimum(counts, strategy.recompute_layers))
+    counts = stops - starts
+    borders = starts + (counts if strategy.recompute_layers is None else np.minimum(counts, strategy.recompute_layers))
 
     def through(kind: PassName, again: PassName | None = None) -> FloatArray:
         sums, (first, last) = layers.sums(kind), layers.ends(kind)
@@ -59,14 +57,14 @@ def part_passes(plan: Plan, layers: LayerPrices, n_parts: int) -> PartPasses:
         return rows
 
     forward = through("F")
-    backward = through("B", "again" if strategy.recompute == "full" else None)
+    backward = through("B", "again" if strategy.recompute != "none" else None)
     meets = schedule is None or schedule.in_pairs or strategy.schedule == "dualpipe_v"
     if meets:
         forward[:, EXPOSED:ISSUE] = backward[:, EXPOSED:ISSUE] = 0.0
     forward_s, backward_s = prices.pass_s(forward), prices.pass_s(backward)
     returned_s, splits = backward_s, schedule is None or schedule.splits
     if splits:
-        inputs = through("I", "I again" if strategy.recompute == "full" else None)
+        inputs = through("I", "I again" if strategy.recompute != "none" else None)
         weights = through("W")
         if meets:
             inputs[:, EXPOSED:ISSUE] = weights[:, EXPOSED:ISSUE] = 0.0

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, Group
 from clustersim.strategy.division import Division
+from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.offload import HostSide
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.sequence import LayerTechnique
 from clustersim.strategy.shard import ModelChunk, model_chunks
 from clustersim.strategy.stage_work import Cut
-from clustersim.workload.operators import Role
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,9 +93,6 @@ class StageContributor:
 class Contributor:
     """A parallel technique: tasks before, beside and behind the passes of a step; by default none."""
 
-    computes: ClassVar[frozenset[Role]] = frozenset()
-    """Roles of operators that this technique computes itself, so that passes leave them out."""
-
     def __init__(self, step: Step) -> None:
         """Take part in a step."""
         self.step = step
@@ -109,6 +106,11 @@ class Contributor:
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
         """Return the memory that this technique holds for a rank of a stage."""
         return ()
+
+    @classmethod
+    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+        """Return the part of this technique inside layers, for the ranks of a class."""
+        return LayerTechnique()
 
     def begin(self) -> None:
         """Add the tasks at the beginning of a step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,14 +21,16 @@ from clustersim.strategy.activation_memory import head_loss_bytes
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.contributors.optimizer_update import OptimizerUpdate
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
-from clustersim.strategy.layers import Operators, back, backward_work, forward_work, front, layer_runs, n_layers
+from clustersim.strategy.groups import ParallelGroups
+from clustersim.strategy.layers import ForwardPhase, Gradients, Operators, back, backward_work, forward_work, front, layer_runs, n_layers
 from clustersim.strategy.memory import stage_parameters, stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
+from clustersim.strategy.sequence import Entries, LayerTechnique, Run
 from clustersim.strategy.shard import model_chunks, numerics
-from clustersim.workload.operators import Role
+from clustersim.workload.model import Sublayer
 from clustersim.workload.shapes import FP32_BYTES
 
 ROOT: Final = 0
@@ -48,8 +50,6 @@ class SingleProcess(Contributor):
     a link out of the first accelerator carries Psi, and one into it Psi: as much as a ring [1]_.
     """
 
-    computes: ClassVar[frozenset[Role]] = frozenset({"loss"})
-
     @classmethod
     def applies(cls, plan: Plan) -> bool:
         """Return whether one process drives all accelerators."""
@@ -65,6 +65,11 @@ class SingleProcess(Contributor):
         others = Hold(category="activations", owner="single_process", bytes=size_bytes, interval=FORWARD_TO_BACKWARD)
         return (*OptimizerUpdate.holds(plan, stage), others)
 
+    @classmethod
+    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+        """Return the passes without the loss, which the first accelerator computes for all."""
+        return _WithoutLoss()
+
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the moves around the passes of the only stage."""
         return _Moves(self.step, order)
@@ -74,6 +79,22 @@ class SingleProcess(Contributor):
         plan, division, builder = self.step.plan, self.step.division, self.step.builder
         after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
         builder.add(("optimizer", 0), optimizer_update(plan, stage_weights(plan, 0)), [division.lane(0, ROOT)], after=after)
+
+
+class _WithoutLoss(LayerTechnique):
+    """Layers and ends without their loss."""
+
+    def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
+        """Return all else forward."""
+        return _without_loss(entries)
+
+    def backward(self, part: Sublayer, entries: Entries, *, gradients: Gradients, layer: int) -> Entries:
+        """Return all else backward."""
+        return _without_loss(entries)
+
+
+def _without_loss(entries: Entries) -> Entries:
+    return tuple(entry for entry in entries if not (isinstance(entry, Run) and entry.operator.role == "loss"))
 
 
 class _Moves(StageContributor):

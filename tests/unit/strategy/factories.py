@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Task, Work
-from clustersim.strategy.experts import ExpertGroups
-from clustersim.strategy.halves import ParallelGroups
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.strategy.contributors import layer_techniques
+from clustersim.strategy.division import divided
+from clustersim.strategy.groups import parallel_groups
 from clustersim.strategy.holds import stage_holds, stage_peak
+from clustersim.strategy.layers import Gradients
 from clustersim.strategy.lower import lower
+from clustersim.strategy.mesh import place
+from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
 from clustersim.strategy.step_settings import DataParallel, Training
@@ -175,8 +177,7 @@ def computes(program: Program, rank_class: int) -> list[Task]:
     return [task for task in chosen(program, stream="compute", rank_class=rank_class) if isinstance(task.action, Compute)]
 
 
-def groups_of(tp: Group) -> ParallelGroups:
-    """Return the groups of a stage on which nothing but tensor parallelism divides layers."""
-    alone = Group(name="ep", dimension="ep", members=np.array(((0,),)))
-    experts = ExpertGroups(whole=alone, slices=replace(tp, dimension="ep"), between=None, inside=None)
-    return ParallelGroups(tp=tp, cp=replace(alone, name="cp", dimension="cp"), experts=experts)
+def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
+    """Return the passes of the ranks of the first stage."""
+    groups = parallel_groups(plan, divided(place(plan.strategy)), 0, 0)
+    return ChunkPasses(plan=plan, techniques=layer_techniques(plan, groups), gradients=gradients)

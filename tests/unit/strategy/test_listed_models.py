@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import fsum, isclose
 
-import numpy as np
 import pytest
 
-from clustersim.program.tasks import Communicate, Compute, Group, Work
+from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.scenario.model_spec import load_model
 from clustersim.strategy.contributors.parameter_server import model_tensors
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
@@ -28,7 +27,7 @@ from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import model_chunks, numerics
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
-from tests.unit.strategy.factories import GPT, groups_of, kernels_of, make_plan, servers
+from tests.unit.strategy.factories import GPT, chunk_passes, kernels_of, make_plan, servers
 
 BATCH, MICRO = 64, 8
 
@@ -46,7 +45,7 @@ def plan(name: str = "resnet-50", **changes: object) -> Plan:
 
 
 def passes(of: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=of, groups=groups_of(Group(name="tp of stage 0", dimension="tp", members=np.array(((0,),)))))
+    return chunk_passes(of)
 
 
 def test_runs_of_equal_blocks_are_one_block() -> None:
@@ -85,9 +84,10 @@ def test_full_recomputation_repeats_every_layer_before_its_backward_pass() -> No
     again = plan(recompute="full")
     (chunk,) = model_chunks(again)[0]
 
-    phases = [[item.phase for item in block.body if isinstance(item, Work)] for block in passes(again).backward(chunk)]
+    computing = [block for block in passes(again).backward(chunk) if block.body]
+    phases = [[item.phase for item in block.body if isinstance(item, Work)] for block in computing]
 
-    assert phases == [["recompute", "backward"]] * len(phases)
+    assert phases == [["recompute", "backward"]] * len(phases) != []
     assert hardware_flops(again) == model_flops(again) * 4 / 3
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD
-from clustersim.program.tasks import Block, Collective, Group, Work
+from clustersim.program.tasks import Block, Collective, Work
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.layers import recomputed_layers
-from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recomputation import recomputed_layers
 from clustersim.strategy.shard import ModelChunk, model_chunks
-from tests.unit.strategy.factories import GPT, groups_of, held, make_plan
+from tests.unit.strategy.factories import GPT, chunk_passes, held, make_plan
 
 DRY = replace(GPT, dropout=False)
-GROUP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
 
 
 def plan_of(**changes: object) -> Plan:
@@ -29,7 +26,7 @@ def chunk_of(plan: Plan) -> ModelChunk:
 
 
 def backward(plan: Plan) -> tuple[Block, ...]:
-    return tuple(block for block in ChunkPasses(plan=plan, groups=groups_of(GROUP)).backward(chunk_of(plan)) if block.name == "layer")
+    return tuple(block for block in chunk_passes(plan).backward(chunk_of(plan)) if block.name == "layer")
 
 
 def again(block: Block) -> list[Work]:
@@ -56,11 +53,8 @@ def test_the_first_layers_are_repeated_and_come_last_in_the_backward_pass() -> N
     assert again(repeated)
 
 
-def test_without_full_recomputation_no_layer_is_repeated() -> None:
-    plan = make_plan(DRY, recompute="none")
-
-    assert recomputed_layers(plan, chunk_of(plan)) == 0
-    assert not any(again(block) for block in backward(plan))
+def test_without_recomputation_no_layer_is_repeated() -> None:
+    assert not any(again(block) for block in backward(make_plan(DRY, recompute="none")))
 
 
 @pytest.mark.parametrize("tp", [1, 2])

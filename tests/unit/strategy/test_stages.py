@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
-from clustersim.program.tasks import Communicate, Compute, Group, Transfer
+from clustersim.program.tasks import Communicate, Compute, Transfer
 from clustersim.strategy.activation_memory import chunk_weight_bytes
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.gradients import gradient_buckets
@@ -25,7 +24,7 @@ from clustersim.strategy.stages import orders_of
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts
-from tests.unit.strategy.factories import GPT, LLAMA, chosen, collectives_of, computes, groups_of, held, kernels_of, make_plan, peak
+from tests.unit.strategy.factories import GPT, LLAMA, chosen, chunk_passes, collectives_of, computes, held, kernels_of, make_plan, peak
 
 NEW = [name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b", "interleaved_1f1b")]
 UNTIED = replace(GPT, tied_embeddings=False)
@@ -42,7 +41,7 @@ def multiset(kernels: list[Kernel]) -> Counter[str]:
 
 
 def passes_of(plan: Plan) -> ChunkPasses:
-    return ChunkPasses(plan=plan, groups=groups_of(Group(name="tp", dimension="tp", members=np.arange(plan.strategy.tp)[None])))
+    return chunk_passes(plan)
 
 
 def test_layers_lie_in_a_v() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from clustersim.program.tasks import Collective, Group, Item, Overlapped, Work
-from clustersim.strategy.context import ContextParallel
+from clustersim.program.tasks import Collective, Item, Overlapped, Work
+from clustersim.strategy.contributors.context_parallel import ContextParallelism, SharedAttention
+from clustersim.strategy.division import divided
+from clustersim.strategy.groups import parallel_groups
+from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_shape, numerics
 from clustersim.workload.operators import FlashAttention, Operator, Stream
@@ -29,11 +31,10 @@ def core(plan: Plan, layer: int = 0) -> Operator:
     return next(operator for operator in attention.operators if operator.name == "attention")
 
 
-def parallel(plan: Plan) -> ContextParallel:
-    share = local_shape(plan).context
-    assert share is not None
-    members = (tuple(range(share.degree)),)
-    return ContextParallel(plan=plan, group=Group(name="cp", dimension="cp", members=np.array(members)), share=share)
+def parallel(plan: Plan) -> SharedAttention:
+    technique = ContextParallelism.inside(plan, parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
+    assert isinstance(technique, SharedAttention)
+    return technique
 
 
 def shapes(items: tuple[Item, ...]) -> list[str]:
@@ -44,7 +45,7 @@ def shapes(items: tuple[Item, ...]) -> list[str]:
 
 def test_a_ring_computes_on_what_is_here_while_the_next_keys_come() -> None:
     plan = plan_of(4)
-    items = parallel(plan).forward(core(plan))
+    items = parallel(plan).attention_forward(core(plan))
 
     assert shapes(items) == ["beside"] * 3 + ["work"]
     assert {each.op for each in collectives_of(items)} == {"send_recv"}
@@ -52,8 +53,8 @@ def test_a_ring_computes_on_what_is_here_while_the_next_keys_come() -> None:
 
 def test_backward_gradients_of_keys_go_one_hop_further_and_are_waited_for() -> None:
     plan = plan_of(4)
-    items = parallel(plan).backward(core(plan))
-    once = parallel(plan).forward(core(plan))[0]
+    items = parallel(plan).attention_backward(core(plan))
+    once = parallel(plan).attention_forward(core(plan))[0]
     assert isinstance(once, Overlapped)
 
     assert shapes(items) == ["beside"] * 4 + ["work", "move"]
@@ -90,7 +91,7 @@ def test_without_a_mask_every_step_takes_all_keys_of_another_rank() -> None:
 def test_gathered_keys_are_gathered_again_for_their_gradients(direction: str, ops: list[str]) -> None:
     plan = plan_of(4, "all_gather")
     both = parallel(plan)
-    items = both.forward(core(plan)) if direction == "forward" else both.backward(core(plan))
+    items = both.attention_forward(core(plan)) if direction == "forward" else both.attention_backward(core(plan))
 
     assert [each.op for each in collectives_of(items)] == ops
     keys = core(plan).kernels("forward")[0]
@@ -100,7 +101,7 @@ def test_gathered_keys_are_gathered_again_for_their_gradients(direction: str, op
 
 def test_ulysses_attends_over_whole_sequences_with_a_part_of_the_heads() -> None:
     plan = plan_of(4, "ulysses")
-    items = parallel(plan).forward(core(plan))
+    items = parallel(plan).attention_forward(core(plan))
     (kernel,) = core(plan).kernels("forward")
     assert isinstance(kernel, FlashAttention)
 
@@ -109,8 +110,8 @@ def test_ulysses_attends_over_whole_sequences_with_a_part_of_the_heads() -> None
 
 
 def test_heads_fewer_than_ranks_are_sent_to_all_that_need_them() -> None:
-    few, enough = (parallel(plan_of(8, "ulysses", model=replace(LLAMA, n_kv_heads=heads))) for heads in (2, 8))
-    sent = [collectives_of(each.forward(core(each.plan)))[0].bytes for each in (few, enough)]
+    plans = [plan_of(8, "ulysses", model=replace(LLAMA, n_kv_heads=heads)) for heads in (2, 8)]
+    sent = [collectives_of(parallel(plan).attention_forward(core(plan)))[0].bytes for plan in plans]
 
     assert sent[0] == sent[1]
 
@@ -136,7 +137,7 @@ def test_each_rank_keeps_its_part_of_queries_keys_and_values(kind: ContextKind) 
 
 def test_recomputation_of_attention_repeats_its_communication() -> None:
     plan = plan_of(4)
-    items = parallel(plan).forward(core(plan), "recompute")
+    items = parallel(plan).attention_forward(core(plan), "recompute")
 
     assert {work.phase for work in works_of(items)} == {"recompute"}
     assert len(collectives_of(items)) == 3

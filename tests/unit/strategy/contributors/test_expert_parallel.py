@@ -7,16 +7,17 @@ from dataclasses import replace
 import pytest
 
 from clustersim.program.tasks import Collective, Item, Overlapped, Uneven, Work
+from clustersim.strategy.contributors.expert_parallel import SpreadExperts
 from clustersim.strategy.division import divided
-from clustersim.strategy.experts import Exchange, ExpertGroups, expected_nodes, expert_groups
-from clustersim.strategy.halves import Halves, parallel_groups
+from clustersim.strategy.groups import ExpertGroups, expert_groups
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.routing import expected_nodes
 from clustersim.workload.operators import GroupedGemm
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer_shape import Experts
 from tests.rows import rows
-from tests.unit.strategy.factories import LLAMA, collectives_of, make_plan, works_of
+from tests.unit.strategy.factories import LLAMA, chunk_passes, collectives_of, make_plan, works_of
 
 S, H = 256, LLAMA.hidden_size
 SPARSE = replace(LLAMA, experts=Experts(n_experts=16, top_k=2, intermediate_size=256))
@@ -30,10 +31,6 @@ def plan_of(model: object = SPARSE, **changes: object) -> Plan:
 
 def groups_of(plan: Plan, stage: int = 0) -> ExpertGroups:
     return expert_groups(plan.strategy, divided(place(plan.strategy)), stage, 0)
-
-
-def layer(plan: Plan) -> Halves:
-    return Halves(plan=plan, groups=parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
 
 
 def of_experts(items: tuple[Item, ...]) -> list[Collective]:
@@ -88,23 +85,23 @@ def test_nodes_of_a_router_with_groups_are_those_of_random_scores(n_nodes: int, 
 def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
     limited = replace(SPARSE, experts=replace(MANY, n_groups=4, topk_groups=1))
     free, bound = (plan_of(model, dp=8, ep=8, dispatch="per_node", domain_size=2) for model in (SPARSE, limited))
-    sent = [Exchange(plan=plan, groups=groups_of(plan), layer=0).to_experts()[0].bytes for plan in (free, bound)]
+    sent = [SpreadExperts(plan=plan, groups=groups_of(plan)).to_experts()[0].bytes for plan in (free, bound)]
 
     assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, MANY), rel=1e-12)
 
 
 def test_a_layer_sends_tokens_before_and_after_its_experts() -> None:
-    items = layer(plan_of(dp=4, ep=4)).forward(0)
+    items = chunk_passes(plan_of(dp=4, ep=4)).layer_forward(0)
     ops = [item.op if isinstance(item, Collective) else item.name for item in items if isinstance(item, Collective | Work)]
 
-    assert ops == ["attention", "router", "all_to_all", "experts", "all_to_all", "unpermute", "experts residual"]
+    assert ops == ["attention", "norm_2 to permute", "all_to_all", "expert_sort to expert_unsort", "all_to_all", "unpermute to residual_2"]
     there, back = of_experts(items)
     assert there.bytes == S * 2 * (H * 2 + 4)
     assert back.bytes == S * 2 * H * 2
 
 
 def test_alone_a_rank_computes_all_experts_without_sending_anything() -> None:
-    items = layer(plan_of()).forward(0)
+    items = chunk_passes(plan_of()).layer_forward(0)
 
     assert collectives_of(items) == []
     products = [kernel for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
@@ -112,14 +109,14 @@ def test_alone_a_rank_computes_all_experts_without_sending_anything() -> None:
 
 
 def test_each_rank_computes_its_experts_for_the_tokens_of_all() -> None:
-    items = layer(plan_of(dp=4, ep=4)).forward(0)
+    items = chunk_passes(plan_of(dp=4, ep=4)).layer_forward(0)
     products = [kernel for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
 
     assert {product.rows for product in products} == {(S * 2 * 4 // 16,) * 4}
 
 
 def test_with_an_uneven_load_all_wait_for_the_fullest_rank() -> None:
-    items = layer(plan_of(dp=4, ep=4, expert_load=ZIPF)).forward(0)
+    items = chunk_passes(plan_of(dp=4, ep=4, expert_load=ZIPF)).layer_forward(0)
     (uneven,) = (item for item in items if isinstance(item, Uneven))
 
     rows = [sum(kernel.rows) for kernel in uneven.longest.kernels if isinstance(kernel, GroupedGemm)]
@@ -129,36 +126,38 @@ def test_with_an_uneven_load_all_wait_for_the_fullest_rank() -> None:
 
 
 def test_an_uneven_load_fills_the_way_to_the_fullest_rank() -> None:
-    even, skewed = (of_experts(layer(plan_of(dp=4, ep=4, expert_load=load)).forward(0))[0].bytes for load in (ExpertLoad(), ZIPF))
+    even, skewed = (
+        of_experts(chunk_passes(plan_of(dp=4, ep=4, expert_load=load)).layer_forward(0))[0].bytes for load in (ExpertLoad(), ZIPF)
+    )
 
     assert skewed > 2 * even
 
 
 def test_shared_experts_compute_while_tokens_travel() -> None:
-    items = layer(plan_of(SHARED, dp=4, ep=4, overlap_ep=True)).forward(0)
+    items = chunk_passes(plan_of(SHARED, dp=4, ep=4, overlap_ep=True)).layer_forward(0)
     beside = [item for item in items if isinstance(item, Overlapped)]
 
-    assert [item.work.name for item in beside] == ["shared experts"] * 2
+    assert [item.work.name for item in beside] == ["shared_up to shared_activation", "shared_down"]
     assert len(of_experts(items)) == 2
 
 
 def test_what_is_overlapped_is_the_same_work() -> None:
-    apart, beside = (layer(plan_of(SHARED, dp=4, ep=4, overlap_ep=overlap)) for overlap in (False, True))
-    for one, other in ((apart.forward(0), beside.forward(0)), (apart.backward(0), beside.backward(0))):
+    apart, beside = (chunk_passes(plan_of(SHARED, dp=4, ep=4, overlap_ep=overlap)) for overlap in (False, True))
+    for one, other in ((apart.layer_forward(0), beside.layer_forward(0)), (apart.layer_backward(0), beside.layer_backward(0))):
         flops = [sum(kernel.flops for work in works_of(items) for kernel in work.kernels) for items in (one, other)]
         assert flops[0] == pytest.approx(flops[1], rel=1e-12)
 
 
 def test_recomputing_all_experts_sends_their_tokens_again() -> None:
-    plain = layer(plan_of(dp=4, ep=4)).backward(0)
-    again = layer(plan_of(dp=4, ep=4, recompute="selective", recompute_modules=("experts",))).backward(0)
+    plain = chunk_passes(plan_of(dp=4, ep=4)).layer_backward(0)
+    again = chunk_passes(plan_of(dp=4, ep=4, recompute="selective", recompute_modules=("experts",))).layer_backward(0)
 
     assert len(of_experts(again)) == len(of_experts(plain)) + 2
 
 
 def test_the_gradients_of_weights_wait_for_no_token() -> None:
     plan = plan_of(dp=4, ep=4)
-    weights = replace(layer(plan), gradients="weight").backward(0)
+    weights = chunk_passes(plan, "weight").layer_backward(0)
 
     assert of_experts(weights) == []
     assert any(isinstance(kernel, GroupedGemm) for work in works_of(weights) for kernel in work.kernels)
@@ -167,8 +166,8 @@ def test_the_gradients_of_weights_wait_for_no_token() -> None:
 @pytest.mark.parametrize("layout", [{"ep": 2, "etp": 1, "overlap_ep": True}, {"ep": 1, "etp": 1}, {"ep": 2, "etp": 1}])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_shared_experts_are_divided_by_tensor_parallelism_like_any_mlp(layout: dict[str, object], direction: str) -> None:
-    halves = layer(plan_of(SHARED, tp=2, sequence_parallel=True, **layout))
-    items = halves.forward(0) if direction == "forward" else halves.backward(0)
+    halves = chunk_passes(plan_of(SHARED, tp=2, sequence_parallel=True, **layout))
+    items = halves.layer_forward(0) if direction == "forward" else halves.layer_backward(0)
     ops = [each.op for each in collectives_of(items) if each.group.dimension == "tp"]
 
     # Attention and shared experts each gather and scatter once forward; backward their saved inputs are gathered again.
@@ -177,15 +176,21 @@ def test_shared_experts_are_divided_by_tensor_parallelism_like_any_mlp(layout: d
 
 
 def test_one_rank_with_all_experts_waits_for_nobody() -> None:
-    items = layer(plan_of(expert_load=ZIPF)).forward(0)
+    items = chunk_passes(plan_of(expert_load=ZIPF)).layer_forward(0)
     rows = [kernel.rows for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
 
     assert not any(isinstance(item, Uneven) for item in items)
     assert max(rows[0]) > 4 * min(rows[0])
 
 
+def again(plan: Plan) -> tuple[Item, ...]:
+    """Return what full recomputation puts before a layer's backward pass."""
+    n_own = len(chunk_passes(plan).layer_backward(0, again=False))
+    return chunk_passes(plan).layer_backward(0)[:-n_own]
+
+
 def test_recomputation_that_needs_sums_of_experts_fetches_them() -> None:
     changes: dict[str, object] = {"dp": 4, "ep": 4, "recompute": "full", "recompute_stops_early": True}
-    two, four = (layer(plan_of(replace(SPARSE, norms_per_layer=norms), **changes)).again(0) for norms in (2, 4))
+    two, four = (again(plan_of(replace(SPARSE, norms_per_layer=norms), **changes)) for norms in (2, 4))
 
     assert [len(of_experts(items)) for items in (two, four)] == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 from clustersim.hardware.calibration import GemmCalibration
 from clustersim.kernels.gemm import gemm_compute_s
 from clustersim.program.tasks import Collective, Group, Overlapped, Work
-from clustersim.strategy.chunking import beside_chunks
+from clustersim.strategy.contributors.tensor_parallel import beside_chunks
 from clustersim.workload.operators import Gemm, Kernel, Stream
 
 KERNELS: tuple[Kernel, ...] = (Stream(100.0), Gemm(1024, 512, 256))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from clustersim.program.tasks import Group, Work
+from clustersim.program.tasks import Work
 from clustersim.strategy.activation_memory import layer_activation_bytes
-from clustersim.strategy.alternate import alternate_bytes, repeated_operators, repeated_shares
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.layers import layer_at, layer_input_bytes
-from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.recomputation import RECOMPUTATIONS, repeated_shares
 from clustersim.strategy.shard import local_shape
 from clustersim.workload.operators import Gemm
-from tests.unit.strategy.factories import GPT, LLAMA, collectives_of, gemms, groups_of, make_plan, works_of
+from tests.unit.strategy.factories import GPT, LLAMA, chunk_passes, collectives_of, gemms, make_plan, works_of
 
 
 def plan_of(**changes: object) -> Plan:
@@ -36,9 +34,9 @@ def test_without_gate_the_count_ends_with_the_last_product() -> None:
 def test_attention_is_kept_and_what_is_no_product_is_repeated() -> None:
     plan = plan_of()
     operators = layer_at(plan, 0)
-    repeated = {operator.name: operator for operator in repeated_operators(plan, operators)}
+    repeated = {operator.name: operator for operator in RECOMPUTATIONS["alternate"].repeated(plan, operators)}
 
-    assert repeated["attention"].kernels("recompute") == repeated["mlp_down"].kernels("recompute") == ()
+    assert not {"attention", "mlp_down"} & repeated.keys()
     assert all(repeated[operator.name] == operator for operator in operators if operator.name.startswith(("norm", "rotary", "activation")))
     (up,) = gemms(repeated["mlp_up"].kernels("recompute"))
     assert up.n == local_shape(plan).intermediate_size
@@ -46,20 +44,17 @@ def test_attention_is_kept_and_what_is_no_product_is_repeated() -> None:
 
 def test_the_repeated_products_are_the_hardware_flops_above_the_model_flops() -> None:
     plan = plan_of()
-    works = [work for work in works_of(ChunkPasses(plan=plan, groups=groups_of(GROUP)).layer_backward()) if work.phase == "recompute"]
+    works = [work for work in works_of(chunk_passes(plan).layer_backward()) if work.phase == "recompute"]
     repeated = sum(kernel.flops for work in works for kernel in work.kernels if isinstance(kernel, Gemm))
     sequences = plan.training.global_batch_size / plan.training.micro_batch_size
 
     assert hardware_flops(plan) - model_flops(plan) == pytest.approx(sequences * LLAMA.n_layers * repeated, rel=1e-12)
 
 
-GROUP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))
-
-
 def test_what_a_row_split_layer_scatters_is_kept_and_what_is_gathered_again_serves_twice() -> None:
     plan = plan_of(tp=2, sequence_parallel=True)
-    whole = ChunkPasses(plan=plan, groups=groups_of(GROUP)).layer_backward()
-    without = ChunkPasses(plan=make_plan(LLAMA, tp=2, sequence_parallel=True), groups=groups_of(GROUP)).layer_backward()
+    whole = chunk_passes(plan).layer_backward()
+    without = chunk_passes(make_plan(LLAMA, tp=2, sequence_parallel=True)).layer_backward()
 
     assert [each.op for each in collectives_of(whole)][:2] == ["all_gather"] * 2
     assert len(collectives_of(whole)) == len(collectives_of(without))
@@ -74,5 +69,5 @@ def test_a_layer_keeps_its_input_the_other_products_and_attention() -> None:
     statistics = sum(operator.selective_bytes for operator in layer_at(plan, 0))
 
     expected = rows * LLAMA.hidden_size * 2.0 + rows * columns * 2.0 + statistics
-    assert alternate_bytes(plan, layer_at(plan, 0), layer_input_bytes(plan, 0)) == pytest.approx(expected, rel=1e-12)
+    assert RECOMPUTATIONS["alternate"].kept_bytes(plan, layer_at(plan, 0), layer_input_bytes(plan, 0)) == pytest.approx(expected, rel=1e-12)
     assert layer_activation_bytes(plan)[0] == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,179 @@
+"""Expert parallelism: tokens travel to the ranks that hold their experts, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from clustersim.hardware.communication import CollectiveOp
+from clustersim.program.tasks import Collective, Phase, Uneven
+from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.gradients import WIRE_BYTES
+from clustersim.strategy.groups import ExpertGroups, ParallelGroups
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, sublayers
+from clustersim.strategy.plan import Plan
+from clustersim.strategy.routing import Dispatch, dispatch, expected_nodes
+from clustersim.strategy.sequence import Beside, Entries, LayerTechnique, Run, backward_runs, forward_runs, joined_work
+from clustersim.strategy.shard import numerics
+from clustersim.strategy.step_settings import WirePrecision
+from clustersim.workload.experts import MoeHalf
+from clustersim.workload.model import Sublayer
+from clustersim.workload.operators import Operator
+from clustersim.workload.shapes import FP32_BYTES
+
+COMPUTED = ("sort", "experts", "unsort")
+"""Parts of a sublayer with experts between its two exchanges."""
+
+
+class ExpertParallelism(Contributor):
+    """Experts divided among the ranks of a group."""
+
+    @classmethod
+    def applies(cls, plan: Plan) -> bool:
+        """Return whether experts, or each of them, are divided."""
+        return plan.model.experts is not None and plan.strategy.ep * plan.strategy.expert_tp > 1
+
+    @classmethod
+    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+        """Return the exchanges around experts."""
+        assert groups.experts is not None, plan.model.name
+        return SpreadExperts(plan=plan, groups=groups.experts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadExperts(LayerTechnique):
+    """Exchanges of tokens, and the waiting for the rank with most rows.
+
+    A rank sends each of its tokens to ``top_k`` experts in one all-to-all; ranks that divide experts then gather what each of them
+    received, and reduce and scatter what experts give before the all-to-all back. All ranks that hold the experts together wait for
+    the one with most rows, and the all-to-all is counted as if all received as much as it does.
+
+    Per node, a token is sent once to each node that holds some of its experts, at most to as many nodes as the router takes, and passed
+    on inside [1]_. Shared experts compute beside the all-to-alls where the plan overlaps them.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.2; DeepEP.
+    """
+
+    plan: Plan
+    groups: ExpertGroups
+
+    def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
+        """Return a sublayer with an exchange before its experts and one behind them, as far as tokens are sent and summed in it."""
+        if part.experts is None:
+            return entries
+        runs = _sections(part.experts, entries)
+        there = self.to_experts(layer) if runs["permute"] else ()
+        back = self.from_experts(layer) if runs["unpermute"] else ()
+        longest = forward_runs(_same(self._longest(layer), runs), phase)
+        up, down, rest = _shared_parts(runs["shared"])
+        beside = bool(up and down and there and back) and self.plan.strategy.overlap_ep
+        return (
+            *(*runs["norm"], *runs["router"], *runs["permute"]),
+            *(_beside(there, up, last=False) if beside else there),
+            *self._awaited(part, _computed(runs), longest, phase),
+            *(_beside(back, down, last=True) if beside else back),
+            *(*runs["unpermute"], *(() if beside else (*up, *down)), *rest, *runs["residual"]),
+        )
+
+    def backward(self, part: Sublayer, entries: Entries, *, gradients: Gradients, layer: int) -> Entries:
+        """Return a sublayer backward with both exchanges, which no weight gradient needs."""
+        if part.experts is None:
+            return entries
+        runs = _sections(part.experts, entries)
+        moves = gradients != "weight"
+        there = self.to_experts(layer, backward=True) if moves else ()
+        back = self.from_experts(layer, backward=True) if moves else ()
+        longest = backward_runs(_same(self._longest(layer), runs), gradients)
+        rest, down, up = (each[::-1] for each in _shared_parts(runs["shared"][::-1])[::-1])
+        beside = bool(up and there) and self.plan.strategy.overlap_ep
+        return (
+            *(*runs["residual"], *rest, *(() if beside else (*down, *up)), *runs["unpermute"]),
+            *(_beside(there, down, last=False) if beside else there),
+            *self._awaited(part, _computed(runs, backward=True), longest, PHASES[gradients]),
+            *(_beside(back, up, last=True) if beside else back),
+            *(*runs["permute"], *runs["router"], *runs["norm"]),
+        )
+
+    def to_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
+        """Return the collectives before the experts; backward, gradients of what they gave take this way, in full precision."""
+        precision: WirePrecision = "same" if backward else self.plan.strategy.dispatch_precision
+        spread = dispatch(self.plan, layer)
+        # Scores travel with tokens, and their gradients come back.
+        return (*self._exchange(spread, precision, extra=0.0 if backward else FP32_BYTES), *self._slices(spread, "all_gather"))
+
+    def from_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
+        """Return the collectives behind the experts."""
+        spread = dispatch(self.plan, layer)
+        ways = self._exchange(spread, "same", extra=FP32_BYTES if backward else 0.0)
+        return (*self._slices(spread, "reduce_scatter"), *reversed(ways))
+
+    def _longest(self, layer: int) -> MoeHalf:
+        """Return the sublayer of the rank that has most rows."""
+        parts = sublayers(self.plan, layer, dispatch(self.plan, layer).hottest)
+        return next(part.experts for part in parts if part.experts)
+
+    def _awaited(self, part: Sublayer, runs: Sequence[Run], longest: Entries, phase: Phase) -> Entries:
+        """Return the operators of the experts, and the waiting for the rank that computes longest."""
+        most = [entry for entry in longest if isinstance(entry, Run)]
+        if [run.kernels for run in runs] == [run.kernels for run in most]:
+            return tuple(runs)
+        return (Uneven(work=joined_work(part, runs, phase), longest=joined_work(part, most, phase), dimension="ep"),)
+
+    def _exchange(self, spread: Dispatch, precision: WirePrecision, *, extra: float) -> tuple[Collective, ...]:
+        if spread.n_ranks == 1:
+            return ()
+        rows = sum(spread.rows) / (spread.n_ranks * spread.copies) * spread.skew
+        width = self._width_bytes(precision) + extra
+        between, inside, experts = self.groups.between, self.groups.inside, self.plan.model.experts
+        if between is None or inside is None or experts is None:
+            return (Collective(op="all_to_all", group=self.groups.whole, bytes=rows * width),)
+        once = rows / experts.top_k * expected_nodes(between.size, experts)
+        return (
+            Collective(op="all_to_all", group=between, bytes=once * width),
+            Collective(op="all_to_all", group=inside, bytes=rows * width),
+        )
+
+    def _slices(self, spread: Dispatch, op: CollectiveOp) -> tuple[Collective, ...]:
+        if spread.copies == 1:
+            return ()
+        rows = sum(spread.rows) / spread.n_ranks * spread.skew
+        return (Collective(op=op, group=self.groups.slices, bytes=rows * self._width_bytes("same")),)
+
+    def _width_bytes(self, precision: WirePrecision) -> float:
+        number_bytes = numerics(self.plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
+        return self.plan.model.hidden_size * number_bytes
+
+
+Sections = dict[str, tuple[Run, ...]]
+"""Operators of each part of a sublayer with experts, in the order of the pass."""
+
+
+def _sections(half: MoeHalf, entries: Entries) -> Sections:
+    """Return the operators that run, by their part of the sublayer."""
+    part_of = {operator.name: part.name for part in fields(half) for operator in getattr(half, part.name)}
+    runs = [entry for entry in entries if isinstance(entry, Run)]
+    return {part.name: tuple(run for run in runs if part_of[run.operator.name] == part.name) for part in fields(half)}
+
+
+def _computed(runs: Sections, *, backward: bool = False) -> tuple[Run, ...]:
+    return tuple(run for part in (COMPUTED[::-1] if backward else COMPUTED) for run in runs[part])
+
+
+def _same(half: MoeHalf, runs: Sections) -> tuple[Operator, ...]:
+    """Return the operators of another rank's experts that run on this one too."""
+    names = {run.operator.name for run in _computed(runs)}
+    return tuple(operator for part in COMPUTED for operator in getattr(half, part) if operator.name in names)
+
+
+def _shared_parts(shared: tuple[Run, ...]) -> tuple[tuple[Run, ...], tuple[Run, ...], tuple[Run, ...]]:
+    """Return shared experts up to their activation, their second product, and what adds its result."""
+    row = next((place for place, run in enumerate(shared) if run.operator.row), len(shared))
+    return shared[:row], shared[row : row + 1], shared[row + 1 :]
+
+
+def _beside(ways: tuple[Collective, ...], runs: tuple[Run, ...], *, last: bool) -> Entries:
+    """Return collectives, the first or the last of which runs beside some operators."""
+    place = len(ways) - 1 if last else 0
+    return (*ways[:place], Beside(collective=ways[place], runs=runs), *ways[place + 1 :])
