@@ -38,8 +38,8 @@ from clustersim.report.error_bars import (
 from clustersim.report.metrics import Flag, Memory, Metrics
 from clustersim.scenario.build import Built
 from clustersim.scenario.resolve import resolved_cluster
-from clustersim.strategy.layers import layer_runs
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workload.convolution import Convolution
 
@@ -228,7 +228,7 @@ def _family(plan: Plan) -> str:
         return SERVED
     if plan.model.experts is not None:
         return EXPERTS
-    runs = layer_runs(plan, 0, plan.model.n_layers)
+    runs = local_model(plan).runs(range(plan.model.n_layers))
     kernels = (kernel for operators, _ in runs for operator in operators for kernel in operator.kernels("forward"))
     return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
 

@@ -150,7 +150,7 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
 
 def checkpoint_bytes(plan: Plan) -> float:
     """Return weights, master copy and optimizer state of the whole model: 14 bytes a parameter with bf16 and Adam."""
-    return plan.model.n_parameters * (numerics(plan).element_bytes + optimizer_bytes_per_parameter(plan))
+    return plan.model.n_parameters * (numerics(plan.training).element_bytes + optimizer_bytes_per_parameter(plan))
 
 
 def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, tuple[Flag, ...]]:

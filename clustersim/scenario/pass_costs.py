@@ -15,12 +15,13 @@ from clustersim.kernels.model import KernelModel
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_bytes
 from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.holds import stage_holds
-from clustersim.strategy.layers import Operators, back, boundary_bytes, first_alike, front, layer_at, waits
+from clustersim.strategy.layers import Operators, waits
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
+from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import Kernel, Operator
 
 NEAR: Final = 1e-9
@@ -46,15 +47,15 @@ def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[
     """Return how many layers each part of a model gets so that the longest part is as short as can be; embedding and logits count."""
     times: list[float] = []
     for layer in range(plan.model.n_layers):
-        first = first_alike(plan, layer)
-        times.append(times[first] if first < layer else both_ways_s(plan, layer_at(plan, layer), kernels))
-    ends = both_ways_s(plan, front(plan), kernels), both_ways_s(plan, back(plan), kernels)
+        first = local_model(plan).first_alike(layer)
+        times.append(times[first] if first < layer else both_ways_s(plan, local_model(plan).layer(layer), kernels))
+    ends = both_ways_s(plan, local_model(plan).front, kernels), both_ways_s(plan, local_model(plan).back, kernels)
     return evenly(times, ends, n_parts)
 
 
 def both_ways_s(plan: Plan, operators: Operators, kernels: KernelModel) -> float:
     """Return how long some operators take forward and backward, with what is recomputed."""
-    again = recomputation_of(plan).repeated(plan, operators)
+    again = recomputation_of(plan.strategy).repeated(local_model(plan), operators)
     work = [each.kernels("forward", "input_gradient", "weight_gradient") for each in operators]
     return fsum(kernels.work_s(each) for each in (*work, *(each.kernels("recompute") for each in again)))
 
@@ -136,10 +137,10 @@ def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, in
 
 def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
     """Return what passes through one chunk cost: the mean over the stages, and what is kept on the first."""
-    layers = [layer_at(plan, layer) for layer in range(plan.model.n_layers)]
-    operators = [each for layer in (front(plan), *layers, back(plan)) for each in layer]
+    layers = [local_model(plan).layer(layer) for layer in range(plan.model.n_layers)]
+    operators = [each for layer in (local_model(plan).front, *layers, local_model(plan).back) for each in layer]
     share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
-    again = recomputation_of(plan).repeated(plan, operators)
+    again = recomputation_of(plan.strategy).repeated(local_model(plan), operators)
     kept_bytes, weight_bytes = (held_bytes(stage_holds(plan, 0), interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
 
     def total_s(of: Callable[[Operator], Iterable[Kernel]], chosen: Iterable[Operator] = operators) -> float:
@@ -161,4 +162,4 @@ def _send_s(plan: Plan, node: Node) -> float:
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     near = ranks[0] // domain == ranks[1] // domain
     bandwidth_bytes_per_s = node.accelerator.scale_up_bandwidth_bytes_per_s if near else node.nic.bandwidth_bytes_per_s
-    return boundary_bytes(plan) / plan.strategy.tp / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    return local_model(plan).boundary_bytes / plan.strategy.tp / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0

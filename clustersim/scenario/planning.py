@@ -33,7 +33,7 @@ from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.training import training_of
 from clustersim.strategy.needs import idle
 from clustersim.strategy.plan import Plan, Strategy
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 
 
 def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:

@@ -10,7 +10,8 @@ import numpy as np
 from clustersim.report.expert_load import ExpertsReport, waited_for_experts_s
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.routing import Dispatch, dispatch
+from clustersim.strategy.routing import Dispatch
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.sharding_groups import expert_grid
 from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import Timeline
@@ -22,7 +23,7 @@ def experts_report(plan: Plan, timeline: Timeline) -> ExpertsReport | None:
     if model.experts is None:
         return None
     layers = [layer for layer in range(model.n_layers) if model.has_experts(layer)]
-    spreads = [dispatch(plan, layer) for layer in layers]
+    spreads = [local_model(plan).expert_spread.dispatch(layer) for layer in layers]
     even = all(max(spread.rows) - min(spread.rows) <= 1 for spread in spreads)
     hottest, times = Counter(spread.hottest for spread in spreads).most_common(1)[0]
     fullest = max((spread for spread in spreads if spread.hottest == hottest), key=lambda spread: max(spread.of(hottest)))

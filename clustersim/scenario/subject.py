@@ -9,8 +9,8 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.bubble import Pipeline
 from clustersim.report.subject import Ceilings, KernelGroup, Subject
 from clustersim.scenario.replaying import kernels_of
-from clustersim.strategy.layers import back, front, layer_at
-from clustersim.strategy.recompute import repeated
+from clustersim.strategy.recomputation import recomputation_of
+from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ def _kernel_groups(plan: Plan, result: Result) -> tuple[KernelGroup, ...]:
     """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
     accelerator = result.built.cluster.node.accelerator
     model = kernels_of(plan, accelerator, calibration_for(accelerator))
-    layers = [front(plan), *(layer_at(plan, layer) for layer in range(plan.model.n_layers)), back(plan)]
+    local = local_model(plan)
+    layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]
     operators = [each for layer in layers for each in layer]
-    again = operators if plan.strategy.recompute == "full" else repeated(plan, operators)
+    again = recomputation_of(plan.strategy).repeated(local, operators)
     groups: dict[str, list[Kernel]] = {}
     for each in operators:
         groups.setdefault(each.name, []).extend(each.kernels("forward", "input_gradient", "weight_gradient"))

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from clustersim.strategy.layers import back, layer_runs, n_layers
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
-from clustersim.strategy.shard import model_chunks, n_passes_of
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import model_chunks, n_passes_of
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -20,12 +21,13 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
-def _layers_forward(plan: Plan, layers: range) -> float:
+def _layers_forward(local: LocalModel, layers: range) -> float:
     """Return the FLOPs of some layers' forward pass."""
-    return sum(count * _forward(operators) for operators, count in layer_runs(plan, layers.start, layers.stop))
+    return sum(count * _forward(operators) for operators, count in local.runs(layers))
 
 
-def _undivided(plan: Plan) -> Plan:
+def _undivided(plan: Plan) -> LocalModel:
+    """Return the whole model on one rank, for one sequence."""
     strategy = plan.strategy.changed(
         tp=1,
         pp=1,
@@ -38,7 +40,7 @@ def _undivided(plan: Plan) -> Plan:
         stage_layers=None,
         written=None,
     )
-    return replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1))
+    return local_model(replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1)))
 
 
 def model_flops(plan: Plan) -> float:
@@ -54,25 +56,25 @@ def model_flops(plan: Plan) -> float:
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, appendix A.
     """
     whole = _undivided(plan)
-    forward = _layers_forward(whole, range(n_layers(whole))) + _forward(back(whole))
+    forward = _layers_forward(whole, range(whole.model.n_layers)) + _forward(whole.back)
     return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * forward
 
 
 def masked_flops(plan: Plan) -> float:
     """Return the part of the model's FLOPs that a causal mask spares: half of the attention that sees whole sequences."""
     whole = _undivided(plan)
-    runs = layer_runs(whole, 0, n_layers(whole))
+    runs = whole.runs(range(whole.model.n_layers))
     spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
     return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * spared
 
 
 def hardware_flops(plan: Plan) -> float:
     """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
-    whole, kind = _undivided(plan), recomputation_of(plan)
+    whole, kind = _undivided(plan), recomputation_of(plan.strategy)
     # Chunks of one copy of the model have all of its layers together.
     chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
-    covered = [chunk.layers[: recomputed_layers(plan, chunk)] for chunk in chunks]
-    runs = [run for layers in covered if layers for run in layer_runs(whole, layers.start, layers.stop)]
+    covered = [chunk.layers[: recomputed_layers(plan.strategy, chunk)] for chunk in chunks]
+    runs = [run for layers in covered for run in whole.runs(layers)]
     again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
     return model_flops(plan) + plan.training.global_batch_size * again
 
@@ -83,8 +85,8 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
     Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
     that are repeated because there are fewer of them than ranks.
     """
-    forward = 0.0
+    local, forward = local_model(plan), 0.0
     for chunk in model_chunks(plan)[stage]:
-        once = _layers_forward(plan, chunk.layers) + (_forward(back(plan)) if chunk.last else 0.0)
+        once = _layers_forward(local, chunk.layers) + (_forward(local.back) if chunk.last else 0.0)
         forward += n_passes_of(plan, chunk) * once
     return (1.0 + BACKWARD_FACTOR) * forward

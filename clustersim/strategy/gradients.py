@@ -11,9 +11,9 @@ from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Work
-from clustersim.strategy.layers import back, front, layer_at, tied_parameters
 from clustersim.strategy.plan import Plan, Strategy
-from clustersim.strategy.shard import ModelChunk, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.step_settings import WirePrecision
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Operator, Stream
@@ -82,7 +82,7 @@ def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
 
 def _filled(plan: Plan, tensors: Sequence[Tensor]) -> dict[int, list[float]]:
     """Return the sizes of the buckets that become ready with each layer."""
-    gradients, number_bytes = plan.strategy.data_parallel, numerics(plan).gradient_bytes
+    gradients, number_bytes = plan.strategy.data_parallel, numerics(plan.training).gradient_bytes
     limit_bytes = gradients.bucket_bytes if gradients.first_bucket_bytes is None else gradients.first_bucket_bytes
     closed: list[tuple[int, float]] = []
     held: list[float] = []
@@ -116,13 +116,13 @@ def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
 
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
-    tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (front(plan) if chunk.first else ())]
+    tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (local_model(plan).front if chunk.first else ())]
     for number, layer in enumerate(chunk.layers):
-        operators = layer_at(plan, layer)
+        operators = local_model(plan).layer(layer)
         tensors += [Tensor(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
     if chunk.last:
-        shared, last = tied_parameters(plan) if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
-        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in back(plan)]
+        shared, last = local_model(plan).tied_parameters if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
+        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in local_model(plan).back]
         tensors += [Tensor(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
     return tuple(tensor for tensor in tensors if tensor.parameters)
 
@@ -144,7 +144,7 @@ def layer_slices(plan: Plan, n_layers: int) -> tuple[tuple[int, int], ...]:
 
 def layer_gradient_bytes(plan: Plan) -> float:
     """Return the bytes of one layer's gradients on one rank."""
-    return fsum(operator.parameters for operator in layer_at(plan, 0)) * numerics(plan).gradient_bytes
+    return fsum(operator.parameters for operator in local_model(plan).layer(0)) * numerics(plan.training).gradient_bytes
 
 
 def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
@@ -172,13 +172,13 @@ def n_buckets(plan: Plan, size_bytes: float) -> int:
 def reduced_bytes(plan: Plan) -> float:
     """Return the bytes of one gradient on the wire."""
     precision = plan.strategy.data_parallel.reduce_precision
-    return numerics(plan).gradient_bytes if precision == "same" else WIRE_BYTES[precision]
+    return numerics(plan.training).gradient_bytes if precision == "same" else WIRE_BYTES[precision]
 
 
 def gathered_bytes(plan: Plan) -> float:
     """Return the bytes of one parameter on the wire while sharded ones are gathered."""
     precision = plan.strategy.data_parallel.gather_precision
-    return numerics(plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
+    return numerics(plan.training).element_bytes if precision == "same" else WIRE_BYTES[precision]
 
 
 def copies_gradients(plan: Plan) -> bool:
@@ -195,7 +195,7 @@ def copies_gradients(plan: Plan) -> bool:
 
 def moved_into_bucket_bytes(plan: Plan) -> float:
     """Return what one gradient reads and writes on its way into a bucket: a copy, a cast to the precision of the wire, or both at once."""
-    kept_bytes, wire_bytes = numerics(plan).gradient_bytes, reduced_bytes(plan)
+    kept_bytes, wire_bytes = numerics(plan.training).gradient_bytes, reduced_bytes(plan)
     return kept_bytes + wire_bytes if wire_bytes != kept_bytes or copies_gradients(plan) else 0.0
 
 

@@ -10,11 +10,11 @@ from clustersim.strategy.contributors import CONTRIBUTORS, layer_techniques
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Part, divided
 from clustersim.strategy.groups import parallel_groups
-from clustersim.strategy.layers import boundary_bytes
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.stage_work import WHOLE, StageWork
 from clustersim.strategy.stages import orders_of, places_of
 
@@ -58,7 +58,7 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
             builder=step.builder,
             division=step.division,
             places=places_of(plan.strategy),
-            pair_bytes=boundary_bytes(plan) / plan.strategy.tp,
+            pair_bytes=local_model(plan).boundary_bytes / plan.strategy.tp,
             overlap=plan.strategy.overlap_p2p,
             part=part,
         )
@@ -76,7 +76,9 @@ def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[Sta
     """Add the passes of one part of a stage, as contributors cut and delay them."""
     plan, order = step.passes, orders_of(step.passes)[stage]
     techniques = layer_techniques(plan, parallel_groups(plan, step.division, stage, pipeline.part))
-    work = StageWork(plan=plan, passes=ChunkPasses(plan=plan, techniques=techniques), chunks=step.chunks[stage])
+    work = StageWork(
+        plan=plan, passes=ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=techniques), chunks=step.chunks[stage]
+    )
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []
     for position, each in enumerate(order):

@@ -56,7 +56,7 @@ def host_update_bytes(plan: Plan) -> float:
     The gradient is read and written once to undo the loss scale and to clip it, the update reads gradient, weight and moments and
     writes all but the gradient, in fp32, and the new weight is written in the numbers that the accelerator computes with.
     """
-    number = numerics(plan)
+    number = numerics(plan.training)
     narrow_bytes = number.element_bytes if number.element_bytes < FP32_BYTES else 0.0
     return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[plan.training.optimizer] + narrow_bytes
 
@@ -112,7 +112,7 @@ class HostSide:
         offload, last = self.plan.strategy.offload, micro_batch == self.plan.n_micro_batches - 1
         if not offloads(self.plan) or (offload.gradients == "accelerator" and not last):
             return ()
-        size_bytes = self._shard(weights) * numerics(self.plan).gradient_bytes
+        size_bytes = self._shard(weights) * numerics(self.plan.training).gradient_bytes
         label = (micro_batch, -1)
         if sums_on_host(self.plan) and micro_batch > 0:
             after = [self._copy("gradients so far", ("host", "accelerator"), size_bytes, after=after, label=label)]
@@ -130,7 +130,7 @@ class HostSide:
         place = self.plan.strategy.offload.parameters
         if place == "accelerator":
             return ()
-        size_bytes = self._shard(weights) * numerics(self.plan).element_bytes
+        size_bytes = self._shard(weights) * numerics(self.plan.training).element_bytes
         return (self._copy("parameters from host", (place, "accelerator"), size_bytes, after=after, label=label),)
 
     def add_update(self, weights: Weights, *, after: Sequence[Key]) -> tuple[Key, ...]:
@@ -155,7 +155,7 @@ class HostSide:
 
     def _add_tile(self, parameters: float, *, ready: tuple[Key, ...], room: tuple[Key, ...]) -> tuple[Key, ...]:
         offload, ranks = self.plan.strategy.offload, self._ranks()
-        number = numerics(self.plan)
+        number = numerics(self.plan.training)
         kept_bytes = parameters * state_bytes(self.plan) if offload.optimizer == "nvme" else 0.0
         read_bytes = kept_bytes + (parameters * number.gradient_bytes if offload.gradients == "nvme" else 0.0)
         written_bytes = kept_bytes + (parameters * number.element_bytes if offload.parameters == "nvme" else 0.0)

@@ -9,9 +9,9 @@ from typing import Final
 
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
-from clustersim.strategy.layers import back, front, layer_runs, n_layers
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
-from clustersim.strategy.shard import ELEMENT_BYTES, model_chunks
+from clustersim.strategy.shard import ELEMENT_BYTES, local_model
+from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Optimizer, Training
 from clustersim.strategy.weights import Weights
 from clustersim.workload.convolution import Convolution
@@ -110,7 +110,7 @@ def state_bytes_per_parameter(plan: Plan) -> float:
     """
     if plan.training.optimizer != "adafactor":
         return STATES[plan.training.optimizer] * FP32_BYTES
-    runs = [(front(plan), 1), *layer_runs(plan, 0, n_layers(plan)), (back(plan), 1)]
+    runs = [(local_model(plan).front, 1), *local_model(plan).runs(range(plan.model.n_layers)), (local_model(plan).back, 1)]
     weights = [(operator, count) for operators, count in runs for operator in operators if operator.parameters]
     factors = fsum(count * _factors(operator) for operator, count in weights)
     return FP32_BYTES * factors / fsum(count * operator.parameters for operator, count in weights)
@@ -205,7 +205,7 @@ def _launches_of_a_pass(plan: Plan) -> int:
     if plan.training.optimizer_kernels != "loop":
         return FUSED_LAUNCHES
     if plan.strategy.zero_stage:
-        return ceil((n_layers(plan) + 1) / plan.strategy.pp)
+        return ceil((plan.model.n_layers + 1) / plan.strategy.pp)
     return ceil(sum(len(chunk_tensors(plan, chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
 
 

@@ -7,20 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from clustersim.program.tasks import Block, Item
-from clustersim.strategy.layers import (
-    PHASES,
-    ForwardPhase,
-    Gradients,
-    equal_layers,
-    first_alike,
-    front,
-    predictions_of,
-    sublayers,
-)
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.recomputation import recomputed_layers
 from clustersim.strategy.sequence import LayerTechnique, backward_runs, forward_runs, joined
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.strategy.stages import ModelChunk
 from clustersim.workload.model import HEAD, Sublayer
 from clustersim.workload.operators import Operator
 
@@ -32,7 +24,8 @@ class ChunkPasses:
     A model without a front or a back has no block of that name.
     """
 
-    plan: Plan
+    local: LocalModel
+    strategy: Strategy
     techniques: tuple[LayerTechnique, ...] = ()
     gradients: Gradients = "all"
     """Gradients that backward passes compute. Recomputation and the collectives of input gradients belong to the input; to the weight,
@@ -66,7 +59,7 @@ class ChunkPasses:
 
     def backward_slice(self, chunk: ModelChunk, start: int, stop: int) -> tuple[Block, ...]:
         """Return the part of the backward pass that covers layers ``start`` to ``stop``, with the ends that adjoin them."""
-        border = max(start, min(stop, recomputed_layers(self.plan, chunk)))
+        border = max(start, min(stop, recomputed_layers(self.strategy, chunk)))
         parts = [
             (*run, again)
             for first, last, again in ((start, border, True), (border, stop, False))
@@ -84,37 +77,37 @@ class ChunkPasses:
 
     def layer_forward(self, layer: int = 0) -> tuple[Item, ...]:
         """Return one layer forward."""
-        key = "F", first_alike(self.plan, layer), False, self.gradients
+        key = "F", self.local.first_alike(layer), False, self.gradients
         if key not in self._layers:
-            self._layers[key] = self._forward_of(sublayers(self.plan, layer), layer)
+            self._layers[key] = self._forward_of(self.local.sublayers(layer), layer)
         return self._layers[key]
 
     def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
         """Return one layer backward, with what is recomputed before it where it is to be recomputed ``again``."""
         again = again and self.gradients != "weight"
-        key = "B", first_alike(self.plan, layer), again, self.gradients
+        key = "B", self.local.first_alike(layer), again, self.gradients
         if key not in self._layers:
-            self._layers[key] = self._backward_of(sublayers(self.plan, layer), layer, again=again)
+            self._layers[key] = self._backward_of(self.local.sublayers(layer), layer, again=again)
         return self._layers[key]
 
     def embedding_forward(self) -> tuple[Item, ...]:
         """Return the embedding; each rank looks up its part of the vocabulary, and the parts are summed."""
-        return self._forward_of(self._end("embedding", front(self.plan)))
+        return self._forward_of(self._end("embedding", self.local.front))
 
     def embedding_backward(self) -> tuple[Item, ...]:
         """Return the gradient's way into the embedding table."""
-        return self._backward_of(self._end("embedding", front(self.plan)))
+        return self._backward_of(self._end("embedding", self.local.front))
 
     def head_forward(self) -> tuple[Item, ...]:
         """Return final normalisation, logits and loss, and then the modules that predict further tokens."""
-        last = self.plan.model.n_layers - 1
+        last = self.local.model.n_layers - 1
         further = (
             (
                 *self._forward_of(self._end("mtp", module.joining)),
                 *self.layer_forward(last),
                 *self._forward_of(self._end(HEAD, module.head)),
             )
-            for module in predictions_of(self.plan)
+            for module in self.local.predictions
         )
         return (*self._forward_of(self._head), *chain.from_iterable(further))
 
@@ -123,24 +116,24 @@ class ChunkPasses:
 
         Further predictions keep everything and repeat nothing, like the head.
         """
-        last = self.plan.model.n_layers - 1
+        last = self.local.model.n_layers - 1
         further = (
             (
                 *self._backward_of(self._end(HEAD, module.head)),
                 *self.layer_backward(last, again=False),
                 *self._backward_of(self._end("mtp", module.joining)),
             )
-            for module in predictions_of(self.plan)
+            for module in self.local.predictions
         )
         return (*chain.from_iterable(further), *self._backward_of(self._head))
 
     @property
     def _head(self) -> tuple[Sublayer, ...]:
-        return self._end(HEAD, self.plan.model.head(local_shape(self.plan), numerics(self.plan)))
+        return self._end(HEAD, self.local.head)
 
     def _end(self, name: str, operators: tuple[Operator, ...]) -> tuple[Sublayer, ...]:
         """Return an end of the model as a sublayer; nothing where the model has none."""
-        return (Sublayer(name=name, operators=operators, entering_width=self.plan.model.hidden_size),) if operators else ()
+        return (Sublayer(name=name, operators=operators, entering_width=self.local.model.hidden_size),) if operators else ()
 
     def _forward_of(self, parts: Sequence[Sublayer], layer: int = 0) -> tuple[Item, ...]:
         """Return sublayers forward, one after the other."""
@@ -168,7 +161,7 @@ class ChunkPasses:
         return tuple(items)
 
     def _equal(self, chunk: ModelChunk, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-        return equal_layers(self.plan, chunk.start + start, chunk.start + stop)
+        return self.local.equal_layers(range(chunk.start + start, chunk.start + stop))
 
 
 def _chosen(repeated: Iterable[tuple[Operator, ...]]) -> tuple[Operator, ...]:

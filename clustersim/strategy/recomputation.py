@@ -9,58 +9,58 @@ from math import fsum
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from clustersim.strategy.plan import Plan, Recompute, RecomputeModule
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import RecomputeModule, Strategy
+from clustersim.strategy.stages import ModelChunk
 from clustersim.workload.operators import Gemm, Kernel, Operator
 
 
+@dataclass(frozen=True, slots=True)
 class Recomputation:
     """A kind of recomputation; this one repeats nothing and keeps everything."""
 
     by_layer: ClassVar[bool] = False
     """Whether a layer is repeated before its backward pass, and not each sublayer before its own."""
 
-    def repeated(self, plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    def repeated(self, local: LocalModel, operators: Sequence[Operator]) -> tuple[Operator, ...]:
         """Return the operators of a layer or of a sublayer that are repeated, with their kernels of the phase ``recompute``."""
         return ()
 
-    def kept_bytes(self, plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:
-        """Return what a layer keeps of a micro-batch until its backward pass, in bytes.
-
-        Parameters
-        ----------
-        input_bytes
-            Input of the layer.
-        """
+    def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
+        """Return what a layer with these operators keeps of a micro-batch until its backward pass, in bytes."""
         return fsum(operator.saved_bytes for operator in operators)
 
 
+@dataclass(frozen=True, slots=True)
 class FullRecomputation(Recomputation):
     """Recomputation of whole layers, of which the input is kept: to their end, or without what nothing needs."""
 
     by_layer = True
+    stops_early: bool
 
-    def repeated(self, plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    def repeated(self, local: LocalModel, operators: Sequence[Operator]) -> tuple[Operator, ...]:
         """Return all operators, or those whose results the backward pass needs."""
-        early = plan.strategy.recompute_stops_early
-        return tuple(operator for operator in operators if not (early and operator.needless))
+        return tuple(operator for operator in operators if not (self.stops_early and operator.needless))
 
-    def kept_bytes(self, plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:
+    def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
         """Return the input."""
-        return input_bytes
+        return local.layer_input_bytes(layer)
 
 
+@dataclass(frozen=True, slots=True)
 class SelectiveRecomputation(Recomputation):
     """Recomputation of the operators of some modules of a layer."""
 
-    def repeated(self, plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    modules: tuple[RecomputeModule, ...]
+
+    def repeated(self, local: LocalModel, operators: Sequence[Operator]) -> tuple[Operator, ...]:
         """Return the operators of the modules."""
-        chosen = {name for module in _active(plan.strategy.recompute_modules, operators) for name in module.repeats}
+        chosen = {name for module in _active(self.modules, operators) for name in module.repeats}
         return tuple(operator for operator in operators if operator.name in chosen)
 
-    def kept_bytes(self, plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:
+    def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
         """Return what is kept; an operator whose input is made again keeps what it made itself, unless it is repeated too."""
-        modules = _active(plan.strategy.recompute_modules, operators)
+        modules = _active(self.modules, operators)
         dropped = {name for module in modules for name in module.drops}
         again = {name for module in modules for name in module.repeats}
 
@@ -71,45 +71,44 @@ class SelectiveRecomputation(Recomputation):
         return fsum(kept(operator) for operator in operators)
 
 
+@dataclass(frozen=True, slots=True)
 class AlternateRecomputation(Recomputation):
     """Recomputation of all but attention and every second product of a layer."""
 
     by_layer = True
 
-    def repeated(self, plan: Plan, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    def repeated(self, local: LocalModel, operators: Sequence[Operator]) -> tuple[Operator, ...]:
         """Return the operators of which something is repeated, with as much of their products."""
-        shares = repeated_shares(plan)
+        shares = repeated_shares(local)
         again = (_reduced(each, 0.0 if each.role == "core_attention" else shares.get(each.name, 1.0)) for each in operators)
         return tuple(operator for operator in again if not operator.needless and operator.kernels("recompute"))
 
-    def kept_bytes(self, plan: Plan, operators: Sequence[Operator], input_bytes: float) -> float:
+    def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
         """Return the input, the other products, and attention's output with its statistics."""
-        model, local, shares = plan.model, local_shape(plan), repeated_shares(plan)
-        columns = fsum((1.0 - shares[name]) * sum(widths) for name, widths in product_widths(plan).items())
-        columns += local.n_heads * model.head_dim
+        shares = repeated_shares(local)
+        columns = fsum((1.0 - shares[name]) * sum(widths) for name, widths in product_widths(local).items())
+        columns += local.whole.n_heads * local.model.head_dim
         statistics_bytes = fsum(operator.selective_bytes for operator in operators)
-        return input_bytes + local.rows * columns * numerics(plan).element_bytes + statistics_bytes
+        return local.layer_input_bytes(layer) + local.whole.rows * columns * local.numerics.element_bytes + statistics_bytes
 
 
-RECOMPUTATIONS: Final[Mapping[Recompute, Recomputation]] = MappingProxyType(
-    {
-        "none": Recomputation(),
-        "selective": SelectiveRecomputation(),
-        "alternate": AlternateRecomputation(),
-        "full": FullRecomputation(),
-    }
-)
+def recomputation_of(strategy: Strategy) -> Recomputation:
+    """Return the recomputation of a strategy."""
+    match strategy.recompute:
+        case "none":
+            return Recomputation()
+        case "selective":
+            return SelectiveRecomputation(strategy.recompute_modules)
+        case "alternate":
+            return AlternateRecomputation()
+        case "full":
+            return FullRecomputation(strategy.recompute_stops_early)
 
 
-def recomputation_of(plan: Plan) -> Recomputation:
-    """Return the recomputation of a plan."""
-    return RECOMPUTATIONS[plan.strategy.recompute]
-
-
-def recomputed_layers(plan: Plan, chunk: ModelChunk) -> int:
+def recomputed_layers(strategy: Strategy, chunk: ModelChunk) -> int:
     """Return how many layers of a chunk, from its first, recomputation covers."""
-    most = plan.strategy.recompute_layers
-    return chunk.n_layers if most is None or plan.strategy.recompute != "full" else min(chunk.n_layers, most)
+    most = strategy.recompute_layers
+    return chunk.n_layers if most is None or strategy.recompute != "full" else min(chunk.n_layers, most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,20 +149,20 @@ follows.
 """
 
 
-def product_widths(plan: Plan) -> dict[str, tuple[int, ...]]:
+def product_widths(local: LocalModel) -> dict[str, tuple[int, ...]]:
     """Return the columns of the products of a layer on one rank, in forward order, by the operator that holds them."""
-    model, local = plan.model, local_shape(plan)
-    kv_width = local.n_kv_heads * model.head_dim
-    up_widths = (local.intermediate_size,) * (2 if model.gated_mlp else 1)
+    model, shape = local.model, local.whole
+    kv_width = shape.n_kv_heads * model.head_dim
+    up_widths = (shape.intermediate_size,) * (2 if model.gated_mlp else 1)
     return {
-        "qkv": (local.n_heads * model.head_dim, kv_width, kv_width),
+        "qkv": (shape.n_heads * model.head_dim, kv_width, kv_width),
         "projection": (model.hidden_size,),
         "mlp_up": up_widths,
         "mlp_down": (model.hidden_size,),
     }
 
 
-def repeated_shares(plan: Plan) -> dict[str, float]:
+def repeated_shares(local: LocalModel) -> dict[str, float]:
     """Return which share of each operator with products is repeated: the second, fourth and sixth product of the layer.
 
     References
@@ -173,7 +172,7 @@ def repeated_shares(plan: Plan) -> dict[str, float]:
     """
     number = count(1)
     shares: dict[str, float] = {}
-    for name, widths in product_widths(plan).items():
+    for name, widths in product_widths(local).items():
         shares[name] = sum(width for width in widths if next(number) % 2 == 0) / sum(widths)
     return shares
 

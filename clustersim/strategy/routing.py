@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 
-from clustersim.strategy.plan import Plan
 from clustersim.workload.routing import ExpertLoad, Routed, routed
 from clustersim.workload.shapes import ExpertShare, balanced_rows
 from clustersim.workload.transformer_shape import Experts
@@ -47,40 +46,45 @@ class Dispatch:
         return max(received) * self.n_ranks / sum(received) if sum(received) else 1.0
 
 
-def dispatch(plan: Plan, layer: int = 0) -> Dispatch:
-    """Return how the tokens of one micro-batch spread over the experts of a layer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSpread:
+    """How the tokens of one micro-batch spread over the experts of a layer.
 
     The ``ep * etp`` ranks of an expert group each have ``b s / (cp tp)`` tokens, under sequence parallelism wherever there is tensor
     parallelism, and send each to ``top_k`` experts.
     """
-    strategy, training, model = plan.strategy, plan.training, plan.model
-    assert model.experts is not None, model.name
-    tokens = training.micro_batch_size * training.seq_length // strategy.cp
-    if strategy.sequence_parallel:
-        tokens //= strategy.tp
-    n_senders = strategy.ep * strategy.expert_tp
-    load = strategy.expert_load
-    found = _routed(load, model.experts.n_experts, tokens * n_senders, model.experts.top_k, layer if load.by_layer else 0)
-    return Dispatch(rows=found.rows, dropped=found.dropped, n_ranks=strategy.ep, copies=strategy.expert_tp)
 
+    experts: Experts
+    load: ExpertLoad
+    n_tokens: int
+    """Tokens of one rank."""
+    n_ranks: int
+    """Ranks among which experts are divided: ep."""
+    copies: int
+    """Ranks that divide each expert among them: etp."""
+    counts_first: bool
+    """Whether ranks tell each other how many rows they send."""
 
-def expert_share(plan: Plan, layer: int = 0, place: int | None = None) -> ExpertShare | None:
-    """Return the experts of one place of expert parallelism with their rows; without a place, as the mean of all has them."""
-    model = plan.model
-    if model.experts is None:
-        return None
-    spread = dispatch(plan, layer)
-    n_local = model.experts.n_experts // spread.n_ranks
-    # One rank that has all experts has the rows of each as they are.
-    mean = place is None and spread.n_ranks > 1
-    rows = balanced_rows(round(sum(spread.rows) / spread.n_ranks), n_local) if mean else spread.of(place or 0)
-    return ExpertShare(
-        rows=rows,
-        intermediate_size=model.experts.intermediate_size // spread.copies,
-        dispatched_rows=round(sum(spread.rows) / (spread.n_ranks * spread.copies)),
-        n_ranks=spread.n_ranks,
-        counts_first=plan.strategy.dispatch == "all_to_all" and spread.n_ranks > 1,
-    )
+    def dispatch(self, layer: int = 0) -> Dispatch:
+        """Return the rows that the ranks of an expert group send each other in a layer."""
+        senders, own = self.n_ranks * self.copies, layer if self.load.by_layer else 0
+        found = _routed(self.load, self.experts.n_experts, self.n_tokens * senders, self.experts.top_k, own)
+        return Dispatch(rows=found.rows, dropped=found.dropped, n_ranks=self.n_ranks, copies=self.copies)
+
+    def share(self, layer: int = 0, place: int | None = None) -> ExpertShare:
+        """Return the experts of one place of expert parallelism with their rows; without a place, as the mean of all has them."""
+        spread = self.dispatch(layer)
+        n_local = self.experts.n_experts // self.n_ranks
+        # One rank that has all experts has the rows of each as they are.
+        mean = place is None and self.n_ranks > 1
+        rows = balanced_rows(round(sum(spread.rows) / self.n_ranks), n_local) if mean else spread.of(place or 0)
+        return ExpertShare(
+            rows=rows,
+            intermediate_size=self.experts.intermediate_size // self.copies,
+            dispatched_rows=round(sum(spread.rows) / (self.n_ranks * self.copies)),
+            n_ranks=self.n_ranks,
+            counts_first=self.counts_first,
+        )
 
 
 @lru_cache(maxsize=512)

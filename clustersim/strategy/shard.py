@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from math import ceil
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.routing import expert_share
-from clustersim.strategy.stages import places_of
+from clustersim.strategy.routing import ExpertSpread
 from clustersim.strategy.step_settings import Training
 from clustersim.workload.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
@@ -30,13 +28,9 @@ WHOLE_VOCABULARY: Final = 64
 GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
 
 
-def numerics(plan: Plan) -> Numerics:
-    """Return the bytes of each kind of number."""
-    return _numerics(plan.training)
-
-
 @lru_cache(maxsize=64)
-def _numerics(training: Training) -> Numerics:
+def numerics(training: Training) -> Numerics:
+    """Return the bytes of each kind of number."""
     element_bytes = ELEMENT_BYTES[training.precision]
     return Numerics(
         element_bytes=element_bytes,
@@ -82,27 +76,21 @@ def head_vector_bytes(plan: Plan) -> int:
     """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
     if not plan.model.lm_head or plan.training.precision == "fp32":
         return VECTOR_BYTES
-    return vector_bytes(numerics(plan).element_bytes, local_shape(plan).vocab_size)
+    return vector_bytes(numerics(plan.training).element_bytes, local_model(plan).whole.vocab_size)
 
 
-def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalShape:
-    """Return one rank's share of a micro-batch and of a layer.
+@lru_cache(maxsize=64)
+def local_model(plan: Plan) -> LocalModel:
+    """Return the model on one rank of a plan.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
     when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
     context parallelism leaves ``1/cp`` of every sequence.
-
-    Parameters
-    ----------
-    layer
-        Where tokens spread over experts differently in every layer.
-    place
-        Of expert parallelism; the mean of all when left out.
     """
     model, training, strategy = plan.model, plan.training, plan.strategy
     tp, cp = strategy.tp, strategy.cp
     rows = training.micro_batch_size * training.seq_length // cp
-    return LocalShape(
+    shape = LocalShape(
         batch=training.micro_batch_size,
         seq_length=training.seq_length // cp,
         sequence_rows=rows // tp if strategy.sequence_parallel else rows,
@@ -112,68 +100,14 @@ def local_shape(plan: Plan, layer: int = 0, place: int | None = None) -> LocalSh
         vocab_size=padded_vocabulary(model.vocab_size, tp, training.vocabulary_multiple) // tp,
         scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
         context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
-        experts=expert_share(plan, layer, place),
         shared_size=model.experts.shared_size // tp if model.experts else 0,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChunk:
-    """Consecutive layers on one stage, with the ends of the model that it holds."""
-
-    stage: int
-    chunk: int
-    start: int
-    """First layer of the model that it holds."""
-    n_layers: int
-    first: bool
-    """Holds the embedding."""
-    last: bool
-    """Holds logits and loss."""
-    beside_first: bool
-    """Whether its stage holds the embedding, in this chunk or in another."""
-    way: int = 0
-    """Number of the copy of the model that it belongs to."""
-
-    @property
-    def layers(self) -> range:
-        """Which layers of the model it holds."""
-        return range(self.start, self.start + self.n_layers)
-
-
-@lru_cache(maxsize=8)
-def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
-    places = places_of(plan.strategy)
-    counts = part_layers(plan, places.n_parts)
-    starts = (0, *accumulate(counts))
-    stages: list[tuple[ModelChunk, ...]] = []
-    for stage in range(plan.strategy.pp):
-        stops = list(places.stops(stage))
-        stages.append(
-            tuple(
-                ModelChunk(
-                    stage=stage,
-                    chunk=chunk,
-                    start=starts[part],
-                    n_layers=counts[part],
-                    first=part == 0,
-                    last=part == places.n_parts - 1,
-                    beside_first=any(other == 0 for _, other, _ in stops),
-                    way=way,
-                )
-                for chunk, part, way in stops
-            )
-        )
-    return tuple(stages)
-
-
-def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
-    """Return how many layers each part of the model has, in its order."""
-    asked = plan.strategy.stage_layers
-    return asked if isinstance(asked, tuple) else (plan.model.n_layers // n_parts,) * n_parts
-
-
-def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:
-    """Return how many micro-batches of a step go through a chunk: all, unless copies of the model share them."""
-    return len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))
+    spread = model.experts and ExpertSpread(
+        experts=model.experts,
+        load=strategy.expert_load,
+        n_tokens=shape.sequence_rows,
+        n_ranks=strategy.ep,
+        copies=strategy.expert_tp,
+        counts_first=strategy.dispatch == "all_to_all" and strategy.ep > 1,
+    )
+    return LocalModel(model=model, numerics=numerics(training), whole=shape, spread=spread, seq_length=training.seq_length)

@@ -12,13 +12,13 @@ from clustersim.program.tasks import Block, Compute
 from clustersim.strategy.gradients import Bucket, cast_blocks
 from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import PHASES, Gradients
-from clustersim.strategy.memory import end_weights
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Piece
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, PassKind
-from clustersim.strategy.shard import ModelChunk
-from clustersim.strategy.units import casts_gathered, chunk_layer_weights, reduction_units
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import ModelChunk
+from clustersim.strategy.units import casts_gathered, reduction_units
 from clustersim.strategy.weaving import woven
 from clustersim.strategy.weights import NOTHING, Weights, total_weights
 
@@ -105,8 +105,10 @@ class StageWork:
 
     def _gathered(self, chunk: ModelChunk, span: tuple[int, int], cut: Cut, *, first: bool) -> tuple[Weights, Weights]:
         """Return the parameters of layers that are gathered for a piece, and with them those of embedding and head."""
-        layers = total_weights((each, 1) for each in chunk_layer_weights(self.plan, chunk)[slice(*span)]) if cut.layers else NOTHING
-        return layers, layers + end_weights(self.plan, chunk) if cut.ends and first else layers
+        layers = (
+            total_weights((each, 1) for each in local_model(self.plan).layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
+        )
+        return layers, layers + local_model(self.plan).end_weights(chunk) if cut.ends and first else layers
 
     def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
         passes = self.passes.of(GRADIENTS[step.kind])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules import SCHEDULES
@@ -33,3 +35,65 @@ def _places(schedule: str, n_stages: int, n_chunks: int) -> Places:
 @lru_cache(maxsize=8)
 def _orders(schedule: str, n_stages: int, n_micro_batches: int, n_chunks: int, costs: PassCosts) -> tuple[StageOrder, ...]:
     return SCHEDULES[schedule].orders(n_stages, n_micro_batches, n_chunks, costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChunk:
+    """Consecutive layers on one stage, with the ends of the model that it holds."""
+
+    stage: int
+    chunk: int
+    start: int
+    """First layer of the model that it holds."""
+    n_layers: int
+    first: bool
+    """Holds the embedding."""
+    last: bool
+    """Holds logits and loss."""
+    beside_first: bool
+    """Whether its stage holds the embedding, in this chunk or in another."""
+    way: int = 0
+    """Number of the copy of the model that it belongs to."""
+
+    @property
+    def layers(self) -> range:
+        """Which layers of the model it holds."""
+        return range(self.start, self.start + self.n_layers)
+
+
+@lru_cache(maxsize=8)
+def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
+    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
+    places = places_of(plan.strategy)
+    counts = part_layers(plan, places.n_parts)
+    starts = (0, *accumulate(counts))
+    stages: list[tuple[ModelChunk, ...]] = []
+    for stage in range(plan.strategy.pp):
+        stops = list(places.stops(stage))
+        stages.append(
+            tuple(
+                ModelChunk(
+                    stage=stage,
+                    chunk=chunk,
+                    start=starts[part],
+                    n_layers=counts[part],
+                    first=part == 0,
+                    last=part == places.n_parts - 1,
+                    beside_first=any(other == 0 for _, other, _ in stops),
+                    way=way,
+                )
+                for chunk, part, way in stops
+            )
+        )
+    return tuple(stages)
+
+
+def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
+    """Return how many layers each part of the model has, in its order."""
+    asked = plan.strategy.stage_layers
+    return asked if isinstance(asked, tuple) else (plan.model.n_layers // n_parts,) * n_parts
+
+
+def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:
+    """Return how many micro-batches of a step go through a chunk: all, unless copies of the model share them."""
+    return len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))

@@ -8,11 +8,10 @@ from typing import Final
 
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.gradients import Bucket, gathered_bytes, gradient_buckets, n_buckets, reduced_bytes
-from clustersim.strategy.layers import back, front, layer_at, layer_weights
-from clustersim.strategy.memory import end_weights
 from clustersim.strategy.optimizer import FP8_CAST_BYTES
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
-from clustersim.strategy.shard import ModelChunk, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream
 
@@ -20,15 +19,10 @@ BUCKETS_IN_USE: Final = 2
 """One is filled while the one before it is reduced."""
 
 
-def chunk_layer_weights(plan: Plan, chunk: ModelChunk) -> tuple[Weights, ...]:
-    """Return the parameters of each layer of a chunk on one rank."""
-    return layer_weights(plan)[chunk.layers.start : chunk.layers.stop]
-
-
 def gather_calls(plan: Plan, chunk: ModelChunk) -> tuple[tuple[int, ...], int]:
     """Return the calls that gather each layer of a chunk, and those of its ends: one, or one for each tensor."""
-    ends = (front(plan) if chunk.first else ()) + (back(plan) if chunk.last else ())
-    units = [*(layer_at(plan, layer) for layer in chunk.layers), ends]
+    ends = (local_model(plan).front if chunk.first else ()) + (local_model(plan).back if chunk.last else ())
+    units = [*(local_model(plan).layer(layer) for layer in chunk.layers), ends]
     tensors = [sum(1 for operator in unit if operator.parameters) for unit in units]
     calls = [1 if plan.strategy.sharding.gather == "layer" else max(1, count) for count in tensors]
     return tuple(calls[:-1]), calls[-1]
@@ -41,7 +35,7 @@ def reduction_units(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     """
     if plan.strategy.zero_stage < SHARDS_PARAMETERS:
         return gradient_buckets(plan, chunk)
-    layers, ends = chunk_layer_weights(plan, chunk), end_weights(plan, chunk)
+    layers, ends = local_model(plan).layer_weights(chunk.layers), local_model(plan).end_weights(chunk)
     whole = [_bucket(plan, weights, layer) for layer, weights in reversed(list(enumerate(layers))) if weights.total]
     return (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
 
@@ -74,7 +68,7 @@ def casts_gathered(plan: Plan, gathered: Weights, layers: Weights) -> tuple[Bloc
     layers
         Which of them take part in products in fp8: those of layers.
     """
-    kept_bytes, wire_bytes = numerics(plan).element_bytes, gathered_bytes(plan)
+    kept_bytes, wire_bytes = numerics(plan.training).element_bytes, gathered_bytes(plan)
     kernels: list[Stream] = []
     if gathered.total and kept_bytes != wire_bytes:
         numbers = gathered.total + gathered.shard(plan.strategy.sharding)

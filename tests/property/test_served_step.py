@@ -14,7 +14,7 @@ from clustersim.hardware.models import ServerHosts
 from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
@@ -64,7 +64,7 @@ def without_servers(plan: Plan) -> Plan:
 def test_every_gradient_is_pushed_once_and_every_parameter_pulled_once(drawn: tuple[Plan, int, int]) -> None:
     plan, _, _ = drawn
 
-    parameters, number = stage_parameters(plan, 0), numerics(plan)
+    parameters, number = stage_weights(plan, 0).total, numerics(plan.training)
     assert moved_bytes(plan, "push") == pytest.approx(parameters * number.gradient_bytes, rel=1e-12)
     assert moved_bytes(plan, "pull") == pytest.approx(parameters * number.element_bytes, rel=1e-12)
 
@@ -88,14 +88,14 @@ def test_the_memories_of_servers_carry_what_is_added_sent_and_updated(drawn: tup
 
     timeline, _ = replay(lower(plan), machine(n_nodes, n_dedicated))
 
-    service, number = plan.strategy.data_parallel.service, numerics(plan)
+    service, number = plan.strategy.data_parallel.service, numerics(plan.training)
     assert service is not None
     # Accelerators of one node that hold the same parameters push once where they add up first.
     copies = plan.strategy.dp if not service.reduce_in_node else n_nodes
-    parameters = copies * plan.strategy.tp * stage_parameters(plan, 0)
+    parameters = copies * plan.strategy.tp * stage_weights(plan, 0).total
     # A lone gradient is written; what others are added to is read with the sum, and written again.
     expected = parameters * ((4 if copies > 1 else 1) * number.gradient_bytes + number.element_bytes)
-    expected += plan.strategy.tp * stage_parameters(plan, 0) * update_bytes(plan.training)
+    expected += plan.strategy.tp * stage_weights(plan, 0).total * update_bytes(plan.training)
     assert total_bytes(timeline, "memory") == pytest.approx(expected, rel=1e-9)
 
 

@@ -14,11 +14,10 @@ from clustersim.scenario.bounds.pipeline import Lanes, Ways, lanes, ways_of, way
 from clustersim.scenario.bounds.prices import EXPOSED, ISSUE, MATRIX, MEMORY, WIDTH, Prices
 from clustersim.scenario.bounds.sharing import Exchange
 from clustersim.scenario.bounds.states import StageStates, layer_wise, pass_gathers_s, states_of
-from clustersim.strategy.layers import first_alike
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.shard import ModelChunk, part_layers
-from clustersim.strategy.stages import orders_of, places_of
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import ModelChunk, orders_of, part_layers, places_of
 from clustersim.strategy.units import reduces_in_units
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import FloatArray
@@ -271,7 +270,7 @@ class Bench:
     def _all_alike(self, plan: Plan, cut: Key) -> bool:
         found = self._alike.get(cut)
         if found is None:
-            found = self._alike[cut] = all(first_alike(plan, layer) == 0 for layer in range(plan.model.n_layers))
+            found = self._alike[cut] = all(local_model(plan).first_alike(layer) == 0 for layer in range(plan.model.n_layers))
         return found
 
     def _joined(self, step: _Step, found: Lanes) -> StepBound:

@@ -14,10 +14,11 @@ from clustersim.scenario.bounds.sharing import block_size, unlike_stages
 from clustersim.strategy.contributors import layer_techniques
 from clustersim.strategy.division import divided
 from clustersim.strategy.groups import ExpertGroups, ParallelGroups, parallel_groups
-from clustersim.strategy.layers import Gradients, first_alike
+from clustersim.strategy.layers import Gradients
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 
@@ -54,7 +55,7 @@ class LayerPrices:
             known: dict[int, Row] = {}
             rows = np.zeros((n_layers + 1, WIDTH))
             for layer in range(n_layers):
-                first = first_alike(self.plan, layer)
+                first = local_model(self.plan).first_alike(layer)
                 if first not in known:
                     known[first] = self._least("layer", [self._layer(passes, kind, layer) for passes in self._passes(kind)])
                 rows[layer + 1] = known[first]
@@ -78,11 +79,16 @@ class LayerPrices:
 
     def _passes(self, kind: PassName) -> list[ChunkPasses]:
         plan, gradients = self.plan, GRADIENTS[kind]
-        return [ChunkPasses(plan=plan, techniques=layer_techniques(plan, groups), gradients=gradients) for groups in self._groups]
+        return [_passes_of(plan, groups, gradients) for groups in self._groups]
 
     def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
         again = kind in ("again", "I again")
         return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
+
+
+def _passes_of(plan: Plan, groups: ParallelGroups, gradients: Gradients) -> ChunkPasses:
+    techniques = layer_techniques(plan, groups)
+    return ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=techniques, gradients=gradients)
 
 
 def unlike_groups(plan: Plan, cluster: Cluster) -> list[ParallelGroups]:

@@ -11,7 +11,7 @@ from clustersim.scenario.bounds.layers import LayerPrices, PassName
 from clustersim.scenario.bounds.prices import EXPOSED, ISSUE
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.shard import part_layers
+from clustersim.strategy.stages import part_layers
 from clustersim.topology.cluster import FloatArray
 
 

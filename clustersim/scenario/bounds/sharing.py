@@ -13,10 +13,10 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, HostCopy, HostUpdate, Transfer
 from clustersim.scenario.bounds.prices import Prices
 from clustersim.strategy.gradients import SHARDS_OF_COPIES, Bucket, gathered_bytes, operations_among, reduced_bytes
-from clustersim.strategy.layers import boundary_bytes
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.offload import host_update_bytes, state_bytes
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.sharding_groups import Holders, expert_replicas, replicas
 from clustersim.strategy.stages import places_of
 from clustersim.strategy.weights import Weights
@@ -112,7 +112,7 @@ class Exchange:
     def sent(self, plan: Plan) -> Moved:
         """Return the way of a micro-batch of a plan from one stage to the next."""
         strategy, ranks = plan.strategy, self._mesh.ranks
-        size_bytes = boundary_bytes(plan) / strategy.tp
+        size_bytes = local_model(plan).boundary_bytes / strategy.tp
         key = strategy.schedule, strategy.virtual_stages, size_bytes
         if key not in self._sent:
             routes, block = places_of(strategy).routes, block_size(self.prices.cluster)

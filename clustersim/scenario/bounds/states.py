@@ -10,12 +10,12 @@ from clustersim.scenario.bounds.sharing import Exchange, Moved
 from clustersim.strategy.contributors.activation_offload import offloads_activations
 from clustersim.strategy.gradients import cast_blocks
 from clustersim.strategy.interference import beside_blocks
-from clustersim.strategy.memory import chunk_weights, end_weights
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.optimizer import offloaded_update, optimizer_update
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk
-from clustersim.strategy.units import chunk_layer_weights, gather_calls, reduction_units, reductions
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import ModelChunk
+from clustersim.strategy.units import gather_calls, reduction_units, reductions
 from clustersim.strategy.weights import NOTHING, Weights, total_weights
 
 
@@ -50,7 +50,7 @@ class StageStates:
 def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchange: Exchange) -> StageStates:
     """Return what a stage with some chunks of the model does."""
     strategy = plan.strategy
-    weights = total_weights((chunk_weights(plan, chunk), 1) for chunk in chunks)
+    weights = total_weights((local_model(plan).chunk_weights(chunk), 1) for chunk in chunks)
     together = [chunks] if strategy.data_parallel.no_sync else [(chunk,) for chunk in chunks]
     units = [reductions(plan, of_pass) for of_pass in together] if strategy.reduces_gradients else []
     of_chunks = [reduction_units(plan, chunk) for chunk in chunks] if units else []
@@ -78,7 +78,7 @@ def pass_gathers_s(plan: Plan, chunk: ModelChunk, exchange: Exchange) -> float:
     It is that of all layers but those that are gathered ahead.
     """
     ahead = plan.strategy.prefetch if plan.strategy.data_parallel.overlap else 0
-    layers = chunk_layer_weights(plan, chunk)
+    layers = local_model(plan).layer_weights(chunk.layers)
     # The first layers are gathered ahead of a forward pass, and the last ones of a backward pass.
     ways = (layers[ahead:], layers[: len(layers) - ahead])
     return min(exchange.gathered(total_weights((each, 1) for each in way)).seconds for way in ways)
@@ -86,7 +86,7 @@ def pass_gathers_s(plan: Plan, chunk: ModelChunk, exchange: Exchange) -> float:
 
 def _gathered(plan: Plan, chunk: ModelChunk, prices: Prices, exchange: Exchange) -> Gathered:
     sharding = plan.strategy.sharding
-    layers, ends = chunk_layer_weights(plan, chunk), end_weights(plan, chunk)
+    layers, ends = local_model(plan).layer_weights(chunk.layers), local_model(plan).end_weights(chunk)
     calls, around = gather_calls(plan, chunk)
     of_layers = [exchange.gathered(weights, n_calls) for weights, n_calls in zip(layers, calls, strict=True)]
     of_ends = exchange.gathered(ends, around)

@@ -15,14 +15,14 @@ from typing import Final
 
 from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
-from clustersim.strategy.activation_memory import fullest_place, kept_by_layer
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import model_chunks
 from clustersim.strategy.stage_work import Cut
+from clustersim.strategy.stages import model_chunks
 
 LAYERS_IN_USE: Final = 2
 """Layers on the accelerator at a time: one computes while the one before it, or the next, is copied."""
@@ -45,8 +45,8 @@ class ActivationOffload(Contributor):
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
         """Return the layers that are on the accelerator, the one in use and the one that is copied."""
         chunks = model_chunks(plan)[stage]
-        fullest = fullest_place(plan, chunks)
-        size_bytes = max(heaviest_run(kept_by_layer(plan, chunk, fullest), LAYERS_IN_USE) for chunk in chunks)
+        fullest = activation_memory(plan).fullest_place(chunks)
+        size_bytes = max(heaviest_run(activation_memory(plan).kept_by_layer(chunk, fullest), LAYERS_IN_USE) for chunk in chunks)
         return (Hold(category="buffers", owner="activation_offload", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
@@ -65,7 +65,7 @@ class _StageCopies(StageContributor):
 
     def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
         self.host, self.chunks, self.order = step.host(stage), step.chunks[stage], order
-        self._kept = tuple(kept_by_layer(step.passes, chunk) for chunk in self.chunks)
+        self._kept = tuple(activation_memory(step.passes).kept_by_layer(chunk) for chunk in self.chunks)
         self._stored: dict[tuple[int, int], Key] = {}
         """For each micro-batch and chunk its last copy to the host."""
 

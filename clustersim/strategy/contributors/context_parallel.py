@@ -12,7 +12,7 @@ from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
-from clustersim.strategy.shard import local_shape, numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.model import Sublayer
 from clustersim.workload.operators import Kernel, Operator
@@ -30,7 +30,7 @@ class ContextParallelism(Contributor):
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
         """Return the exchanges of attention."""
-        model, shape, number = plan.model, local_shape(plan), numerics(plan)
+        model, shape, number = plan.model, local_model(plan).shape(), numerics(plan.training)
         assert shape.context is not None
         return SharedAttention(
             group=groups.cp,

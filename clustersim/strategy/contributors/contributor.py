@@ -16,8 +16,8 @@ from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import LayerTechnique
-from clustersim.strategy.shard import ModelChunk, model_chunks
 from clustersim.strategy.stage_work import Cut
+from clustersim.strategy.stages import ModelChunk, model_chunks
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from clustersim.program.tasks import Collective, Phase, Uneven
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import WIRE_BYTES
 from clustersim.strategy.groups import ExpertGroups, ParallelGroups
-from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, sublayers
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.routing import Dispatch, dispatch, expected_nodes
+from clustersim.strategy.routing import Dispatch, expected_nodes
 from clustersim.strategy.sequence import Beside, Entries, LayerTechnique, Run, backward_runs, forward_runs, joined_work
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.step_settings import WirePrecision
 from clustersim.workload.experts import MoeHalf
 from clustersim.workload.model import Sublayer
@@ -99,19 +99,19 @@ class SpreadExperts(LayerTechnique):
     def to_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
         """Return the collectives before the experts; backward, gradients of what they gave take this way, in full precision."""
         precision: WirePrecision = "same" if backward else self.plan.strategy.dispatch_precision
-        spread = dispatch(self.plan, layer)
+        spread = local_model(self.plan).expert_spread.dispatch(layer)
         # Scores travel with tokens, and their gradients come back.
         return (*self._exchange(spread, precision, extra=0.0 if backward else FP32_BYTES), *self._slices(spread, "all_gather"))
 
     def from_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
         """Return the collectives behind the experts."""
-        spread = dispatch(self.plan, layer)
+        spread = local_model(self.plan).expert_spread.dispatch(layer)
         ways = self._exchange(spread, "same", extra=FP32_BYTES if backward else 0.0)
         return (*self._slices(spread, "reduce_scatter"), *reversed(ways))
 
     def _longest(self, layer: int) -> MoeHalf:
         """Return the sublayer of the rank that has most rows."""
-        parts = sublayers(self.plan, layer, dispatch(self.plan, layer).hottest)
+        parts = local_model(self.plan).sublayers(layer, local_model(self.plan).expert_spread.dispatch(layer).hottest)
         return next(part.experts for part in parts if part.experts)
 
     def _awaited(self, part: Sublayer, runs: Sequence[Run], longest: Entries, phase: Phase) -> Entries:
@@ -142,7 +142,7 @@ class SpreadExperts(LayerTechnique):
         return (Collective(op=op, group=self.groups.slices, bytes=rows * self._width_bytes("same")),)
 
     def _width_bytes(self, precision: WirePrecision) -> float:
-        number_bytes = numerics(self.plan).element_bytes if precision == "same" else WIRE_BYTES[precision]
+        number_bytes = numerics(self.plan.training).element_bytes if precision == "same" else WIRE_BYTES[precision]
         return self.plan.model.hidden_size * number_bytes
 
 

@@ -27,15 +27,16 @@ from clustersim.strategy.gradients import (
     reduced_bytes,
 )
 from clustersim.strategy.layers import heaviest_run
-from clustersim.strategy.memory import end_weights, kept_gradients_bytes, kept_parameters, stage_weights
+from clustersim.strategy.memory import kept_gradients_bytes, kept_parameters, stage_weights
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import Holders, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.stage_work import Cut, completed
-from clustersim.strategy.units import BUCKETS_IN_USE, chunk_layer_weights, reduces_in_units, reductions
+from clustersim.strategy.stages import ModelChunk, model_chunks
+from clustersim.strategy.units import BUCKETS_IN_USE, reduces_in_units, reductions
 from clustersim.strategy.weights import NOTHING
 
 
@@ -210,7 +211,7 @@ def _buckets_bytes(plan: Plan, stage: int) -> float:
     fills and one that is reduced (DeepSpeed, ``reduce_bucket_size`` with ``overlap_comm``). A precision of its own on the wire needs a
     bucket in that precision.
     """
-    strategy, number = plan.strategy, numerics(plan)
+    strategy, number = plan.strategy, numerics(plan.training)
     if strategy.replicas == 1 or strategy.zero_stage >= SHARDS_GRADIENTS:
         return 0.0
     buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
@@ -238,14 +239,14 @@ def _whole_bytes(plan: Plan, stage: int) -> float:
     if stays and kept_parameters(plan, stage, SHARDS_GRADIENTS) >= whole:
         return 0.0
     if plan.strategy.data_parallel.no_sync and plan.n_micro_batches > 1:
-        return max(0.0, whole * numerics(plan).gradient_bytes - kept_gradients_bytes(plan, stage))
+        return max(0.0, whole * numerics(plan.training).gradient_bytes - kept_gradients_bytes(plan, stage))
     return max(_unreduced_bytes(plan, chunk) for chunk in model_chunks(plan)[stage])
 
 
 def _unreduced_bytes(plan: Plan, chunk: ModelChunk) -> float:
     """Return the gradients of one chunk that are whole at a time where each micro-batch reduces its own."""
-    number, gradients = numerics(plan), plan.strategy.data_parallel
-    layers, ends = [each.total for each in chunk_layer_weights(plan, chunk)], end_weights(plan, chunk).total
+    number, gradients = numerics(plan.training), plan.strategy.data_parallel
+    layers, ends = [each.total for each in local_model(plan).layer_weights(chunk.layers)], local_model(plan).end_weights(chunk).total
     window = BUCKETS_IN_USE if gradients.overlap else 1
     if plan.strategy.zero_stage == SHARDS_GRADIENTS:
         buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]

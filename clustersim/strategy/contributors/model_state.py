@@ -8,19 +8,13 @@ from typing import Final
 
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold
 from clustersim.program.tasks import Compute
-from clustersim.strategy.activation_memory import (
-    backward_bytes,
-    chunk_weight_bytes,
-    end_activation_bytes,
-    fullest_place,
-    kept_by_layer,
-)
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor
-from clustersim.strategy.layers import layer_runs
 from clustersim.strategy.memory import kept_gradients_bytes, kept_parameters
 from clustersim.strategy.optimizer import FP8_COPY_BYTES
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
-from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -42,7 +36,7 @@ class ModelState(Contributor):
         stays = plan.strategy.offload.parameters == "accelerator"
         parameters = kept_parameters(plan, stage, SHARDS_PARAMETERS) if stays else 0.0
         return (
-            Hold(category="parameters", owner="weights", bytes=parameters * numerics(plan).element_bytes),
+            Hold(category="parameters", owner="weights", bytes=parameters * numerics(plan.training).element_bytes),
             Hold(category="parameters", owner="fp8", bytes=_fp8_bytes(plan, stage)),
             Hold(category="gradients", owner="gradients", bytes=kept_gradients_bytes(plan, stage)),
             Hold(category="buffers", owner="framework", bytes=FRAMEWORK_BYTES),
@@ -67,7 +61,7 @@ def _fp8_bytes(plan: Plan, stage: int) -> float:
     """
     if plan.training.precision != "fp8":
         return 0.0
-    runs = [run for chunk in model_chunks(plan)[stage] for run in layer_runs(plan, chunk.layers.start, chunk.layers.stop)]
+    runs = [run for chunk in model_chunks(plan)[stage] for run in local_model(plan).runs(range(chunk.layers.start, chunk.layers.stop))]
     products = [
         (operator, count) for operators, count in runs for operator in operators if isinstance(operator.weight_product, Gemm | GroupedGemm)
     ]
@@ -82,21 +76,21 @@ def _activations(plan: Plan, stage: int) -> Iterator[Hold]:
     Where weight gradients wait, part of them is kept on.
     """
     chunks = model_chunks(plan)[stage]
-    fullest, away = fullest_place(plan, chunks), plan.strategy.offload.activations != "accelerator"
+    fullest, away = activation_memory(plan).fullest_place(chunks), plan.strategy.offload.activations != "accelerator"
     for number, chunk in enumerate(chunks):
 
         def kept(size_bytes: float, *, owner: str = "activations", away: bool = False, number: int = number) -> Hold:
             place = "host" if away else "accelerator"
             return Hold(category="activations", owner=owner, bytes=size_bytes, interval=FORWARD_TO_BACKWARD, chunk=number, place=place)
 
-        yield kept(fsum(kept_by_layer(plan, chunk, None if away else fullest)), away=away)
-        yield kept(end_activation_bytes(plan, chunk))
-        weight_bytes = chunk_weight_bytes(plan, chunk, fullest)
+        yield kept(fsum(activation_memory(plan).kept_by_layer(chunk, None if away else fullest)), away=away)
+        yield kept(activation_memory(plan).end_activation_bytes(chunk))
+        weight_bytes = activation_memory(plan).chunk_weight_bytes(chunk, fullest)
         yield Hold(category="activations", owner="weight_gradients", bytes=weight_bytes, interval=INPUT_TO_WEIGHT, chunk=number)
 
 
 def _fullest_backward(plan: Plan, stage: int) -> Mapping[str, float]:
     """Return what a backward pass holds beside the activations that are kept, of the chunk in which it is most."""
     chunks = model_chunks(plan)[stage]
-    found = [backward_bytes(plan, chunk, fullest_place(plan, chunks)) for chunk in chunks]
+    found = [activation_memory(plan).backward_bytes(chunk, activation_memory(plan).fullest_place(chunks)) for chunk in chunks]
     return max(found, key=lambda sizes: fsum(sizes.values()))

@@ -9,12 +9,13 @@ from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM
-from clustersim.strategy.layers import heaviest_run, layer_weights
+from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.memory import kept_parameters, stage_weights
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
 from clustersim.strategy.optimizer import offloaded_update, optimizer_bytes_per_parameter, optimizer_update, update_copies_bytes
 from clustersim.strategy.plan import SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan
-from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.units import BUCKETS_IN_USE, reduction_units
 
 BUFFERED_TILES: Final = 2
@@ -70,7 +71,7 @@ class OffloadedUpdate(OptimizerUpdate):
 
         What lives on drives passes through the memory of the node in tiles.
         """
-        offload, number = plan.strategy.offload, numerics(plan)
+        offload, number = plan.strategy.offload, numerics(plan.training)
         shard = stage_weights(plan, stage).shard(plan.strategy.sharding)
         tile = min(shard, TILE_PARAMETERS)
         passing = min(NVME_TILES * tile, shard)
@@ -102,8 +103,8 @@ def _buffers_bytes(plan: Plan, stage: int) -> float:
     Gradients that leave are held as the shards of two buckets, or with ZeRO-3 of two units, one just reduced and one copied. Parameters
     that leave come back as the shards of as many layers as are gathered ahead, and of the one that computes.
     """
-    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan)
-    chunks, layers = model_chunks(plan)[stage], layer_weights(plan)
+    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan.training)
+    chunks, layers = model_chunks(plan)[stage], local_model(plan).layer_weights()
     buffers_bytes = 0.0
     if offload.gradients != "accelerator" and plan.strategy.zero_stage == SHARDS_PARAMETERS:
         units = [[unit.weights.shard(sharding) for unit in reduction_units(plan, chunk)] for chunk in chunks]

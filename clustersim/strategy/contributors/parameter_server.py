@@ -17,12 +17,11 @@ from clustersim.program.tasks import Collective, Communicate, Group, Lane
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
-from clustersim.strategy.layers import back, front, layer_runs, tied_parameters
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.step_settings import Assignment, DataParallel
 
@@ -58,11 +57,11 @@ def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
 
     What one operation needs is one tensor. A tied head has none of its own but for its bias.
     """
-    embedding = tuple(operator.parameters for operator in front(plan) if operator.parameters)
-    runs = layer_runs(plan, 0, plan.model.n_layers)
+    embedding = tuple(operator.parameters for operator in local_model(plan).front if operator.parameters)
+    runs = local_model(plan).runs(range(plan.model.n_layers))
     layers = [tuple(operator.parameters for operator in run if operator.parameters) for run, count in runs for _ in range(count)]
-    tied = tied_parameters(plan)
-    head = tuple(operator.parameters - (tied if operator.role == "logits" else 0) for operator in back(plan))
+    tied = local_model(plan).tied_parameters
+    head = tuple(operator.parameters - (tied if operator.role == "logits" else 0) for operator in local_model(plan).back)
     return (embedding, *layers, tuple(size for size in head if size))
 
 
@@ -147,7 +146,7 @@ class ParameterServers(Contributor):
         """Return what the fullest parameter server keeps: weights as they are sent, the sum of the gradients, and the optimizer's state."""
         (whole,) = served_slices(plan, service_of(plan), [(0, plan.model.n_layers)])
         most = plan.strategy.tp * plan.strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
-        number = numerics(plan)
+        number = numerics(plan.training)
         return (
             Hold(category="parameters", owner="parameter_server", bytes=most * number.element_bytes, place="server"),
             Hold(category="gradients", owner="parameter_server", bytes=most * number.gradient_bytes, place="server"),

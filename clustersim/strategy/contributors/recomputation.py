@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.groups import ParallelGroups
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.recomputation import recomputation_of
+from clustersim.strategy.recomputation import Recomputation, recomputation_of
 from clustersim.strategy.sequence import LayerTechnique
+from clustersim.strategy.shard import local_model
 from clustersim.workload.model import Sublayer
 from clustersim.workload.operators import Operator
 
@@ -24,21 +26,20 @@ class ActivationRecomputation(Contributor):
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
         """Return the operators that are repeated."""
-        return RepeatedOperators(plan=plan)
+        return RepeatedOperators(local=local_model(plan), kind=recomputation_of(plan.strategy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedOperators(LayerTechnique):
     """Operators that are repeated before the backward pass of their layer, or of their sublayer."""
 
-    plan: Plan
+    local: LocalModel
+    kind: Recomputation
 
     def repeated_before_layer(self, part: Sublayer) -> tuple[Operator, ...]:
         """Return what is repeated of a sublayer with its whole layer."""
-        kind = recomputation_of(self.plan)
-        return kind.repeated(self.plan, part.operators) if kind.by_layer else ()
+        return self.kind.repeated(self.local, part.operators) if self.kind.by_layer else ()
 
     def repeated_before_sublayer(self, part: Sublayer) -> tuple[Operator, ...]:
         """Return what is repeated of a sublayer by itself."""
-        kind = recomputation_of(self.plan)
-        return () if kind.by_layer else kind.repeated(self.plan, part.operators)
+        return () if self.kind.by_layer else self.kind.repeated(self.local, part.operators)

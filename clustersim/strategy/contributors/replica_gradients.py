@@ -10,10 +10,9 @@ import numpy as np
 from clustersim.program.tasks import Collective, Communicate, Group
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import GRADIENT_STREAM
-from clustersim.strategy.layers import tied_parameters
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stages import places_of
 
 NORM_BYTES: Final = 4.0
@@ -41,7 +40,7 @@ class ReplicaGradients(Contributor):
         plan = self.step.plan
         for stage in range(plan.strategy.pp // 2 if places_of(plan.strategy).n_copies > 1 else 0):
             opposite = plan.strategy.pp - 1 - stage
-            size_bytes = stage_weights(plan, stage).shard(plan.strategy.sharding) * numerics(plan).gradient_bytes
+            size_bytes = stage_weights(plan, stage).shard(plan.strategy.sharding) * numerics(plan.training).gradient_bytes
             self._add_pairs(f"copies {stage}, {opposite}", "gradients of copies", (stage, opposite), size_bytes)
 
     def _add_embedding(self) -> None:
@@ -50,11 +49,11 @@ class ReplicaGradients(Contributor):
         ends = places_of(plan.strategy).routes[0]
         first, last = ends[0][0], ends[-1][0]
         beside = any(chunk.last and chunk.beside_first for chunk in self.step.chunks[last])
-        if first == last or beside or not tied_parameters(plan):
+        if first == last or beside or not local_model(plan).tied_parameters:
             return
         # Shards of the table are added up where gradients are sharded.
         shards = plan.strategy.sharding.degree if plan.strategy.zero_stage >= SHARDS_GRADIENTS else 1
-        size_bytes = tied_parameters(plan) / shards * numerics(plan).gradient_bytes
+        size_bytes = local_model(plan).tied_parameters / shards * numerics(plan.training).gradient_bytes
         self._add_pairs("embedding", "embedding gradient", (first, last), size_bytes)
 
     def _add_pairs(self, group_name: str, name: str, stages: tuple[int, int], size_bytes: float) -> None:

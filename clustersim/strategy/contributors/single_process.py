@@ -17,19 +17,20 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.holds import FORWARD_TO_BACKWARD, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group
-from clustersim.strategy.activation_memory import head_loss_bytes
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.contributors.optimizer_update import OptimizerUpdate
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
 from clustersim.strategy.groups import ParallelGroups
-from clustersim.strategy.layers import ForwardPhase, Gradients, Operators, back, backward_work, forward_work, front, layer_runs, n_layers
-from clustersim.strategy.memory import stage_parameters, stage_weights
+from clustersim.strategy.layers import ForwardPhase, Gradients, Operators, backward_work, forward_work
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
-from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.model import Sublayer
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -59,8 +60,8 @@ class SingleProcess(Contributor):
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
         """Return the optimizer's state, and what the first accelerator keeps for the others: all outputs as they came, and their losses."""
         (chunk,), n_replicas = model_chunks(plan)[stage], plan.strategy.dp
-        loss_bytes = head_loss_bytes(plan, chunk)
-        outputs_bytes = n_replicas * loss_bytes * numerics(plan).element_bytes / FP32_BYTES
+        loss_bytes = activation_memory(plan).head_loss_bytes(chunk)
+        outputs_bytes = n_replicas * loss_bytes * numerics(plan.training).element_bytes / FP32_BYTES
         size_bytes = (n_replicas - 1) * loss_bytes + outputs_bytes if n_replicas > 1 else 0.0
         others = Hold(category="activations", owner="single_process", bytes=size_bytes, interval=FORWARD_TO_BACKWARD)
         return (*OptimizerUpdate.holds(plan, stage), others)
@@ -108,7 +109,9 @@ class _Moves(StageContributor):
         self._losses = tuple(
             Compute(name=work.name, phase=work.phase, blocks=(Block(name=work.name, body=(work,), repeat=n_replicas),)) for work in losses
         )
-        self._outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * numerics(plan).element_bytes / FP32_BYTES
+        self._outputs_bytes = (
+            n_replicas * fsum(operator.saved_bytes for operator in loss) * numerics(plan.training).element_bytes / FP32_BYTES
+        )
         self._inputs_bytes = n_replicas * plan.training.micro_batch_size * plan.model.sample_bytes(plan.training.seq_length)
         members = np.concatenate([step.division.ranks(0, part) for part in range(step.division.n_parts)])
         self._group = Group(name="accelerators of the process", dimension="dp", members=members[None])
@@ -131,7 +134,7 @@ class _Moves(StageContributor):
         before = before or [("host", lane.rank_class) for lane in self.division.lanes(0)]
         n_losses = 0 if step.goes_back else len(self._losses)
         passes = [part.own(position)[-1 - (n_losses if part.part == ROOT else 0)] for part in parts]
-        parameters = stage_parameters(plan, 0)
+        parameters = stage_weights(plan, 0).total
         if step.goes_back:
             self._move("scatter", "scatter gradients", step.micro_batch, self._outputs_bytes, after=before)
             self._move("reduce", "gradients", step.micro_batch, parameters * reduced_bytes(plan), after=passes)
@@ -153,5 +156,5 @@ class _Moves(StageContributor):
 
 def _operators(plan: Plan) -> Operators:
     """Return all operators of the model on one rank."""
-    layers = (each for run, count in layer_runs(plan, 0, n_layers(plan)) for _ in range(count) for each in run)
-    return (*front(plan), *layers, *back(plan))
+    layers = (each for run, count in local_model(plan).runs(range(plan.model.n_layers)) for _ in range(count) for each in run)
+    return (*local_model(plan).front, *layers, *local_model(plan).back)

@@ -18,16 +18,16 @@ from clustersim.program.program import Key
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes
 from clustersim.strategy.layers import heaviest_run
-from clustersim.strategy.memory import end_weights, stage_weights
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import FP8_COPY_BYTES
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import ModelChunk, model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
 from clustersim.strategy.stage_work import WHOLE, Cut
-from clustersim.strategy.stages import orders_of
-from clustersim.strategy.units import chunk_layer_weights, gather_calls
+from clustersim.strategy.stages import ModelChunk, model_chunks, orders_of
+from clustersim.strategy.units import gather_calls
 from clustersim.strategy.weights import Weights, total_weights
 
 GATHER_STREAM: Final = "dp_gather"
@@ -93,7 +93,12 @@ class _ChunkUnits:
     @classmethod
     def of(cls, plan: Plan, chunk: ModelChunk) -> _ChunkUnits:
         calls, end_calls = gather_calls(plan, chunk)
-        return cls(layers=chunk_layer_weights(plan, chunk), ends=end_weights(plan, chunk), calls=calls, end_calls=end_calls)
+        return cls(
+            layers=local_model(plan).layer_weights(chunk.layers),
+            ends=local_model(plan).end_weights(chunk),
+            calls=calls,
+            end_calls=end_calls,
+        )
 
     def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering:
         """Return the gathering of a pass where layers, and ends, are missing; at once for passes side by side, which are not cut."""
@@ -127,8 +132,8 @@ class ParameterSharding(Contributor):
         """
         sharding, chunks = plan.strategy.sharding, model_chunks(plan)[stage]
         layers, ends = (
-            [[each.total for each in chunk_layer_weights(plan, chunk)] for chunk in chunks],
-            [end_weights(plan, chunk).total for chunk in chunks],
+            [[each.total for each in local_model(plan).layer_weights(chunk.layers)] for chunk in chunks],
+            [local_model(plan).end_weights(chunk).total for chunk in chunks],
         )
         ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
         if not sharding.reshard_after_forward or any(step.beside_next for step in orders_of(plan)[stage]):
@@ -136,7 +141,7 @@ class ParameterSharding(Contributor):
         else:
             most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or sharding.keep_ends else max(ends)
         copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-        size_bytes = (most + around) * numerics(plan).element_bytes + most * copies_bytes
+        size_bytes = (most + around) * numerics(plan.training).element_bytes + most * copies_bytes
         return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:

@@ -17,10 +17,10 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.groups import ParallelGroups
-from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients, boundary_bytes
+from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
 from clustersim.strategy.plan import Plan, TensorOverlap
 from clustersim.strategy.sequence import Beside, Entries, Entry, LayerTechnique, Run
-from clustersim.strategy.shard import local_shape, numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.workload.model import HEAD, Sublayer
 from clustersim.workload.operators import Gemm, Kernel, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
@@ -40,16 +40,16 @@ class TensorParallelism(Contributor):
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
         """Return the collectives around divided layers."""
-        strategy, shape = plan.strategy, local_shape(plan)
+        strategy, shape = plan.strategy, local_model(plan).shape()
         return SplitLayers(
             group=groups.tp,
             sequence_parallel=strategy.sequence_parallel,
             overlap=strategy.overlap_tp,
             keeps_sums=strategy.recompute == "alternate",
-            column_bytes=shape.rows * numerics(plan).element_bytes,
+            column_bytes=shape.rows * numerics(plan.training).element_bytes,
             hidden_size=plan.model.hidden_size,
             loss_bytes=LOSS_REDUCTIONS * shape.rows * FP32_BYTES,
-            received_bytes=boundary_bytes(plan),
+            received_bytes=local_model(plan).boundary_bytes,
         )
 
 

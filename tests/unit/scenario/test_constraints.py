@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.constraints import check_size, check_tensor_parallelism
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 from tests.unit.scenario.samples import MODEL, built, refusal
 from tests.unit.scenario.test_expert_checks import MIXTURE
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.scenario.pass_costs import evenly
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 from tests.unit.scenario.samples import built
 
 TIMES = st.lists(st.integers(1, 20).map(float), min_size=2, max_size=9)

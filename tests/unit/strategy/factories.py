@@ -18,6 +18,7 @@ from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.step_settings import DataParallel, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -180,4 +181,4 @@ def computes(program: Program, rank_class: int) -> list[Task]:
 def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
     """Return the passes of the ranks of the first stage."""
     groups = parallel_groups(plan, divided(place(plan.strategy)), 0, 0)
-    return ChunkPasses(plan=plan, techniques=layer_techniques(plan, groups), gradients=gradients)
+    return ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=layer_techniques(plan, groups), gradients=gradients)

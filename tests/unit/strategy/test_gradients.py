@@ -27,8 +27,8 @@ from clustersim.strategy.gradients import (
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks
 from clustersim.strategy.sharding_groups import replicas
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered

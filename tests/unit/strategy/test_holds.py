@@ -16,14 +16,15 @@ from clustersim.program.holds import (
     INPUT_TO_WEIGHT,
     UPDATE,
 )
-from clustersim.strategy.activation_memory import end_activation_bytes, kept_by_layer, layer_activation_bytes
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.holds import stage_holds
-from clustersim.strategy.memory import chunk_weights, stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter
 from clustersim.strategy.plan import Offload
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.experts import Experts
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
@@ -37,26 +38,26 @@ H, V = 512, 8192
 
 @pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
 def test_one_rank_alone_holds_the_model_once(model: Transformer) -> None:
-    assert stage_parameters(make_plan(model), 0) == total_parameters(model)
+    assert stage_weights(make_plan(model), 0).total == total_parameters(model)
 
 
 def test_a_tied_head_on_another_stage_is_a_copy() -> None:
     plan = make_plan(pp=4)
 
-    assert sum(stage_parameters(plan, stage) for stage in range(4)) == total_parameters(GPT) + V * H
+    assert sum(stage_weights(plan, stage).total for stage in range(4)) == total_parameters(GPT) + V * H
 
 
 def test_an_untied_head_is_held_once_wherever_it_is() -> None:
     plan = make_plan(LLAMA, pp=4)
 
-    assert sum(stage_parameters(plan, stage) for stage in range(4)) == total_parameters(LLAMA)
+    assert sum(stage_weights(plan, stage).total for stage in range(4)) == total_parameters(LLAMA)
 
 
 def test_stages_hold_their_layers_and_their_end() -> None:
     plan = make_plan(pp=4)
     layers = 4 * layer_parameters(GPT)
 
-    assert [stage_parameters(plan, stage) for stage in range(4)] == [
+    assert [stage_weights(plan, stage).total for stage in range(4)] == [
         layers + embedding_parameters(GPT),
         layers,
         layers,
@@ -68,8 +69,8 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     plan = make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b")
 
     for stage, chunks in enumerate(model_chunks(plan)):
-        assert sum(chunk_weights(plan, chunk).total for chunk in chunks) == stage_parameters(plan, stage)
-    assert stage_parameters(plan, 1) == stage_parameters(make_plan(pp=4), 1)
+        assert sum(local_model(plan).chunk_weights(chunk).total for chunk in chunks) == stage_weights(plan, stage).total
+    assert stage_weights(plan, 1).total == stage_weights(make_plan(pp=4), 1).total
 
 
 @pytest.mark.parametrize(
@@ -264,10 +265,10 @@ def test_layers_of_a_list_are_counted_one_by_one() -> None:
     plan = replace(make_plan(dp=2, zero_stage=3, micro_batch_size=4, global_batch_size=8, no_sync=False), model=model)
     weights = [64 * 32, 32 * 2048, 2048 * 16]
 
-    assert stage_parameters(plan, 0) == sum(weights)
+    assert stage_weights(plan, 0).total == sum(weights)
     assert held(plan, interval=GATHER_TO_LAST_PASS) == 2 * max(weights[0] + weights[1], weights[1] + weights[2])
     assert held(plan, interval=FORWARD_TO_BACKWARD) == 2 * 4 * (64 + 32 + 2048)
-    assert layer_activation_bytes(replace(plan, strategy=plan.strategy.changed(recompute="full")), 2)[0] == 2 * 4 * 2048
+    assert activation_memory(replace(plan, strategy=plan.strategy.changed(recompute="full"))).layer_activation_bytes(2)[0] == 2 * 4 * 2048
 
 
 def test_the_framework_takes_its_share_of_every_rank() -> None:
@@ -275,27 +276,27 @@ def test_the_framework_takes_its_share_of_every_rank() -> None:
 
 
 def test_without_recomputation_a_layer_keeps_all_it_has() -> None:
-    kept, whole = layer_activation_bytes(make_plan())
+    kept, whole = activation_memory(make_plan()).layer_activation_bytes()
 
     assert kept == whole > 0
 
 
 def test_selective_recomputation_keeps_less_and_is_whole_again_for_one_layer() -> None:
-    kept, whole = layer_activation_bytes(make_plan(recompute="selective"))
+    kept, whole = activation_memory(make_plan(recompute="selective")).layer_activation_bytes()
 
-    assert whole == layer_activation_bytes(make_plan())[1]
+    assert whole == activation_memory(make_plan()).layer_activation_bytes()[1]
     assert whole - kept == 5 * 8 * 256**2
     plan = make_plan(recompute="selective", pp=2)
     assert peak(plan, category="activations") == peak(make_plan(pp=2), category="activations") - 15 * (whole - kept)
 
 
 def test_full_recomputation_keeps_the_input_of_a_layer() -> None:
-    assert layer_activation_bytes(make_plan(recompute="full"))[0] == 2 * 256 * H
-    assert layer_activation_bytes(make_plan(recompute="full", tp=4, sequence_parallel=True))[0] == 2 * 64 * H
+    assert activation_memory(make_plan(recompute="full")).layer_activation_bytes()[0] == 2 * 256 * H
+    assert activation_memory(make_plan(recompute="full", tp=4, sequence_parallel=True)).layer_activation_bytes()[0] == 2 * 64 * H
 
 
 def test_flash_attention_leaves_little_for_selective_recomputation() -> None:
-    kept, whole = layer_activation_bytes(make_plan(attention="flash", recompute="selective"))
+    kept, whole = activation_memory(make_plan(attention="flash", recompute="selective")).layer_activation_bytes()
 
     assert whole - kept == 4 * 8 * 256
 
@@ -304,7 +305,7 @@ def test_the_ends_of_the_model_keep_their_own() -> None:
     plan = make_plan(pp=4)
     first, middle, last = (held(plan, stage, interval=FORWARD_TO_BACKWARD) for stage in (0, 1, 3))
 
-    assert middle == 4 * layer_activation_bytes(plan)[0]
+    assert middle == 4 * activation_memory(plan).layer_activation_bytes()[0]
     assert first - middle == 256 * H  # the mask of the dropout after the embedding
     assert last - middle == 2 * 256 * H + 2 * 256 * H + 4 * 256 * V  # inputs of norm and logits, probabilities
 
@@ -315,7 +316,9 @@ def test_stages_keep_the_micro_batches_that_their_schedule_has_in_flight(schedul
 
     for stage, ((chunk,), n_kept) in enumerate(zip(model_chunks(plan), in_flight, strict=True)):
         in_flight_bytes = peak(plan, stage, interval=FORWARD_TO_BACKWARD)
-        assert in_flight_bytes == n_kept * (sum(kept_by_layer(plan, chunk)) + end_activation_bytes(plan, chunk))
+        assert in_flight_bytes == n_kept * (
+            sum(activation_memory(plan).kept_by_layer(chunk)) + activation_memory(plan).end_activation_bytes(chunk)
+        )
 
 
 def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() -> None:
@@ -327,7 +330,7 @@ def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() ->
 
 
 def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_there_at_once() -> None:
-    kept, whole = layer_activation_bytes(make_plan(recompute="full"))
+    kept, whole = activation_memory(make_plan(recompute="full")).layer_activation_bytes()
 
     assert held(make_plan(recompute="full"), interval=BACKWARD_PASS) == max(whole - kept, 6 * 256 * V)
 
@@ -340,7 +343,7 @@ def test_a_short_batch_keeps_no_more_micro_batches_than_it_has() -> None:
 
 def test_interleaving_keeps_a_little_more_on_the_first_stage() -> None:
     plain, interleaved = make_plan(pp=4), make_plan(pp=4, schedule="interleaved_1f1b", virtual_stages=2)
-    layer_bytes = layer_activation_bytes(plain)[0]
+    layer_bytes = activation_memory(plain).layer_activation_bytes()[0]
     mask_bytes = 256 * H
 
     # p v + p - 1 = 11 chunks of 2 layers against p = 4 of 4 layers; two rounds of p micro-batches are in the first chunk.

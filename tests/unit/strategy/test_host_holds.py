@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clustersim.scenario.offloading import host_bytes
-from clustersim.strategy.layers import layer_parameters
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.shard import local_model
 from clustersim.topology.build import build_cluster
 from tests.unit.strategy.factories import held, make_plan
 from tests.unit.topology.factories import make_node
@@ -22,20 +22,24 @@ def plan_of(offload: Offload, **changes: object) -> Plan:
 
 
 def shard_of(plan: Plan) -> float:
-    return stage_parameters(plan, 0) / plan.strategy.sharding.degree
+    return stage_weights(plan, 0).total / plan.strategy.sharding.degree
 
 
 def test_shards_of_two_buckets_stand_in_for_the_gradients() -> None:
     assert held(plan_of(HOST, zero_stage=2, bucket_bytes=1e6), owner="offload") == 2e6 / 8
     # A bucket that is larger than all gradients holds no more than these.
-    whole_bytes = 4.0 * sum(layer_parameters(plan_of(HOST)))
+    whole_bytes = 4.0 * sum(layer_sizes(plan_of(HOST)))
     assert held(plan_of(HOST, zero_stage=2, bucket_bytes=1e12), owner="offload") == pytest.approx(2.0 * whole_bytes / 8, rel=1e-12)
+
+
+def layer_sizes(plan: Plan) -> list[float]:
+    return [weights.total for weights in local_model(plan).layer_weights()]
 
 
 def two_units_bytes(plan: Plan) -> float:
     """Return the shards of the gradients of the first layer, and of embedding and head, which are reduced one behind the other."""
-    layers = layer_parameters(plan)
-    return (layers[0] + stage_parameters(plan, 0) - sum(layers)) * 4.0 / 8
+    layers = layer_sizes(plan)
+    return (layers[0] + stage_weights(plan, 0).total - sum(layers)) * 4.0 / 8
 
 
 def test_units_of_sharded_parameters_stand_in_for_their_gradients_whatever_the_bucket() -> None:
@@ -49,7 +53,7 @@ def test_shards_of_layers_stand_in_for_the_parameters(prefetch: int, overlap: bo
     plan = plan_of(ALL_HOST, prefetch=prefetch, overlap=overlap)
 
     shards = held(plan, owner="offload") - two_units_bytes(plan)
-    assert shards == pytest.approx(n_layers * layer_parameters(plan)[0] * 2.0 / 8, rel=1e-9)
+    assert shards == pytest.approx(n_layers * layer_sizes(plan)[0] * 2.0 / 8, rel=1e-9)
 
 
 def test_the_host_holds_16_bytes_of_each_parameter_and_the_copy_on_its_way() -> None:

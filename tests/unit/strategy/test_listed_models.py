@@ -11,20 +11,11 @@ from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.scenario.model_spec import load_model
 from clustersim.strategy.contributors.parameter_server import model_tensors
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
-from clustersim.strategy.layers import (
-    back,
-    boundary_bytes,
-    front,
-    layer_at,
-    layer_input_bytes,
-    layer_parameters,
-    layer_runs,
-    tied_parameters,
-)
 from clustersim.strategy.lower import lower
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks, numerics
+from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
 from tests.unit.strategy.factories import GPT, chunk_passes, kernels_of, make_plan, servers
@@ -99,14 +90,14 @@ def test_model_flops_are_three_forward_passes_of_every_sample() -> None:
 @pytest.mark.parametrize("name", ["resnet-50", "vgg-16", "inception-v3", "gnmt"])
 def test_the_replay_leaves_out_the_gradient_of_the_model_s_input_alone(name: str) -> None:
     of = plan(name)
-    first = layer_at(of, 0)[0]
+    first = local_model(of).layer(0)[0]
     # An embedding, which comes first in GNMT, has no products.
     left_out = first.forward_flops * of.n_micro_batches if name != "gnmt" else 0.0
 
     flops = fsum(kernel.flops for task in lower(of).tasks if isinstance(task.action, Compute) for kernel in kernels_of(task.action.blocks))
     pointwise = fsum(
         operator.forward_flops * (3 if operator.name == "scores" else 0) * count
-        for operators, count in layer_runs(of, 0, of.model.n_layers)
+        for operators, count in local_model(of).runs(range(of.model.n_layers))
         for operator in operators
     )
 
@@ -117,24 +108,24 @@ def test_the_replay_leaves_out_the_gradient_of_the_model_s_input_alone(name: str
 def test_parameters_of_the_layers_are_those_of_the_model() -> None:
     of = plan()
 
-    assert fsum(layer_parameters(of)) == listed().n_parameters
+    assert fsum(weights.total for weights in local_model(of).layer_weights()) == listed().n_parameters
     assert fsum(size for tensors in model_tensors(of) for size in tensors) == listed().n_parameters
-    assert front(of) == back(of) == ()
-    assert tied_parameters(of) == boundary_bytes(of) == 0.0
+    assert local_model(of).front == local_model(of).back == ()
+    assert local_model(of).tied_parameters == local_model(of).boundary_bytes == 0.0
 
 
 def test_full_recomputation_keeps_what_a_layer_receives() -> None:
     of = plan()
 
-    assert layer_input_bytes(of, 0) == MICRO * 3 * 224 * 224 * 2
-    assert layer_input_bytes(of, 2) == MICRO * 64 * 56 * 56 * 2
+    assert local_model(of).layer_input_bytes(0) == MICRO * 3 * 224 * 224 * 2
+    assert local_model(of).layer_input_bytes(2) == MICRO * 64 * 56 * 56 * 2
 
 
 @pytest.mark.parametrize(
     ("precision", "channels_last", "transposes"), [("fp16", True, False), ("tf32", False, True), ("fp32", False, False)]
 )
 def test_only_matrix_units_have_images_transposed(precision: str, channels_last: bool, transposes: bool) -> None:
-    assert numerics(plan(precision=precision, channels_last=channels_last)).transposes_images is transposes
+    assert numerics(plan(precision=precision, channels_last=channels_last).training).transposes_images is transposes
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

@@ -14,10 +14,10 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task, Tra
 from clustersim.strategy.division import divided
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import DataLoader
 from clustersim.workload.operators import Recorded
 from clustersim.workload.parameters import layer_parameters, total_parameters
@@ -165,7 +165,7 @@ def test_every_rank_reduces_a_gradient_for_each_of_its_parameters(pp: int, overl
 
     for stage in range(pp):
         sizes = [collective(task).bytes for task in tasks_of(plan, "gradients", rank_class=stage)]
-        assert sum(sizes) == pytest.approx(4 * stage_parameters(plan, stage), rel=1e-12)
+        assert sum(sizes) == pytest.approx(4 * stage_weights(plan, stage).total, rel=1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2.5, 3, 16, 100])
@@ -177,7 +177,7 @@ def test_buckets_are_those_that_tensors_fill_and_hold_every_gradient(layers: flo
 
     assert [collective(task).bytes for task in buckets] == [4 * bucket.parameters for bucket in gradient_buckets(plan, chunk)]
     assert [collective(task).pieces for task in buckets] == [bucket.n_calls for bucket in gradient_buckets(plan, chunk)]
-    assert fsum(collective(task).bytes for task in buckets) == pytest.approx(4 * stage_parameters(plan, 0), rel=1e-12)
+    assert fsum(collective(task).bytes for task in buckets) == pytest.approx(4 * stage_weights(plan, 0).total, rel=1e-12)
 
 
 def test_without_no_sync_every_micro_batch_reduces_its_gradients() -> None:
@@ -252,7 +252,7 @@ def test_weights_are_gathered_after_the_update_in_their_own_precision() -> None:
     (weights,) = chosen(program, "gather weights")
 
     assert "optimizer" in waits_for(program, weights)
-    assert collective(weights).bytes == 2 * stage_parameters(plan, 0)
+    assert collective(weights).bytes == 2 * stage_weights(plan, 0).total
 
 
 def test_one_replica_has_no_weights_to_gather() -> None:

@@ -23,7 +23,7 @@ from clustersim.strategy.optimizer import (
     update_copies_bytes,
 )
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Optimizer, OptimizerKernels
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream

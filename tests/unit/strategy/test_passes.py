@@ -11,7 +11,7 @@ from clustersim.program.tasks import Block, Collective, Item, Overlapped, Work
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import ModelChunk, local_shape, numerics
+from clustersim.strategy.stages import ModelChunk
 from clustersim.workload.ends import embedding_operators, head_operators
 from clustersim.workload.layer import layer_operators
 from clustersim.workload.operators import FlashAttention, Kernel
@@ -167,7 +167,7 @@ def test_recomputation_that_stops_early_gathers_beside_chunks_too() -> None:
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
 def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, changes: dict[str, object]) -> None:
     layer = passes(model, **changes)
-    operators = layer_operators(model, local_shape(layer.plan), numerics(layer.plan))
+    operators = layer_operators(model, layer.local.shape(), layer.local.numerics)
 
     forward = [kernel for work in works_of(layer.layer_forward()) for kernel in work.kernels]
     backward = [kernel for work in works_of(layer.layer_backward()) for kernel in work.kernels]
@@ -182,7 +182,7 @@ def test_a_layer_runs_every_kernel_of_its_operators_once(model: Transformer, cha
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT, replace(BERT, lm_head=False)], ids=["gpt", "llama", "bert", "bare"])
 def test_the_ends_run_every_kernel_of_their_operators_once(model: Transformer, changes: dict[str, object]) -> None:
     ends = passes(model, **changes)
-    shapes = model, local_shape(ends.plan), numerics(ends.plan)
+    shapes = model, ends.local.shape(), ends.local.numerics
 
     for operators, forward, backward in (
         (embedding_operators(*shapes), ends.embedding_forward(), ends.embedding_backward()),
@@ -250,10 +250,11 @@ def test_selective_recomputation_adds_no_collective() -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("attention", ["unfused", "flash"])
 def test_the_products_of_a_step_are_what_hfu_counts(recompute: str, attention: str) -> None:
-    whole = passes(recompute=recompute, attention=attention)
-    flops = whole.plan.n_micro_batches * sum(work_flops(kernel) for kernel in step_kernels(whole))
+    plan = make_plan(recompute=recompute, attention=attention)
+    whole = chunk_passes(plan)
+    flops = plan.n_micro_batches * sum(work_flops(kernel) for kernel in step_kernels(whole))
 
-    assert isclose(flops, hardware_flops(whole.plan), rel_tol=1e-12)
+    assert isclose(flops, hardware_flops(plan), rel_tol=1e-12)
 
 
 def step_kernels(whole: ChunkPasses) -> list[Kernel]:
@@ -266,10 +267,11 @@ def work_flops(kernel: Kernel) -> float:
 
 
 def test_the_work_of_all_ranks_of_tensor_parallelism_is_the_model_s() -> None:
-    divided = passes(tp=4, sequence_parallel=True)
-    flops = 4 * divided.plan.n_micro_batches * sum(kernel.flops for kernel in step_kernels(divided))
+    plan = make_plan(tp=4, sequence_parallel=True)
+    divided = chunk_passes(plan)
+    flops = 4 * plan.n_micro_batches * sum(kernel.flops for kernel in step_kernels(divided))
 
-    assert isclose(flops, model_flops(divided.plan), rel_tol=1e-12)
+    assert isclose(flops, model_flops(plan), rel_tol=1e-12)
 
 
 def test_parts_of_the_embedding_are_summed_or_scattered() -> None:
@@ -331,10 +333,11 @@ def test_runs_are_cut_where_recomputation_ends() -> None:
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_layers_of_several_kinds_do_the_work_of_the_model(recompute: str) -> None:
-    mixed = passes(replace(MIXED, n_mtp=2), recompute=recompute, attention="flash")
+    plan = make_plan(replace(MIXED, n_mtp=2), recompute=recompute, attention="flash")
+    mixed = chunk_passes(plan)
     blocks = mixed.forward(WHOLE) + mixed.backward(WHOLE)
 
-    assert isclose(mixed.plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), hardware_flops(mixed.plan), rel_tol=1e-12)
+    assert isclose(plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), hardware_flops(plan), rel_tol=1e-12)
 
 
 def test_sequence_parallelism_gathers_latent_rows_before_the_heads() -> None:

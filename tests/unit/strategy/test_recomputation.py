@@ -11,7 +11,7 @@ from clustersim.program.tasks import Block, Collective, Work
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputed_layers
-from clustersim.strategy.shard import ModelChunk, model_chunks
+from clustersim.strategy.stages import ModelChunk, model_chunks
 from tests.unit.strategy.factories import GPT, chunk_passes, held, make_plan
 
 DRY = replace(GPT, dropout=False)
@@ -41,7 +41,7 @@ def test_all_layers_are_repeated_where_nothing_else_is_said() -> None:
     plan = plan_of()
     (block,) = backward(plan)
 
-    assert block.repeat == recomputed_layers(plan, chunk_of(plan)) == DRY.n_layers
+    assert block.repeat == recomputed_layers(plan.strategy, chunk_of(plan)) == DRY.n_layers
     assert again(block)
 
 

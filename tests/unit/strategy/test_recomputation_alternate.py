@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from clustersim.program.tasks import Work
-from clustersim.strategy.activation_memory import layer_activation_bytes
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.layers import layer_at, layer_input_bytes
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.recomputation import RECOMPUTATIONS, repeated_shares
-from clustersim.strategy.shard import local_shape
+from clustersim.strategy.recomputation import AlternateRecomputation, repeated_shares
+from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import Gemm
 from tests.unit.strategy.factories import GPT, LLAMA, chunk_passes, collectives_of, gemms, make_plan, works_of
 
@@ -22,24 +21,24 @@ def plan_of(**changes: object) -> Plan:
 def test_keys_output_and_up_projection_are_repeated() -> None:
     query, key = LLAMA.n_heads * LLAMA.head_dim, LLAMA.n_kv_heads * LLAMA.head_dim
 
-    assert repeated_shares(plan_of()) == {"qkv": key / (query + 2 * key), "projection": 1.0, "mlp_up": 0.5, "mlp_down": 0.0}
+    assert repeated_shares(local_model(plan_of())) == {"qkv": key / (query + 2 * key), "projection": 1.0, "mlp_up": 0.5, "mlp_down": 0.0}
 
 
 def test_without_gate_the_count_ends_with_the_last_product() -> None:
-    shares = repeated_shares(make_plan(GPT, recompute="alternate"))
+    shares = repeated_shares(local_model(make_plan(GPT)))
 
     assert (shares["mlp_up"], shares["mlp_down"]) == (0.0, 1.0)
 
 
 def test_attention_is_kept_and_what_is_no_product_is_repeated() -> None:
     plan = plan_of()
-    operators = layer_at(plan, 0)
-    repeated = {operator.name: operator for operator in RECOMPUTATIONS["alternate"].repeated(plan, operators)}
+    operators = local_model(plan).layer(0)
+    repeated = {operator.name: operator for operator in AlternateRecomputation().repeated(local_model(plan), operators)}
 
     assert not {"attention", "mlp_down"} & repeated.keys()
     assert all(repeated[operator.name] == operator for operator in operators if operator.name.startswith(("norm", "rotary", "activation")))
     (up,) = gemms(repeated["mlp_up"].kernels("recompute"))
-    assert up.n == local_shape(plan).intermediate_size
+    assert up.n == local_model(plan).shape().intermediate_size
 
 
 def test_the_repeated_products_are_the_hardware_flops_above_the_model_flops() -> None:
@@ -63,11 +62,11 @@ def test_what_a_row_split_layer_scatters_is_kept_and_what_is_gathered_again_serv
 
 def test_a_layer_keeps_its_input_the_other_products_and_attention() -> None:
     plan = plan_of()
-    local, rows = local_shape(plan), local_shape(plan).rows
+    local, rows = local_model(plan).shape(), local_model(plan).shape().rows
     query, key = LLAMA.n_heads * LLAMA.head_dim, LLAMA.n_kv_heads * LLAMA.head_dim
     columns = query + key + local.intermediate_size + LLAMA.hidden_size + query
-    statistics = sum(operator.selective_bytes for operator in layer_at(plan, 0))
+    statistics = sum(operator.selective_bytes for operator in local_model(plan).layer(0))
 
     expected = rows * LLAMA.hidden_size * 2.0 + rows * columns * 2.0 + statistics
-    assert RECOMPUTATIONS["alternate"].kept_bytes(plan, layer_at(plan, 0), layer_input_bytes(plan, 0)) == pytest.approx(expected, rel=1e-12)
-    assert layer_activation_bytes(plan)[0] == pytest.approx(expected, rel=1e-12)
+    assert AlternateRecomputation().kept_bytes(local_model(plan), 0, local_model(plan).layer(0)) == pytest.approx(expected, rel=1e-12)
+    assert activation_memory(plan).layer_activation_bytes()[0] == pytest.approx(expected, rel=1e-12)

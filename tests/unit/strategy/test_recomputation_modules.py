@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.strategy.layers import layer_at
 from clustersim.strategy.plan import Plan, RecomputeModule
-from clustersim.strategy.recomputation import MODULES, RECOMPUTATIONS
+from clustersim.strategy.recomputation import MODULES, SelectiveRecomputation
+from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import Operator
 from clustersim.workload.transformer_shape import Experts, LatentAttention
 from tests.unit.strategy.factories import LLAMA, make_plan
 
-SELECTIVE = RECOMPUTATIONS["selective"]
 LATENT = LatentAttention(q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32)
 EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=256, shared_size=512, shared_gate=True, dense_layers=(0,))
 EVERYTHING = replace(LLAMA, latent=LATENT, head_dim=48, n_kv_heads=8, experts=EXPERTS)
@@ -24,9 +23,17 @@ def plan_of(*modules: RecomputeModule, **changes: object) -> Plan:
     return make_plan(model, attention="flash", recompute="selective", recompute_modules=modules, **changes)  # pyright: ignore[reportArgumentType]
 
 
+def repeated(plan: Plan, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    return SelectiveRecomputation(plan.strategy.recompute_modules).repeated(local_model(plan), operators)
+
+
+def kept_bytes(plan: Plan, operators: tuple[Operator, ...]) -> float:
+    return SelectiveRecomputation(plan.strategy.recompute_modules).kept_bytes(local_model(plan), 0, operators)
+
+
 def operators(plan: Plan) -> tuple[Operator, ...]:
     """Return a dense layer and one with experts."""
-    return (*layer_at(plan, 0), *layer_at(plan, 1))
+    return (*local_model(plan).layer(0), *local_model(plan).layer(1))
 
 
 def test_every_module_names_operators_that_there_are() -> None:
@@ -41,34 +48,30 @@ def test_every_module_names_operators_that_there_are() -> None:
 @pytest.mark.parametrize("module", list(MODULES))
 def test_what_is_dropped_is_made_again_from_what_is_kept(module: RecomputeModule) -> None:
     plan = plan_of(module)
-    whole, again = operators(plan), SELECTIVE.repeated(plan, operators(plan))
+    whole, again = operators(plan), repeated(plan, operators(plan))
 
     assert {operator.name for operator in again} == set(MODULES[module].repeats) & {operator.name for operator in whole}
-    assert SELECTIVE.kept_bytes(plan, whole, 0.0) < sum(operator.saved_bytes for operator in whole)
+    assert kept_bytes(plan, whole) < sum(operator.saved_bytes for operator in whole)
 
 
 @pytest.mark.parametrize("module", ["latent_projections", "shared_experts", "experts"])
 def test_a_module_that_a_model_does_not_have_changes_nothing(module: RecomputeModule) -> None:
     plan = plan_of(module, model=LLAMA)
-    layer = layer_at(plan, 0)
+    layer = local_model(plan).layer(0)
 
-    assert SELECTIVE.repeated(plan, layer) == ()
-    assert SELECTIVE.kept_bytes(plan, layer, 0.0) == sum(operator.saved_bytes for operator in layer)
+    assert repeated(plan, layer) == ()
+    assert kept_bytes(plan, layer) == sum(operator.saved_bytes for operator in layer)
 
 
 def test_attention_keeps_its_statistics_where_only_its_input_is_made_again() -> None:
     plan = plan_of("latent_projections")
     core = next(operator for operator in operators(plan) if operator.name == "attention")
 
-    assert (
-        SELECTIVE.kept_bytes(plan, (core, *operators(plan)), 0.0) - SELECTIVE.kept_bytes(plan, operators(plan), 0.0)
-        == core.selective_bytes
-        > 0.0
-    )
+    assert kept_bytes(plan, (core, *operators(plan))) - kept_bytes(plan, operators(plan)) == core.selective_bytes > 0.0
 
 
 def test_a_router_keeps_its_scores_where_only_its_input_is_made_again() -> None:
     plan = plan_of("norms")
     router = next(operator for operator in operators(plan) if operator.name == "router")
 
-    assert SELECTIVE.kept_bytes(plan, (router,), 0.0) == router.selective_bytes > 0.0
+    assert kept_bytes(plan, (router,)) == router.selective_bytes > 0.0

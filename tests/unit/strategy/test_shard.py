@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clustersim.strategy.shard import head_vector_bytes, local_shape, model_chunks, numerics, padded_vocabulary
+from clustersim.strategy.shard import head_vector_bytes, local_model, numerics, padded_vocabulary
+from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Precision
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
 
@@ -16,62 +17,62 @@ from tests.unit.strategy.factories import GPT, LLAMA, make_plan
     ("precision", "activation", "operand"), [("fp32", 4, 4), ("tf32", 4, 4), ("fp16", 2, 2), ("bf16", 2, 2), ("fp8", 2, 1)]
 )
 def test_each_precision_has_its_bytes(precision: Precision, activation: float, operand: float) -> None:
-    number = numerics(make_plan(precision=precision))
+    number = numerics(make_plan(precision=precision).training)
 
     assert (number.element_bytes, number.gemm_element_bytes) == (activation, operand)
 
 
 @pytest.mark.parametrize(("precision", "kept", "size"), [("bf16", "fp32", 4), ("bf16", "same", 2), ("fp32", "same", 4), ("fp8", "same", 2)])
 def test_gradients_are_kept_in_fp32_or_in_the_training_precision(precision: Precision, kept: str, size: float) -> None:
-    assert numerics(make_plan(precision=precision, gradient_precision=kept)).gradient_bytes == size
+    assert numerics(make_plan(precision=precision, gradient_precision=kept).training).gradient_bytes == size
 
 
 @pytest.mark.parametrize(
     ("precision", "elementwise", "size"), [("fp16", "same", 2), ("fp16", "fp32", 4), ("fp8", "fp32", 4), ("tf32", "same", 4)]
 )
 def test_mixed_precision_may_leave_what_is_no_product_in_fp32(precision: Precision, elementwise: str, size: float) -> None:
-    number = numerics(make_plan(precision=precision, elementwise_precision=elementwise))
+    number = numerics(make_plan(precision=precision, elementwise_precision=elementwise).training)
 
     assert number.elementwise_bytes == size
-    assert number.element_bytes == numerics(make_plan(precision=precision)).element_bytes
+    assert number.element_bytes == numerics(make_plan(precision=precision).training).element_bytes
 
 
 @pytest.mark.parametrize(("precision", "passes"), [("fp32", 3), ("bf16", 3), ("fp16", 6)])
 def test_clipping_every_micro_batch_passes_over_gradients_and_in_fp16_undoes_the_scale_of_the_loss(
     precision: Precision, passes: int
 ) -> None:
-    assert numerics(make_plan(precision=precision)).gradient_passes == 0
-    assert numerics(make_plan(precision=precision, clip_micro_batches=True)).gradient_passes == passes
+    assert numerics(make_plan(precision=precision).training).gradient_passes == 0
+    assert numerics(make_plan(precision=precision, clip_micro_batches=True).training).gradient_passes == passes
 
 
 def test_how_kernels_are_written_is_passed_on() -> None:
-    number = numerics(make_plan(kernels="eager", attention="flash", fused_gradient_accumulation=False))
+    number = numerics(make_plan(kernels="eager", attention="flash", fused_gradient_accumulation=False).training)
 
     assert (number.kernels, number.attention, number.fused_gradient_accumulation) == ("eager", "flash", False)
 
 
 def test_one_rank_alone_has_the_whole_layer() -> None:
-    shape = local_shape(make_plan(LLAMA, micro_batch_size=3))
+    shape = local_model(make_plan(LLAMA, micro_batch_size=3)).shape()
 
     assert (shape.batch, shape.rows, shape.sequence_rows) == (3, 768, 768)
     assert (shape.n_heads, shape.n_kv_heads, shape.intermediate_size, shape.vocab_size) == (8, 4, 1536, 8192)
 
 
 def test_tensor_parallelism_divides_heads_width_and_vocabulary_but_no_rows() -> None:
-    shape = local_shape(make_plan(LLAMA, tp=4))
+    shape = local_model(make_plan(LLAMA, tp=4)).shape()
 
     assert (shape.n_heads, shape.n_kv_heads, shape.intermediate_size, shape.vocab_size) == (2, 1, 384, 2048)
     assert shape.rows == shape.sequence_rows == 256
 
 
 def test_sequence_parallelism_divides_the_rows_of_norms_and_residuals_alone() -> None:
-    shape = local_shape(make_plan(LLAMA, tp=4, sequence_parallel=True))
+    shape = local_model(make_plan(LLAMA, tp=4, sequence_parallel=True)).shape()
 
     assert (shape.rows, shape.sequence_rows) == (256, 64)
 
 
 def test_ranks_beyond_the_key_heads_keep_copies_of_them() -> None:
-    shape = local_shape(make_plan(LLAMA, tp=8))
+    shape = local_model(make_plan(LLAMA, tp=8)).shape()
 
     assert (shape.n_heads, shape.n_kv_heads) == (1, 1)
 
@@ -104,7 +105,7 @@ def test_without_a_head_nothing_is_read_by_halves() -> None:
 
 
 def test_the_padded_vocabulary_is_what_a_rank_shares_in() -> None:
-    assert local_shape(make_plan(GPT, tp=2)).vocab_size == 4096
+    assert local_model(make_plan(GPT, tp=2)).shape().vocab_size == 4096
     assert padded_vocabulary(8193, 2) == 8448
 
 

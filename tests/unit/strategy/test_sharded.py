@@ -10,9 +10,9 @@ import pytest
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Work
-from clustersim.strategy.layers import layer_at
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.shard import local_model
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
@@ -307,7 +307,7 @@ def test_a_lone_rank_copies_its_gradients_and_fetches_its_parameters_too() -> No
 def test_tensors_that_are_gathered_by_themselves_are_so_many_calls() -> None:
     together, apart = (gathers_of(sharded(gather=gather)) for gather in ("layer", "tensor"))
 
-    tensors = sum(1 for operator in layer_at(sharded(), 0) if operator.parameters)
+    tensors = sum(1 for operator in local_model(sharded()).layer(0) if operator.parameters)
     assert [collective(task).bytes for task in apart] == [collective(task).bytes for task in together]
     assert {collective(task).pieces for task in together} == {1}
     assert tensors in {collective(task).pieces for task in apart}

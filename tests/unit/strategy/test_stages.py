@@ -10,17 +10,16 @@ import pytest
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
 from clustersim.program.tasks import Communicate, Compute, Transfer
-from clustersim.strategy.activation_memory import chunk_weight_bytes
+from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.gradients import gradient_buckets
-from clustersim.strategy.layers import tied_parameters
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.shard import model_chunks, n_passes_of
-from clustersim.strategy.stages import orders_of
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stages import model_chunks, n_passes_of, orders_of
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts
@@ -123,7 +122,7 @@ def test_what_waits_for_weight_gradients_is_32_sbh() -> None:
     plan = plan_of("zb_h1")
 
     # P. Qi et al., ICLR 2024, table 1: M_W, for each layer; a middle stage has four.
-    assert chunk_weight_bytes(plan, model_chunks(plan)[1][0]) == 4 * 32 * 256 * 512
+    assert activation_memory(plan).chunk_weight_bytes(model_chunks(plan)[1][0]) == 4 * 32 * 256 * 512
 
 
 def test_the_input_gradient_frees_what_only_it_needs() -> None:
@@ -142,10 +141,10 @@ def test_recomputation_saves_nothing_of_weight_gradients_that_wait() -> None:
 def test_a_stage_with_both_ends_holds_a_tied_table_once() -> None:
     tied, untied = plan_of("zb_v"), plan_of("zb_v", model=UNTIED)
 
-    assert stage_parameters(untied, 0) - stage_parameters(tied, 0) == tied_parameters(tied)
-    assert sum(stage_parameters(tied, stage) for stage in range(4)) == stage_parameters(make_plan(), 0)
+    assert stage_weights(untied, 0).total - stage_weights(tied, 0).total == local_model(tied).tied_parameters
+    assert sum(stage_weights(tied, stage).total for stage in range(4)) == stage_weights(make_plan(), 0).total
     buckets = [bucket for chunk in model_chunks(tied)[0] for bucket in gradient_buckets(tied, chunk)]
-    assert sum(bucket.parameters for bucket in buckets) == stage_parameters(tied, 0)
+    assert sum(bucket.parameters for bucket in buckets) == stage_weights(tied, 0).total
 
 
 @pytest.mark.parametrize(("schedule", "sums"), [("1f1b", 1), ("zb_h1", 1), ("zb_v", 0), ("dualpipe_v", 0), ("dualpipe", 0)])
@@ -160,14 +159,14 @@ def test_copies_of_the_model_add_up_their_gradients() -> None:
     assert [sorted(lane.rank_class for lane in task.lanes) for task in sums] == [[0, 3], [1, 2]]
     for stage, task in enumerate(sums):
         assert isinstance(task.action, Communicate)
-        assert task.action.collective.bytes == 4.0 * stage_parameters(plan, stage) == 4.0 * stage_parameters(plan, 3 - stage)
+        assert task.action.collective.bytes == 4.0 * stage_weights(plan, stage).total == 4.0 * stage_weights(plan, 3 - stage).total
 
 
 def test_a_stage_of_two_copies_holds_two_parts_of_the_model() -> None:
     plan = plan_of("dualpipe", model=UNTIED)
 
-    whole = stage_parameters(make_plan(UNTIED), 0)
-    assert sum(stage_parameters(plan, stage) for stage in range(4)) == 2 * whole
+    whole = stage_weights(make_plan(UNTIED), 0).total
+    assert sum(stage_weights(plan, stage).total for stage in range(4)) == 2 * whole
 
 
 @pytest.mark.parametrize("schedule", NEW)
@@ -224,7 +223,7 @@ def test_gradients_are_reduced_behind_the_last_weight_gradient_of_their_chunk(sc
     for stage in range(4):
         reduced = chosen(program, "gradients", rank_class=stage)
         sizes = [task.action.collective.bytes for task in reduced if isinstance(task.action, Communicate)]
-        assert sum(sizes) == pytest.approx(4.0 * stage_parameters(plan, stage), rel=1e-12)
+        assert sum(sizes) == pytest.approx(4.0 * stage_weights(plan, stage).total, rel=1e-12)
         for task in reduced:
             before = [program.tasks[number].action for number in task.after]
             assert any(isinstance(action, Compute) and action.name in ("W", "B") for action in before)

@@ -13,4 +13,4 @@ def test_rows_of_products_do_not_shrink_with_the_sequence_rows() -> None:
 
 
 def test_the_shape_of_the_factory_is_that_of_an_undivided_plan() -> None:
-    assert numerics(make_plan()) == NUMERICS
+    assert numerics(make_plan().training) == NUMERICS

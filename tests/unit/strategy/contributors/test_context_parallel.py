@@ -12,7 +12,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.groups import parallel_groups
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_shape, numerics
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.workload.operators import FlashAttention, Operator, Stream
 from clustersim.workload.shapes import ContextKind
 from clustersim.workload.transformer_shape import Window
@@ -27,7 +27,7 @@ def plan_of(cp: int, kind: ContextKind = "ring", **changes: object) -> Plan:
 
 
 def core(plan: Plan, layer: int = 0) -> Operator:
-    attention, *_ = plan.model.sublayers(layer, local_shape(plan), numerics(plan))
+    attention, *_ = plan.model.sublayers(layer, local_model(plan).shape(), numerics(plan.training))
     return next(operator for operator in attention.operators if operator.name == "attention")
 
 

@@ -12,7 +12,7 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task
 from clustersim.strategy.contributors.parameter_server import LayerSlice, model_tensors, served_slices, served_updates
 from clustersim.strategy.division import divided
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_parameters
+from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.plan import Plan
@@ -57,7 +57,7 @@ def test_the_tensors_are_all_parameters_of_a_rank(model: Transformer, tp: int) -
     tensors = model_tensors(plan)
 
     assert len(tensors) == model.n_layers + 2
-    assert fsum(size for sizes in tensors for size in sizes) == stage_parameters(plan, 0)
+    assert fsum(size for sizes in tensors for size in sizes) == stage_weights(plan, 0).total
     assert all(size > 0 for sizes in tensors for size in sizes)
 
 
@@ -112,7 +112,7 @@ def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradien
 def test_servers_keep_the_parts_of_all_tensor_parallel_ranks() -> None:
     plan = served(tp=4)
 
-    assert held(plan, place="server") == pytest.approx(4 * stage_parameters(plan, 0) / 2 * 18, rel=1e-12)
+    assert held(plan, place="server") == pytest.approx(4 * stage_weights(plan, 0).total / 2 * 18, rel=1e-12)
 
 
 def test_a_step_begins_with_pulls_in_the_order_of_the_forward_pass() -> None:
@@ -245,7 +245,7 @@ def test_the_update_covers_the_parts_of_all_tensor_parallel_ranks() -> None:
 
     (update, *_) = moved(plan, "update")
     assert len(rows(update.group.members)) == 4
-    assert fsum(each.bytes for each in moved(plan, "update")) == pytest.approx(34 * stage_parameters(plan, 0), rel=1e-12)
+    assert fsum(each.bytes for each in moved(plan, "update")) == pytest.approx(34 * stage_weights(plan, 0).total, rel=1e-12)
 
 
 def test_workers_neither_update_nor_take_the_norm() -> None:
@@ -293,4 +293,4 @@ def test_with_backup_workers_the_update_is_not_part_of_anybodys_step() -> None:
     assert chosen(program, "update") == []
     updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))))
     assert [each.op for each in updates] == ["update"]
-    assert fsum(each.bytes for each in updates) == stage_parameters(plan, 0) * update_bytes(plan.training)
+    assert fsum(each.bytes for each in updates) == stage_weights(plan, 0).total * update_bytes(plan.training)

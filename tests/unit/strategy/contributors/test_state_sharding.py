@@ -15,7 +15,7 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import StageOrder, backward, forward, input_gradient, weight_gradient
-from clustersim.strategy.shard import model_chunks
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.operators import Carriage
 from clustersim.workload.parameters import layer_parameters
 from clustersim.workload.transformer_shape import Experts
