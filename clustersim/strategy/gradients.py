@@ -11,6 +11,7 @@ from typing import Final
 
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Work
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stages import ModelChunk
@@ -66,7 +67,7 @@ def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     .. [1] S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3; and
        torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size`` and ``rebuild_buckets``.
     """
-    tensors = chunk_tensors(plan, chunk)
+    tensors = chunk_tensors(local_model(plan), chunk)
     dense, expert = (_filled(plan, [tensor for tensor in tensors if tensor.expert is kind]) for kind in (False, True))
     return tuple(
         Bucket(
@@ -111,18 +112,18 @@ class Tensor:
     expert: bool = False
 
 
-def chunk_tensors(plan: Plan, chunk: ModelChunk) -> tuple[Tensor, ...]:
+def chunk_tensors(local: LocalModel, chunk: ModelChunk) -> tuple[Tensor, ...]:
     """Return the tensors of a chunk in forward order.
 
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
-    tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (local_model(plan).front if chunk.first else ())]
+    tensors = [Tensor(layer=0, parameters=operator.parameters) for operator in (local.front if chunk.first else ())]
     for number, layer in enumerate(chunk.layers):
-        operators = local_model(plan).layer(layer)
+        operators = local.layer(layer)
         tensors += [Tensor(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
     if chunk.last:
-        shared, last = local_model(plan).tied_parameters if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
-        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in local_model(plan).back]
+        shared, last = local.tied_parameters if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
+        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in local.back]
         tensors += [Tensor(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
     return tuple(tensor for tensor in tensors if tensor.parameters)
 
@@ -164,9 +165,9 @@ def operations_among(n_holders: int, degree: int, zero_stage: int) -> tuple[Coll
     return ("all_reduce", "all_gather") if zero_stage == 1 else SHARDS_OF_COPIES
 
 
-def n_buckets(plan: Plan, size_bytes: float) -> int:
+def n_buckets(strategy: Strategy, size_bytes: float) -> int:
     """Return how many buckets so many bytes fill, at least one."""
-    return max(1, ceil(size_bytes / plan.strategy.data_parallel.bucket_bytes))
+    return max(1, ceil(size_bytes / strategy.data_parallel.bucket_bytes))
 
 
 def reduced_bytes(plan: Plan) -> float:

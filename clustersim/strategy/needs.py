@@ -126,7 +126,7 @@ def _checks_later(plan: Plan) -> bool:
 
 def _reduces(plan: Plan) -> bool:
     strategy = plan.strategy
-    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(plan)
+    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(plan.strategy)
 
 
 def _fills_buckets(plan: Plan) -> bool:

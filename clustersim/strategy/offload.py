@@ -20,8 +20,9 @@ from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.shard import numerics
+from clustersim.strategy.step_settings import Training
 from clustersim.strategy.weights import Weights
 from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
@@ -40,9 +41,9 @@ NVME_TILES: Final = 3
 """Tiles of optimizer state in memory at once: one is read, one is updated, one is written."""
 
 
-def offloads(plan: Plan) -> bool:
+def offloads(strategy: Strategy) -> bool:
     """Return whether processors update the parameters instead of accelerators."""
-    return plan.strategy.offload.optimizer != "accelerator"
+    return strategy.offload.optimizer != "accelerator"
 
 
 def state_bytes(plan: Plan) -> float:
@@ -50,15 +51,15 @@ def state_bytes(plan: Plan) -> float:
     return FP32_BYTES + state_bytes_per_parameter(plan)
 
 
-def host_update_bytes(plan: Plan) -> float:
+def host_update_bytes(training: Training) -> float:
     """Return what processors read and write in memory to update one parameter.
 
     The gradient is read and written once to undo the loss scale and to clip it, the update reads gradient, weight and moments and
     writes all but the gradient, in fp32, and the new weight is written in the numbers that the accelerator computes with.
     """
-    number = numerics(plan.training)
+    number = numerics(training)
     narrow_bytes = number.element_bytes if number.element_bytes < FP32_BYTES else 0.0
-    return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[plan.training.optimizer] + narrow_bytes
+    return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[training.optimizer] + narrow_bytes
 
 
 def sums_on_host(plan: Plan) -> bool:
@@ -110,7 +111,7 @@ class HostSide:
         stay in memory.
         """
         offload, last = self.plan.strategy.offload, micro_batch == self.plan.n_micro_batches - 1
-        if not offloads(self.plan) or (offload.gradients == "accelerator" and not last):
+        if not offloads(self.plan.strategy) or (offload.gradients == "accelerator" and not last):
             return ()
         size_bytes = self._shard(weights) * numerics(self.plan.training).gradient_bytes
         label = (micro_batch, -1)
@@ -162,7 +163,7 @@ class HostSide:
         if read_bytes:
             # Nothing is read before there is room for it, nor before the update begins.
             ready = (self._copy("optimizer state", ("nvme", "host"), read_bytes, after=(*ready, *room)),)
-        update = HostUpdate(name="update on host", ranks=ranks, bytes=parameters * host_update_bytes(self.plan))
+        update = HostUpdate(name="update on host", ranks=ranks, bytes=parameters * host_update_bytes(self.plan.training))
         done: Key = ("host_update", self.stage, self._next())
         self.builder.add(done, update, self.division.lanes(self.stage, HOST_UPDATE), after=ready)
         ends: list[Key] = []

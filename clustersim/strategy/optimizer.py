@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, Strategy
 from clustersim.strategy.shard import ELEMENT_BYTES, local_model
 from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Optimizer, Training
@@ -170,7 +170,7 @@ def optimizer_update(plan: Plan, weights: Weights) -> Compute:
     """
     training, shard = plan.training, weights.shard(plan.strategy.sharding)
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
-    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan, weights)
+    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan.strategy, weights)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
     return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, weights))
 
@@ -180,14 +180,14 @@ def offloaded_update(plan: Plan, weights: Weights) -> Compute:
 
     It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
     """
-    around = Stream(_norm_and_zero_bytes(plan, weights), launches=2)
+    around = Stream(_norm_and_zero_bytes(plan.strategy, weights), launches=2)
     return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan, weights))
 
 
-def _norm_and_zero_bytes(plan: Plan, weights: Weights) -> float:
+def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
     """Return what reading gradients for their norm and setting them to zero moves; whole ones are cleared where they are kept whole."""
-    shard = weights.shard(plan.strategy.sharding)
-    zeroed = shard if plan.strategy.zero_stage >= SHARDS_GRADIENTS else weights.total
+    shard = weights.shard(strategy.sharding)
+    zeroed = shard if strategy.zero_stage >= SHARDS_GRADIENTS else weights.total
     return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
 
 
@@ -206,7 +206,7 @@ def _launches_of_a_pass(plan: Plan) -> int:
         return FUSED_LAUNCHES
     if plan.strategy.zero_stage:
         return ceil((plan.model.n_layers + 1) / plan.strategy.pp)
-    return ceil(sum(len(chunk_tensors(plan, chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
+    return ceil(sum(len(chunk_tensors(local_model(plan), chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
 
 
 def _fp8_casts(plan: Plan, weights: Weights) -> tuple[Stream, ...]:

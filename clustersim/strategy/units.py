@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.gradients import Bucket, gathered_bytes, gradient_buckets, n_buckets, reduced_bytes
 from clustersim.strategy.optimizer import FP8_CAST_BYTES
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan, Strategy
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.weights import Weights
@@ -40,15 +40,15 @@ def reduction_units(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     return (*whole, *([_bucket(plan, ends, 0)] if ends.total else []))
 
 
-def reduces_in_units(plan: Plan) -> bool:
+def reduces_in_units(strategy: Strategy) -> bool:
     """Return whether each unit is reduced as soon as its gradients are complete, and not all behind the last pass."""
-    return plan.strategy.data_parallel.overlap or plan.strategy.zero_stage >= SHARDS_PARAMETERS
+    return strategy.data_parallel.overlap or strategy.zero_stage >= SHARDS_PARAMETERS
 
 
 def reductions(plan: Plan, chunks: Sequence[ModelChunk]) -> tuple[Bucket, ...]:
     """Return the reductions of chunks whose gradients are complete: of every unit, or one of all, with as many calls."""
     units = tuple(bucket for chunk in chunks for bucket in reduction_units(plan, chunk))
-    if reduces_in_units(plan) or not units:
+    if reduces_in_units(plan.strategy) or not units:
         return units
     one = Bucket(
         parameters=fsum(each.parameters for each in units),
@@ -86,4 +86,4 @@ def _bucket(plan: Plan, weights: Weights, layer: int) -> Bucket:
 
 def _reductions(plan: Plan, parameters: float) -> int:
     """Return the calls that reduce a unit: one for flat units, and otherwise as many as the buckets that its gradients fill."""
-    return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan, parameters * reduced_bytes(plan))
+    return 1 if plan.strategy.sharding.gather == "layer" else n_buckets(plan.strategy, parameters * reduced_bytes(plan))

@@ -108,11 +108,11 @@ def test_new_parameters_follow_the_update_one_tile_behind(n_tiles: int) -> None:
     side = side_of(plan)
     side.add_update(Weights(dense=n_tiles * TILE_PARAMETERS), after=[])
 
-    update_s = TILE_PARAMETERS * host_update_bytes(plan) / M
+    update_s = TILE_PARAMETERS * host_update_bytes(plan.training) / M
     copy_s = COPY_START_S + TILE_PARAMETERS * 2.0 / B
     assert update_s > copy_s
     # The copies share the memory with the update: what both move passes over it at once.
-    beside_s = TILE_PARAMETERS * (host_update_bytes(plan) + 2.0) / M
+    beside_s = TILE_PARAMETERS * (host_update_bytes(plan.training) + 2.0) / M
     longest_s = n_tiles * beside_s + copy_s
     shortest_s = n_tiles * update_s + copy_s
     assert shortest_s * (1 - ROUND_OFF) <= step_s(side, make_machine(node_of())) <= longest_s * (1 + ROUND_OFF)
@@ -126,7 +126,7 @@ def test_a_whole_step_is_backward_last_gradients_update_and_last_parameters() ->
 
     gradients_s = COPY_START_S + LAYER * 4.0 / B
     tile = 4 * LAYER / 2
-    update_s, parameters_s = tile * host_update_bytes(plan) / M, COPY_START_S + tile * 2.0 / B
+    update_s, parameters_s = tile * host_update_bytes(plan.training) / M, COPY_START_S + tile * 2.0 / B
     # Two tiles; while the first is copied, the second is updated with what the copy leaves of the memory.
     taken_s = tile * 2.0 / M
     expected_s = 4 * 0.05 + gradients_s + 2 * update_s + taken_s + parameters_s
@@ -144,7 +144,7 @@ def test_an_update_from_drives_is_paced_by_the_slowest_of_reading_updating_and_w
     # With memory that nothing fills, each of the three takes its own time: r + u + w + (n - 1) max.
     machine = make_machine(node_of(memory_bytes_per_s=1e15))
     read_s, write_s = TILE_PARAMETERS * 12.0 / R, TILE_PARAMETERS * 12.0 / W
-    update_s = TILE_PARAMETERS * host_update_bytes(plan) / 1e15
+    update_s = TILE_PARAMETERS * host_update_bytes(plan.training) / 1e15
     expected_s = read_s + update_s + write_s + (n_tiles - 1) * max(read_s, update_s, write_s)
     assert step_s(side, machine) == pytest.approx(expected_s, rel=ROUND_OFF)
 

@@ -95,7 +95,7 @@ def test_no_step_is_faster_than_any_of_its_links(step: tuple[Offload, int, int, 
     reads = n_ranks * moved_bytes(program, ("nvme", "host"), ("nvme", "accelerator"))
     writes = n_ranks * moved_bytes(program, ("host", "nvme"), ("accelerator", "nvme"))
     least_s = max(up / PCIE_BYTES_PER_S, down / PCIE_BYTES_PER_S, reads / R, writes / W)
-    least_s = max(least_s, n_ranks * shard * host_update_bytes(plan) / MEMORY)
+    least_s = max(least_s, n_ranks * shard * host_update_bytes(plan.training) / MEMORY)
     assert timeline.step_time_s >= least_s * (1 - 1e-9)
     assert abs(total_bytes(timeline, "storage") - reads - writes) <= 1e-6 * max(reads + writes, 1.0)
 
@@ -109,7 +109,7 @@ def test_the_update_touches_every_parameter_once(offload: Offload, parameters: f
     program = side.builder.build(side.division.rank_classes())
 
     updated = fsum(task.action.bytes for task in program.tasks if isinstance(task.action, HostUpdate))
-    assert abs(updated - parameters * host_update_bytes(plan)) <= 1e-9 * updated
+    assert abs(updated - parameters * host_update_bytes(plan.training)) <= 1e-9 * updated
     read = moved_bytes(program, ("nvme", "host"))
     expected = parameters * (state_bytes(plan) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme"))
     assert abs(read - expected) <= 1e-9 * max(expected, 1.0)

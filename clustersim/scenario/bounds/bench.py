@@ -346,7 +346,7 @@ def _behind_s(step: _Step) -> FloatArray:
     """Return for each stage what of the reduction of its gradients comes behind its last pass."""
     alone, gradients = step.plan.strategy.pp == 1, step.plan.strategy.data_parallel
     # Elsewhere reductions of other chunks may lie where a stage waits for others.
-    if not step.serial or (not alone and (reduces_in_units(step.plan) or not gradients.no_sync)):
+    if not step.serial or (not alone and (reduces_in_units(step.plan.strategy) or not gradients.no_sync)):
         return np.array([state.last_s for state in step.states])
     return (step.n_reductions if alone else 1) * np.array([state.reduced.stream_s for state in step.states])
 

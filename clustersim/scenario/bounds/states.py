@@ -55,13 +55,13 @@ def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchan
     units = [reductions(plan, of_pass) for of_pass in together] if strategy.reduces_gradients else []
     of_chunks = [reduction_units(plan, chunk) for chunk in chunks] if units else []
     last = [exchange.reduced(buckets[-1]).seconds for buckets in of_chunks if buckets]
-    update = offloaded_update(plan, weights) if offloads(plan) else optimizer_update(plan, weights)
+    update = offloaded_update(plan, weights) if offloads(plan.strategy) else optimizer_update(plan, weights)
     nothing = exchange.together([])
     return StageStates(
         reduced=exchange.together([exchange.reduced(bucket) for of_pass in units for bucket in of_pass]),
         last_s=min(last, default=0.0),
         casts_s=_blocks_s(prices, cast_blocks(plan, weights.total)) if units else 0.0,
-        update_s=float(prices.pass_s(prices.row(update.blocks))) + (exchange.updated_s(weights) if offloads(plan) else 0.0),
+        update_s=float(prices.pass_s(prices.row(update.blocks))) + (exchange.updated_s(weights) if offloads(plan.strategy) else 0.0),
         after=exchange.gathered(weights) if strategy.zero_stage in (1, 2) else nothing,
         gathered=_gathered(plan, chunks[0], prices, exchange) if strategy.gathers_weights and layer_wise(plan) else None,
     )
@@ -69,7 +69,7 @@ def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchan
 
 def layer_wise(plan: Plan) -> bool:
     """Return whether a micro-batch's gathers are bounded as a whole: those of the only stage, whose passes never wait for another."""
-    return plan.strategy.pp == 1 and plan.strategy.gathers_weights and not offloads_activations(plan)
+    return plan.strategy.pp == 1 and plan.strategy.gathers_weights and not offloads_activations(plan.strategy)
 
 
 def pass_gathers_s(plan: Plan, chunk: ModelChunk, exchange: Exchange) -> float:

@@ -19,7 +19,7 @@ from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.stages import model_chunks
@@ -28,9 +28,9 @@ LAYERS_IN_USE: Final = 2
 """Layers on the accelerator at a time: one computes while the one before it, or the next, is copied."""
 
 
-def offloads_activations(plan: Plan) -> bool:
+def offloads_activations(strategy: Strategy) -> bool:
     """Return whether activations live on the host between their passes."""
-    return plan.strategy.offload.activations != "accelerator"
+    return strategy.offload.activations != "accelerator"
 
 
 class ActivationOffload(Contributor):
@@ -39,7 +39,7 @@ class ActivationOffload(Contributor):
     @classmethod
     def applies(cls, plan: Plan) -> bool:
         """Return whether activations are offloaded."""
-        return offloads_activations(plan)
+        return offloads_activations(plan.strategy)
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:

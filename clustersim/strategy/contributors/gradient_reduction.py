@@ -47,7 +47,7 @@ class GradientReduction(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether gradients go anywhere, and neither to parameter servers nor to the root of one process."""
         gradients = plan.strategy.data_parallel
-        return not gradients.central and (plan.strategy.reduces_gradients or offloads(plan))
+        return not gradients.central and (plan.strategy.reduces_gradients or offloads(plan.strategy))
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
@@ -84,12 +84,12 @@ class _StageReductions(StageContributor):
     def cut(self, position: int, cut: Cut) -> Cut:
         """Return the cut of a pass behind the layers that complete a unit."""
         reducing = self._reducing if position else NOTHING
-        return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.plan))
+        return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.plan.strategy))
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
         """Return the pieces of a pass, the last of which fills buckets that are reduced all at once."""
         gradients = self.plan.strategy.data_parallel
-        at_once = self._completes(position) and not reduces_in_units(self.plan)
+        at_once = self._completes(position) and not reduces_in_units(self.plan.strategy)
         if at_once and not (gradients.no_sync and position < max(self._last.values())):
             chunks = self.chunks if gradients.no_sync else [self.chunks[self.order[position].chunk]]
             pieces = self._with_buckets(pieces, reductions(self.plan, chunks))

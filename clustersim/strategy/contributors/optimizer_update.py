@@ -29,7 +29,7 @@ class OptimizerUpdate(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether every rank updates its own parameters."""
         gradients = plan.strategy.data_parallel
-        return not gradients.central and not offloads(plan)
+        return not gradients.central and not offloads(plan.strategy)
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
@@ -63,7 +63,7 @@ class OffloadedUpdate(OptimizerUpdate):
     @classmethod
     def applies(cls, plan: Plan) -> bool:
         """Return whether optimizer states are offloaded."""
-        return offloads(plan)
+        return offloads(plan.strategy)
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:

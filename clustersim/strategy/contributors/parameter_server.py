@@ -19,7 +19,7 @@ from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stage_work import Cut
@@ -128,7 +128,7 @@ class ParameterServers(Contributor):
         """Divide the model among the servers once."""
         super().__init__(step)
         plan, ((chunk,),) = step.plan, step.chunks
-        self._gradients, self._service = plan.strategy.data_parallel, service_of(plan)
+        self._gradients, self._service = plan.strategy.data_parallel, service_of(plan.strategy)
         # Parts of a synchronous step push apart, and their gradients are added up all the same.
         adds = step.division.n_parts > 1 and self._gradients.mode == "sync" and not self._gradients.backup_workers
         self.pushed = served_slices(plan, self._service, layer_slices(plan, chunk.n_layers), adds=adds)
@@ -144,7 +144,7 @@ class ParameterServers(Contributor):
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
         """Return what the fullest parameter server keeps: weights as they are sent, the sum of the gradients, and the optimizer's state."""
-        (whole,) = served_slices(plan, service_of(plan), [(0, plan.model.n_layers)])
+        (whole,) = served_slices(plan, service_of(plan.strategy), [(0, plan.model.n_layers)])
         most = plan.strategy.tp * plan.strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
         number = numerics(plan.training)
         return (
@@ -185,7 +185,7 @@ class ParameterServers(Contributor):
         number_bytes = reduced_bytes(plan) if op == "push" else gathered_bytes(plan)
         for key, holding in zip(self.keys(op, part, moved), moved.holdings, strict=True):
             size_bytes = holding.parameters * number_bytes
-            pieces = 1 if once else n_buckets(plan, size_bytes)
+            pieces = 1 if once else n_buckets(plan.strategy, size_bytes)
             action = _served(op, self._workers(part), holding, size_bytes, pieces=pieces)
             self.step.builder.add(key, action, [self._lane(op, part, holding)], after=after)
 
@@ -239,16 +239,16 @@ class _Pushes(StageContributor):
                 self.servers.push(part.part, pushed, after=[starts[pushed.start] if self.overlap else own[-1]])
 
 
-def service_of(plan: Plan) -> DataParallel:
+def service_of(strategy: Strategy) -> DataParallel:
     """Return the parameter servers of a plan that has some."""
-    service = plan.strategy.data_parallel.service
+    service = strategy.data_parallel.service
     assert service is not None
     return service
 
 
 def served_updates(plan: Plan, division: Division) -> tuple[Collective, ...]:
     """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
-    (whole,) = served_slices(plan, service_of(plan), [(0, plan.model.n_layers)])
+    (whole,) = served_slices(plan, service_of(plan.strategy), [(0, plan.model.n_layers)])
     group = _all_workers(division)
     return tuple(
         _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings

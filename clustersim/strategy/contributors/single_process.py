@@ -148,7 +148,7 @@ class _Moves(StageContributor):
         return ((name, micro_batch),) if self._group.size > 1 else ()
 
     def _move(self, op: CollectiveOp, name: str, micro_batch: int, size_bytes: float, *, after: Sequence[Key]) -> None:
-        pieces = n_buckets(self.plan, size_bytes) if op in ("broadcast", "reduce") else 1
+        pieces = n_buckets(self.plan.strategy, size_bytes) if op in ("broadcast", "reduce") else 1
         action = Communicate(name=name, collective=Collective(op=op, group=self._group, bytes=size_bytes, pieces=pieces))
         for key in self._named(name, micro_batch):
             self.builder.add(key, action, self.division.lanes(0, GRADIENT_STREAM), after=after, label=(micro_batch, 0))

@@ -27,6 +27,7 @@ from clustersim.strategy.gradients import (
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.sharding_groups import replicas
 from clustersim.strategy.stages import model_chunks
 from clustersim.workload.kinds.call import Layer
@@ -78,7 +79,7 @@ def test_slices_are_even_and_of_at_least_a_bucket(layers: float, slices: list[tu
 
 @pytest.mark.parametrize(("size_bytes", "count"), [(1.0, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
 def test_so_many_bytes_fill_so_many_buckets(size_bytes: float, count: int) -> None:
-    assert n_buckets(make_plan(bucket_bytes=25e6), size_bytes) == count
+    assert n_buckets(make_plan(bucket_bytes=25e6).strategy, size_bytes) == count
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
@@ -91,7 +92,7 @@ def test_every_parameter_is_in_one_bucket(model: Transformer, bucket_bytes: floa
 
 def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_outer_layers() -> None:
     plan = make_plan(LLAMA)
-    tensors = chunk_tensors(plan, model_chunks(plan)[0][0])
+    tensors = chunk_tensors(local_model(plan), model_chunks(plan)[0][0])
 
     assert [tensor.layer for tensor in tensors] == sorted(tensor.layer for tensor in tensors)
     assert tensors[0] == Tensor(layer=0, parameters=LLAMA.vocab_size * LLAMA.hidden_size)
@@ -101,8 +102,8 @@ def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_out
 def test_a_tied_head_has_no_tensor_where_the_embedding_is() -> None:
     with_embedding, alone = make_plan(), make_plan(pp=4)
 
-    assert chunk_tensors(with_embedding, model_chunks(with_embedding)[0][0])[-1].parameters == 2 * GPT.hidden_size
-    assert chunk_tensors(alone, model_chunks(alone)[3][0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
+    assert chunk_tensors(local_model(with_embedding), model_chunks(with_embedding)[0][0])[-1].parameters == 2 * GPT.hidden_size
+    assert chunk_tensors(local_model(alone), model_chunks(alone)[3][0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
 
 
 @pytest.mark.parametrize("pp", [1, 4])

@@ -67,9 +67,9 @@ def waits_for(program: Program, task: Task) -> list[str]:
 
 
 def test_only_an_optimizer_elsewhere_offloads() -> None:
-    assert not offloads(make_plan())
-    assert offloads(plan_of(HOST))
-    assert offloads(plan_of(NVME))
+    assert not offloads(make_plan().strategy)
+    assert offloads(plan_of(HOST).strategy)
+    assert offloads(plan_of(NVME).strategy)
 
 
 def test_gradients_leave_in_the_numbers_in_which_they_add_up() -> None:
@@ -157,7 +157,7 @@ def test_parameters_come_from_where_they_live(home: str) -> None:
 def test_the_update_goes_by_tiles_and_so_do_new_parameters() -> None:
     program = updated()
 
-    assert sizes(program, HOST_UPDATE) == [TILE_PARAMETERS * host_update_bytes(plan_of(HOST))] * 3
+    assert sizes(program, HOST_UPDATE) == [TILE_PARAMETERS * host_update_bytes(plan_of(HOST).training)] * 3
     assert sizes(program, FROM_HOST) == [TILE_PARAMETERS * 2.0] * 3
     assert not moved(program, FROM_NVME)
     assert not moved(program, TO_NVME)
@@ -237,9 +237,9 @@ def test_tiles_are_equal_and_fill_the_shard(shard: float, count: int) -> None:
 
 def test_adam_moves_38_bytes_of_memory_for_each_parameter_in_16_bits() -> None:
     # Clipping 4 + 4, Adam 16 + 12, and 2 for the copy that the accelerator gets.
-    assert host_update_bytes(plan_of(HOST)) == 38.0
-    assert host_update_bytes(plan_of(HOST, precision="fp32")) == 36.0
-    assert host_update_bytes(plan_of(HOST, gradient_precision="same")) == 36.0
+    assert host_update_bytes(plan_of(HOST).training) == 38.0
+    assert host_update_bytes(plan_of(HOST, precision="fp32").training) == 36.0
+    assert host_update_bytes(plan_of(HOST, gradient_precision="same").training) == 36.0
 
 
 @pytest.mark.parametrize(

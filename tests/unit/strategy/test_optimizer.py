@@ -23,6 +23,7 @@ from clustersim.strategy.optimizer import (
     update_copies_bytes,
 )
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Optimizer, OptimizerKernels
 from clustersim.strategy.weights import Weights
@@ -184,7 +185,7 @@ def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
         return update.launches
 
     passes = len(EAGER_PASSES["adam"])
-    tensors = len(chunk_tensors(make_plan(), model_chunks(make_plan())[0][0]))
+    tensors = len(chunk_tensors(local_model(make_plan()), model_chunks(make_plan())[0][0]))
     assert launches("loop") - launches("foreach") == passes * (tensors - FUSED_LAUNCHES)
     # Flat parameters of each layer, and of embedding with head.
     assert launches("loop", zero_stage=3) - launches("foreach", zero_stage=3) == passes * (GPT.n_layers + 1 - FUSED_LAUNCHES)
