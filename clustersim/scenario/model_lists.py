@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,7 +27,7 @@ from clustersim.scenario.model_layers import (
     joined,
     shape_text,
 )
-from clustersim.units.fields import PositiveInt
+from clustersim.units.fields import PositiveInt, SamplesPerSecond
 from clustersim.workload.kinds.call import IMAGE_SIDES, Layer, Shape
 from clustersim.workload.kinds.joining import Auxiliary, Concatenation, Path, Residual, View
 from clustersim.workload.kinds.loss import SoftmaxLoss
@@ -198,6 +199,10 @@ class LayeredSpec(BaseModel):
     tokens_per_sample: PositiveInt = Field(default=1, description="What counts as throughput: 1 for an image, the tokens of a sentence.")
     layers: Layers = Field(min_length=1, max_length=MOST_LAYERS)
     published_parameters: PositiveInt | None = None
+    samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] | None = Field(
+        default=None,
+        description="Of one accelerator alone, measured with the micro-batch of the scenario; layers then take their share by FLOPs.",
+    )
     sources: tuple[SourceSpec, ...] = ()
 
     def build(self, name: str) -> Layered:
@@ -218,4 +223,6 @@ class LayeredSpec(BaseModel):
         )
         if model.n_parameters == 0:
             raise ScenarioError("no layer has parameters", field="layers", hint="add a conv, a linear or an embedding")
-        return model
+        if self.samples_per_s is None:
+            return model
+        return replace(model, measured_s_per_flop=1.0 / (self.samples_per_s * model.forward_flops))

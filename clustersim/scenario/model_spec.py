@@ -27,6 +27,8 @@ from clustersim.workload.transformer import Transformer
 
 HUB_PREFIX: Final = "hf:"
 _NOT_HERE: Final = "only files on this machine are read: download the model's config.json and write 'hf:path/to/config.json'"
+MEASURED_SPEED: Final = "measured_speed"
+"""Code of the flag of a model whose computation was measured."""
 _YAML: Final = (".yaml", ".yml")
 
 
@@ -136,16 +138,31 @@ def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) ->
     return _finish(Reading(fields=fields, written=reading.written, flags=flags), origin, default_name)
 
 
+def _with_layers_of(data: Mapping[str, Data], origin: Origin) -> Mapping[str, Data]:
+    """Return the description of the model that ``layers`` names, with what stands beside it on top."""
+    base = load_model(data["layers"], document=origin.document, at=(*origin.at, "layers"))
+    if not isinstance(base.spec, LayeredSpec):
+        raise origin.error(f"{base.model.name} is a transformer", key="layers", hint="name a model of layers, such as resnet-50")
+    own = {key: value for key, value in data.items() if key != "layers"}
+    return {"name": base.model.name, **base.spec.model_dump(mode="json", exclude_unset=True), **own}
+
+
 def _from_list(data: Mapping[str, Data], origin: Origin, default_name: str) -> LoadedModel:
+    if isinstance(data["layers"], str):
+        data = _with_layers_of(data, origin)
     try:
         spec = validate_part(LayeredSpec, data, origin.document, origin.at)
         model = spec.build(spec.name or default_name)
     except ScenarioError as error:
         raise error if error.place else origin.located(error, {}) from error
     count, published = model.n_parameters, spec.published_parameters
-    if published in (None, count):
-        return LoadedModel(model=model, flags=(), spec=spec)
-    return LoadedModel(model=model, flags=(_miscounted(count, f"{published:,}"),), spec=spec)
+    flags = [] if published in (None, count) else [_miscounted(count, f"{published:,}")]
+    if spec.samples_per_s is not None:
+        speed = f"{spec.samples_per_s:g} samples/s"
+        flags.append(
+            (MEASURED_SPEED, f"computation takes as long as was measured on one accelerator alone, {speed}; kernels are not timed")
+        )
+    return LoadedModel(model=model, flags=tuple(flags), spec=spec)
 
 
 def _defaults(kind: Data, origin: Origin) -> Mapping[str, Data]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, prod
 from typing import Final, Literal
 
 from clustersim.documents.spots import Data
 from clustersim.workload.kinds.call import Call, Layer, Shape, has_parameters
 from clustersim.workload.model import TOKEN_BYTES, Sublayer
-from clustersim.workload.operators import Operator
+from clustersim.workload.operators import Operator, Recorded
 from clustersim.workload.predictions import Prediction
 from clustersim.workload.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workload.transformer_shape import Experts, Window
@@ -26,6 +26,9 @@ _COUNTING: Final = Numerics(
     attention="unfused",
 )
 """Parameters and FLOPs do not depend on it."""
+
+FORWARD_FRACTION: Final = 1.0 / 3.0
+"""Forward part of a measured time: the backward pass has two products, by input and by weight, where the forward pass has one."""
 
 
 class _Undivided:
@@ -59,6 +62,8 @@ class Layered(_Undivided):
     """What throughput counts in a sample: 1 for an image."""
     layers: tuple[Layer, ...] = field(hash=False)
     published_parameters: int | None = None
+    measured_s_per_flop: float | None = None
+    """Measured time of a forward FLOP and its two backward ones on one accelerator alone; None where kernels are timed."""
 
     @property
     def n_layers(self) -> int:
@@ -67,7 +72,11 @@ class Layered(_Undivided):
 
     def layer_operators(self, layer: int, samples: int, numerics: Numerics) -> tuple[Operator, ...]:
         """Return what one layer does with some samples; up to the first that learns none needs the gradient of its input."""
-        return self.layers[layer].operators(Call(samples=samples, numerics=numerics, input_gradient=layer > self._first_that_learns))
+        call = Call(samples=samples, numerics=numerics, input_gradient=layer > self._first_that_learns)
+        operators = self.layers[layer].operators(call)
+        if self.measured_s_per_flop is None:
+            return operators
+        return tuple(_measured(operator, self.measured_s_per_flop) for operator in operators)
 
     def layer_input(self, layer: int) -> Shape:
         """Return the shape of what a layer receives."""
@@ -163,3 +172,11 @@ class Layered(_Undivided):
     def each_layer(self) -> tuple[tuple[Operator, ...], ...]:
         """Return what each layer does with one sample, to count what does not depend on how numbers are stored."""
         return tuple(self.layer_operators(layer, 1, _COUNTING) for layer in range(self.n_layers))
+
+
+def _measured(operator: Operator, s_per_flop: float) -> Operator:
+    """Return an operator that takes its share of a measured time, by FLOPs."""
+    flops = operator.forward_flops
+    forward_s = FORWARD_FRACTION * s_per_flop * flops
+    forward, backward = Recorded(forward_s, flops), Recorded(s_per_flop * flops - forward_s, 2.0 * flops)
+    return replace(operator, phases={"forward": (forward,), "input_gradient": (backward,)} if flops else {})

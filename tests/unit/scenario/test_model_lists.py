@@ -9,9 +9,10 @@ import pytest
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_lists import LayeredSpec
-from clustersim.scenario.model_spec import load_model
+from clustersim.scenario.model_spec import MEASURED_SPEED, load_model
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
+from clustersim.workload.operators import Recorded
 
 SMALL: dict[str, Data] = {"input": [8], "layers": [{"linear": {"features": 4}}]}
 
@@ -56,6 +57,35 @@ def test_an_error_of_the_whole_names_its_field(change: dict[str, Data], field: s
 
     assert caught.value.field is not None
     assert field in (caught.value.field, f"model.{caught.value.field}")
+
+
+def test_layers_may_be_those_of_another_model() -> None:
+    loaded = load_model({"layers": "resnet-50"})
+
+    assert loaded.model == load_model("resnet-50").model
+    assert isinstance(loaded.spec, LayeredSpec)
+    assert load_model(loaded.spec.model_dump(mode="json", exclude_none=True)).model == loaded.model
+
+
+def test_layers_of_a_transformer_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="gpt2 is a transformer") as caught:
+        load_model({"layers": "gpt2"})
+
+    assert caught.value.field == "layers"
+
+
+def test_a_measured_speed_is_divided_among_layers_by_their_flops() -> None:
+    loaded = load_model({**SMALL, "layers": [{"linear": {"features": 4}}, {"linear": {"features": 12}}], "samples_per_s": "10 samples/s"})
+    assert isinstance(loaded.model, Layered)
+    operators = [operator for does in loaded.model.each_layer() for operator in does]
+
+    kernels = [operator.kernels("forward", "input_gradient") for operator in operators]
+    # 32 and 48 products; one third forward.
+    shares = [(32 / 80 / 3, 2 * 32 / 80 / 3), (48 / 80 / 3, 2 * 48 / 80 / 3)]
+    assert [[each.duration_s for each in some if isinstance(each, Recorded)] for some in kernels] == [
+        pytest.approx([0.1 * share for share in some]) for some in shares
+    ]
+    assert [code for code, _ in loaded.flags] == [MEASURED_SPEED]
 
 
 def test_the_input_is_needed() -> None:
