@@ -132,20 +132,23 @@ def _shared(operator: Operator, tied: float) -> float:
     return tied if operator.role == "logits" else 0.0
 
 
-def layers_per_bucket(plan: Plan) -> int:
-    """Return how many layers' gradients one bucket holds, at least one."""
-    return max(1, int(plan.strategy.data_parallel.bucket_bytes // layer_gradient_bytes(plan)))
+def layer_slices(local: LocalModel, bucket_bytes: float) -> tuple[tuple[int, int], ...]:
+    """Return first and last layer, the last one excluded, of slices of as many layers as fill a bucket, in forward order.
 
-
-def layer_slices(plan: Plan, n_layers: int) -> tuple[tuple[int, int], ...]:
-    """Return first and last layer, the last one excluded, of slices of as many layers as fill a bucket, evenly, in forward order."""
-    count = max(1, n_layers // layers_per_bucket(plan))
-    return tuple(pairwise(n_layers * number // count for number in range(count + 1)))
-
-
-def layer_gradient_bytes(plan: Plan) -> float:
-    """Return the bytes of one layer's gradients on one rank."""
-    return fsum(operator.parameters for operator in local_model(plan).layer(0)) * numerics(plan.training).gradient_bytes
+    Equal layers are divided evenly. Of others a slice is filled from its last layer on, as backward passes go, until it fills a bucket.
+    """
+    sizes_bytes = [weights.total * local.numerics.gradient_bytes for weights in local.layer_weights()]
+    n_layers = len(sizes_bytes)
+    if len(set(sizes_bytes)) == 1:
+        count = max(1, n_layers // max(1, int(bucket_bytes // sizes_bytes[0])))
+        return tuple(pairwise(n_layers * number // count for number in range(count + 1)))
+    borders, held_bytes = [n_layers], 0.0
+    for layer in range(n_layers - 1, 0, -1):
+        held_bytes += sizes_bytes[layer]
+        if held_bytes >= bucket_bytes:
+            borders.append(layer)
+            held_bytes = 0.0
+    return tuple(pairwise(reversed([*borders, 0])))
 
 
 def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:

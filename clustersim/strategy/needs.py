@@ -13,6 +13,7 @@ from clustersim.strategy.offload import offloads
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.settings import Condition, Needs, Settings, key_of
+from clustersim.strategy.shard import local_model
 from clustersim.workload.transformer_shape import Experts
 
 M = TypeVar("M", bound=BaseModel)
@@ -136,7 +137,8 @@ def _fills_buckets(plan: Plan) -> bool:
 
 
 def _pushes_often(plan: Plan) -> bool:
-    return plan.strategy.data_parallel.service is None or len(layer_slices(plan, plan.model.n_layers)) > 1
+    service = plan.strategy.data_parallel.service
+    return service is None or len(layer_slices(local_model(plan), service.bucket_bytes)) > 1
 
 
 def _is_laid_out(plan: Plan) -> bool:

@@ -131,7 +131,7 @@ class ParameterServers(Contributor):
         self._gradients, self._service = plan.strategy.data_parallel, service_of(plan.strategy)
         # Parts of a synchronous step push apart, and their gradients are added up all the same.
         adds = step.division.n_parts > 1 and self._gradients.mode == "sync" and not self._gradients.backup_workers
-        self.pushed = served_slices(plan, self._service, layer_slices(plan, chunk.n_layers), adds=adds)
+        self.pushed = served_slices(plan, self._service, layer_slices(local_model(plan), self._service.bucket_bytes), adds=adds)
         whole = ((0, chunk.n_layers),)
         # Without priority there is one slice: nothing can start before all have come.
         self.pulled = self.pushed if self._service.priority == "layers" else served_slices(plan, self._service, whole)

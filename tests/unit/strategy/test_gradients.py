@@ -17,9 +17,7 @@ from clustersim.strategy.gradients import (
     gathered_bytes,
     gradient_buckets,
     gradient_operations,
-    layer_gradient_bytes,
     layer_slices,
-    layers_per_bucket,
     moved_into_bucket_bytes,
     n_buckets,
     reduced_bytes,
@@ -54,16 +52,6 @@ def test_gradients_are_reduced_among_the_replicas_of_a_stage() -> None:
     assert rows(group.members) == ((4, 6), (5, 7))
 
 
-def test_a_layer_has_a_gradient_for_every_parameter() -> None:
-    assert layer_gradient_bytes(make_plan()) == LAYER_BYTES
-    assert layer_gradient_bytes(make_plan(gradient_precision="same")) == LAYER_BYTES / 2
-
-
-@pytest.mark.parametrize(("layers", "fit"), [(0.5, 1), (1.0, 1), (2.5, 2), (3.0, 3)])
-def test_a_slice_holds_whole_layers_and_at_least_one(layers: float, fit: int) -> None:
-    assert layers_per_bucket(make_plan(bucket_bytes=layers * LAYER_BYTES)) == fit
-
-
 @pytest.mark.parametrize(
     ("layers", "slices"),
     [
@@ -74,7 +62,16 @@ def test_a_slice_holds_whole_layers_and_at_least_one(layers: float, fit: int) ->
     ],
 )
 def test_slices_are_even_and_of_at_least_a_bucket(layers: float, slices: list[tuple[int, int]]) -> None:
-    assert list(layer_slices(make_plan(bucket_bytes=layers * LAYER_BYTES), 16)) == slices
+    assert list(layer_slices(local_model(make_plan()), layers * LAYER_BYTES)) == slices
+
+
+def test_slices_of_unlike_layers_are_filled_from_the_last_layer_on() -> None:
+    sizes = (1, 2, 3, 4, 100, 1, 1)  # in thousands of parameters
+    layers: tuple[Layer, ...] = tuple(LinearLayer(input=(1,), features=1000 * size, bias=False) for size in sizes)
+    model = Layered(name="unlike", input=(1,), tokens_per_sample=1, layers=layers)
+    plan = replace(make_plan(), model=model)
+
+    assert list(layer_slices(local_model(plan), 4.0 * 5000)) == [(0, 2), (2, 4), (4, 7)]
 
 
 @pytest.mark.parametrize(("size_bytes", "count"), [(1.0, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
