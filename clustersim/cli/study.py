@@ -10,8 +10,9 @@ from typing import Final
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.errors import EXIT_OK
+from clustersim.studies.questions.question_file import question_titles
 from clustersim.studies.reported import Reported
-from clustersim.studies.shipped import run_study, study_names, study_title, write_study
+from clustersim.studies.shipped import run_study, write_study
 
 SCHEMA_VERSION: Final = 1
 FOLDER: Final = Path("runs") / "studies"
@@ -45,7 +46,7 @@ def study_command(name: str | None, options: StudyOptions) -> int:
 
 
 def _list(*, as_json: bool) -> None:
-    titles = {name: study_title(name) for name in study_names()}
+    titles = question_titles()
     if as_json:
         write_json([{"name": name, "title": title} for name, title in titles.items()])
     else:

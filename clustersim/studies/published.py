@@ -64,8 +64,8 @@ class SourceResult:
 
     @property
     def stated(self) -> tuple[RowResult, ...]:
-        """Rows of which all that decides the result is known."""
-        return tuple(row for row in self.rows if row.predicted_range_s is None)
+        """Rows whose error is that of a whole step."""
+        return tuple(row for row in self.rows if row.scored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,11 @@ class Validation:
     """The same of peaks of memory, of the rows that have one."""
 
     def faster_than_peak(self) -> tuple[RowResult, ...]:
-        """Return the rows that were measured to be shorter than the peak of the data sheet allows, worst first."""
-        rows = [row for source in self.sources for row in source.rows if row.measured_s < row.peak_s]
+        """Return the rows that were measured to be shorter than the peak of the data sheet allows, worst first.
+
+        Where the speed alone is given, FLOPs of layers are shares of it, and not what kernels did (Winograd's convolutions do fewer).
+        """
+        rows = [row for source in self.sources for row in source.rows if row.measured_s < row.peak_s and not row.speed_given]
         return tuple(sorted(rows, key=lambda row: (row.measured_s / row.peak_s, row.id)))
 
     def better_than(self, limit_fraction: float) -> bool:
@@ -163,7 +166,7 @@ def residuals_of(rows_of: dict[str, list[RowResult]]) -> list[Residual]:
         )
         for source_id, rows in rows_of.items()
         for row in rows
-        if row.predicted_range_s is None
+        if row.scored
     ]
 
 
@@ -200,7 +203,7 @@ def _together(results: tuple[SourceResult, ...], bars: ErrorBars | None) -> Vali
 
 def _with_interval(row: RowResult, source_id: str, bands: Bands) -> RowResult:
     """Return a row with its interval: by the other sources, if its own has a part in the error bars."""
-    if row.predicted_range_s is not None:
+    if not row.scored:
         return row
     band = bands.held_out.get((source_id, row.kind)) or bands.band(row.kind)
     return replace(row, interval_s=band.interval_s(row.predicted_s))
@@ -223,10 +226,10 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         ),
         fitted=fitted,
         rows=tuple(rows),
-        rankings=rankings([row for row in rows if row.predicted_range_s is None]),
+        rankings=rankings([row for row in rows if row.scored]),
         out_of_memory=tuple(run_misfit(source, index) for index in range(len(spec.out_of_memory))),
         summary=summarise(rows),
-        correlates=correlates([row for row in rows if row.predicted_range_s is None]),
+        correlates=correlates([row for row in rows if row.scored]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -37,6 +37,7 @@ Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
 Share = Annotated[PositiveRatio, Field(le=1.0)]
 _SUFFIXES: Final = (".yaml", ".yml")
+_TRUTH: Final = {"true": True, "false": False}
 _MOST_BYTES: Final = 50 * MB
 """Largest table of rows, in bytes."""
 
@@ -104,7 +105,10 @@ class TableSpec(Checked):
     """Rows that differ in a few numbers only, in a file beside that of the source: one line each, without what all have in common."""
 
     file: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.csv$")]
-    """Its header names the columns: ``id``, ``row``, keys of ``measured`` after ``measured.``, and keys of a scenario."""
+    """Its header names the columns: ``id``, ``row``, keys of ``measured`` after ``measured.``, and keys of a scenario.
+
+    An empty cell leaves its key out.
+    """
     table: Sentence
     quality: Quality
     assumed: list[Sentence] = Field(default=[])
@@ -120,6 +124,8 @@ class SourceSpec(Checked):
     notes: list[Sentence] = Field(default=[])
     conventions: dict[str, Sentence] = Field(default={})
     """Why a key of the scenarios has the value that it has, by dotted key."""
+    fitted: list[str] = Field(default=[])
+    """Keys of the scenarios whose values were fitted to the rows themselves."""
     common: dict[str, JsonValue] = Field(default={})
     rows: list[RowSpec] = Field(default=[])
     table: TableSpec | None = None
@@ -144,14 +150,6 @@ class SourceSpec(Checked):
                     f"'{row.id}' is the id of row {first[row.id]} already", field=f"rows.{index}.id", hint="give each row its own"
                 )
             first[row.id] = index
-        return self
-
-    @model_validator(mode="after")
-    def _check_conventions(self) -> SourceSpec:
-        known = list(dict.fromkeys(key for row in self.rows for key in _dotted(merged(self.common, row.scenario))) or _dotted(self.common))
-        for key in self.conventions:
-            if key not in known:
-                raise ScenarioError(f"no row sets '{key}'", field="conventions", hint=choices_hint(key, known))
         return self
 
 
@@ -216,16 +214,23 @@ def read_source(name: str | Path) -> PublishedSource:
     if spec.table is not None:
         rows = table_rows(spec.table, Path(_find(name)).parent / spec.table.file)
         spec = SourceSpec.model_validate({**spec.model_dump(exclude_unset=True), "rows": [*spec.rows, *rows]})
-    _check_explained(spec, document)
+    ids, keys = (
+        [row.id for row in spec.rows],
+        list(dict.fromkeys(key for row in spec.rows for key in _dotted(merged(spec.common, row.scenario)))),
+    )
+    _check_names(document, "explained", ids, "no row has the id")
+    _check_names(document, "conventions", keys, "no row sets")
+    _check_names(document, "fitted", keys, "no row sets")
     return PublishedSource(spec=spec, document=document)
 
 
-def _check_explained(spec: SourceSpec, document: Document) -> None:
-    known = [row.id for row in spec.rows]
-    for row_id in spec.explained:
-        if row_id not in known:
-            place = document.place(("explained", row_id), key=True)
-            raise ScenarioError(f"no row has the id '{row_id}'", field="explained", hint=choices_hint(row_id, known), place=place)
+def _check_names(document: Document, field: str, known: Sequence[str], missing: str) -> None:
+    """Refuse a name in a part of a source that no row knows."""
+    named = document.data.get(field, ())
+    for name in named if isinstance(named, (dict, list)) else ():
+        if name not in known:
+            place = document.place((field, str(name)), key=True)
+            raise ScenarioError(f"{missing} '{name}'", field=field, hint=choices_hint(str(name), known), place=place)
 
 
 def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
@@ -247,7 +252,7 @@ def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
 
 
 def _row_of(table: TableSpec, line: Mapping[str, str]) -> dict[str, JsonValue]:
-    cells: dict[str, JsonValue] = {name: int(text) if text.isdecimal() else text for name, text in line.items()}
+    cells: dict[str, JsonValue] = {name: _value(text) for name, text in line.items() if text}
     measured = {name.removeprefix(MEASURED): cell for name, cell in cells.items() if name.startswith(MEASURED)}
     scenario: dict[str, JsonValue] = {}
     for name, cell in cells.items():
@@ -256,6 +261,10 @@ def _row_of(table: TableSpec, line: Mapping[str, str]) -> dict[str, JsonValue]:
     place: dict[str, JsonValue] = {"table": table.table, "row": str(cells.get("row", ""))}
     row: dict[str, JsonValue] = {"id": cells.get("id"), "source": place, "quality": table.quality, "measured": measured}
     return {**row, "assumed": [*table.assumed], "scenario": scenario}
+
+
+def _value(text: str) -> JsonValue:
+    return int(text) if text.isdecimal() else _TRUTH.get(text, text)
 
 
 def _nested(key: str, value: JsonValue) -> dict[str, JsonValue]:

@@ -21,6 +21,10 @@ HIDDEN_LEGEND: Final = (
     "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting allows,"
     " and the rows are not in *all*."
 )
+GIVEN_MARK: Final = "†"
+GIVEN_LEGEND: Final = (
+    "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not in *all*."
+)
 _HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
 _RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
 
@@ -156,7 +160,8 @@ def markdown_page(validation: Validation) -> str:
     remarks = "".join(f"- {line}\n" for line in together_lines(validation))
     reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
     return (
-        f"{summary_table(validation)}\n{HIDDEN_LEGEND}\n\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
+        f"{summary_table(validation)}\n{HIDDEN_LEGEND}\n\n{GIVEN_LEGEND}\n\n{remarks}"
+        f"\n## By what runs use\n\n{capability_table(validation)}"
         f"\n## What errors go with\n\n{correlates_table(validation)}"
         f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
     )
@@ -238,7 +243,9 @@ def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
 
 
 def _marked(source: SourceResult) -> str:
-    return "" if source.stated else HIDDEN_MARK
+    if source.stated:
+        return ""
+    return GIVEN_MARK if source.rows[0].speed_given else HIDDEN_MARK
 
 
 def _fits(source: SourceResult) -> str:

@@ -214,12 +214,15 @@ def test_nodes_that_add_up_first_push_one_gradient_each(n_nodes: int, per_node: 
     assert together_s > (per_node - 1) / per_node / SCALE_UP_BYTES_PER_S
 
 
-@pytest.mark.parametrize("n", [4, 8, 64])
-def test_servers_are_two_steps_away_however_many_workers(n: int) -> None:
-    cluster = workers_and_servers(n, 1)
-    servers = place_servers(cluster, list(dedicated(cluster)))
-    pattern = lay_push_pull(cluster, everybody(cluster), servers)
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (8, 3), (16, 1), (16, 16), (64, 4)])
+def test_servers_win_below_the_size_at_which_their_bytes_cost_what_the_steps_of_the_ring_do(n: int, k: int) -> None:
+    cluster = workers_and_servers(n, k)
+    served = lay_push_pull(cluster, everybody(cluster), place_servers(cluster, list(dedicated(cluster))))
     ring = laid(ALGORITHMS["all_reduce"]["ring"], cluster)
 
-    assert [wave.inter_steps for phase in pattern.phases for wave in phase] == [1, 1]
-    assert [wave.inter_steps for phase in ring.phases for wave in phase] == [2 * (n - 1)]
+    steps = [sum(max(wave.inter_steps for wave in phase) for phase in pattern.phases) for pattern in (served, ring)]
+    step_s = 20e-6
+    equal_bytes = (steps[1] - steps[0]) * step_s / (flown_s(cluster, served) - flown_s(cluster, ring))
+
+    assert steps == [2, 2 * (n - 1)]
+    assert equal_bytes == pytest.approx((n - 2) * step_s * B / (n / k - (n - 1) / n), rel=ROUND_OFF)

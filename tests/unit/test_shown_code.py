@@ -21,7 +21,6 @@ import typer
 from clustersim.cli.app import app, main
 from clustersim.documents.text import parse_document, read_document
 from clustersim.hardware.prices import read_price_list
-from clustersim.studies.comparison_file import read_comparison
 from clustersim.studies.questions.question_file import question_names, read_question
 from clustersim.studies.sources import read_source
 from tests.shown import KINDS, PAGES, ROOT, Block, blocks_in, blocks_of, commands_of
@@ -39,9 +38,7 @@ ENDS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
 PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_names()},
-        "clustersim study parameter-server-or-ring": "tests/golden/test_studies.py runs it",
-        "clustersim study horovod-2017": "tests/golden/test_studies.py runs it",
-        "clustersim study tensorflow-ps-2017": "tests/golden/test_studies.py runs it",
+        "clustersim validate horovod-2017 tensorflow-ps-2017": "tests/published runs it",
         "clustersim ui": "serves until Ctrl-C; tests/unit/studies/ui drives the page",
         "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/studies/ui drives the page",
         "clustersim sweep my-study.yaml --executor dask:tcp://scheduler:8786": "asks a machine that is not there",
@@ -111,7 +108,6 @@ GIVEN: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
 FILES: Final[Mapping[str, Callable[[Path], object] | str]] = MappingProxyType(
     {
         "name: doubling": read_question,
-        "name: mine": read_comparison,
         "name: my-contract": read_price_list,
         "source_id: my-timings": read_source,
         "title: My adapter": "a profile, which ships with the package; tests/unit/hardware reads all of them",

@@ -16,6 +16,7 @@ from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.progress import advanced, phase
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.model_spec import MEASURED_SPEED
 from clustersim.scenario.run import run_built
 from clustersim.studies.calibration.fitting import Constants, Fit, Parameter, Predict, fit
 from clustersim.studies.calibration.parts import Measured, Part, Target
@@ -50,7 +51,7 @@ class Step:
 
 
 def steps_of(source: PublishedSource, *, quality: str = "B") -> list[Step]:
-    """Return the rows of a source as measured steps, those of at least some quality of which nothing that decides is hidden.
+    """Return the rows of a source as measured steps, those of at least some quality of which nothing that decides is hidden or given.
 
     Raises
     ------
@@ -66,6 +67,8 @@ def steps_of(source: PublishedSource, *, quality: str = "B") -> list[Step]:
             built = build(load_scenario(scenario))
         except ScenarioError as error:
             raise source.located(error, index) from error
+        if MEASURED_SPEED in dict(built.loaded.flags):
+            continue
         found.append(
             Step(
                 id=row.id,

@@ -10,6 +10,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.error_bars import RunKind
 from clustersim.report.metrics import Flag, Parallelism
 from clustersim.scenario.error_bars import machine_of, run_kind
+from clustersim.scenario.model_spec import MEASURED_SPEED
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
@@ -78,6 +79,16 @@ class RowResult:
     explained: str | None
     """Why it is far off, where it is and somebody knows."""
     flags: tuple[Flag, ...]
+
+    @property
+    def speed_given(self) -> bool:
+        """Whether the speed of one accelerator alone is that of the source, so that the error is that of communication."""
+        return MEASURED_SPEED in {flag.code for flag in self.flags}
+
+    @property
+    def scored(self) -> bool:
+        """Whether the error is that of a whole step: nothing that decides it is hidden, and its computation is predicted."""
+        return self.predicted_range_s is None and not self.speed_given
 
     @property
     def covered(self) -> bool | None:
@@ -187,7 +198,8 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
 
 
 def _fitted(source: PublishedSource, row: RowSpec, result: Result) -> tuple[str, ...]:
-    """Return the calibration constants whose source is also that of the row."""
+    """Return the keys of the scenario that were fitted to the rows, and the calibration constants whose source is also that of the row."""
     addresses = {*source.spec.urls, row.source.url}
     calibration = calibration_for(result.built.cluster.node.accelerator)
-    return tuple(f"{calibration.name}.{constant}" for cited in calibration.sources if cited.url in addresses for constant in cited.covers)
+    cited = (f"{calibration.name}.{constant}" for each in calibration.sources if each.url in addresses for constant in each.covers)
+    return (*source.spec.fitted, *cited)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 from clustersim.errors import ScenarioError
 from clustersim.report.error_bars import EXPERTS, MANY_NODES, ONE_NODE
 from clustersim.report.palette import DIMENSION_COLOURS, FORWARD
-from clustersim.report.pictures import Axis, Curve, Note, Panel, Picture
+from clustersim.report.pictures import Axis, Curve, Note, Panel, Picture, ticks
 from clustersim.report.plots.write import write_picture_as
-from clustersim.studies.reported import ticks
 from clustersim.studies.validation.rows import RowResult
 from clustersim.studies.validation.summary import summarise
 from clustersim.studies.validation_table import error_text, share_text

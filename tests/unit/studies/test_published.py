@@ -10,10 +10,12 @@ import pytest
 from clustersim.errors import ScenarioError
 from clustersim.report.metrics import Parallelism
 from clustersim.scenario.run import run
-from clustersim.studies.published import Validation, parse_error_limit, validate
+from clustersim.studies.calibration.steps import steps_of
+from clustersim.studies.published import Validation, parse_error_limit, residuals_of, validate
 from clustersim.studies.sources import read_source
 from clustersim.studies.validation.rows import RowPlace, run_row
 from clustersim.studies.validation.summary import summarise
+from clustersim.studies.validation_table import summary_table
 from tests.unit.studies.samples import ROW, TEXT, rows, write
 
 
@@ -219,3 +221,33 @@ def test_a_run_that_ran_out_of_memory_is_compared_with_what_there_is(tmp_path: P
 
     assert (result.id, result.source.table, result.fits) == ("small-after-all", "table 3", True)
     assert 0.0 < result.peak_bytes < result.capacity_bytes
+
+
+GIVEN = """\
+source_id: small
+title: Rates
+urls: [https://example.org/rates]
+retrieved: 2026-11-21
+common:
+  model: {layers: alexnet, samples_per_s: 500 samples/s}
+  cluster: {node: dgx1-v100-16g, nodes: 1}
+  training: {global_batch_size: 256, precision: fp32}
+  strategy: {}
+rows:
+  - {id: one, source: {table: table 1, row: first}, quality: A, measured: {samples_per_s: 3000 samples/s}, scenario: {}}
+"""
+
+
+def test_a_row_whose_speed_alone_is_given_is_no_row_of_all(tmp_path: Path) -> None:
+    validation = validate([write(tmp_path, GIVEN)])
+
+    (source,) = validation.sources
+    assert source.stated == ()
+    assert residuals_of({"small": list(source.rows)}) == []
+    assert {row.interval_s for row in source.rows} == {None}
+    assert "| `small`† |" in summary_table(validation)
+    assert steps_of(read_source(tmp_path / "small.yaml")) == []
+
+
+def test_what_was_fitted_to_the_rows_is_said_with_the_source(tmp_path: Path) -> None:
+    assert validate([write(tmp_path, f"{TEXT}fitted: [strategy.tp]\n")]).sources[0].fitted == ("strategy.tp",)

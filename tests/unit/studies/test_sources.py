@@ -153,6 +153,9 @@ def test_every_row_of_a_shipped_source_is_a_scenario(name: str) -> None:
         assert load_scenario(source.scenario(index)).name == row.id
 
 
+OF_IMAGES = ("horovod-2017", "nvidia-dle-resnet50", "tensorflow-ps-2017")
+
+
 @pytest.mark.parametrize("name", source_names())
 def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(name: str) -> None:
     source = read_source(name)
@@ -173,7 +176,7 @@ def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(
         # Images have no length, and giving one is refused.
         if not any(f"{key}.".startswith(f"{hidden}.") for hidden in row.hidden)
         and value_at(source.scenario(index), key) is None
-        and (name, key) != ("nvidia-dle-resnet50", "training.seq_length")
+        and (key != "training.seq_length" or name not in OF_IMAGES)
     ]
 
     assert missing == []
@@ -249,6 +252,23 @@ def test_a_table_alone_is_enough(tmp_path: Path) -> None:
     head = TEXT[: TEXT.index("rows:")]
 
     assert len(read_source(tabled(tmp_path, text=head)).spec.rows) == 2
+
+
+def test_an_empty_cell_of_a_table_leaves_its_key_out_and_truth_is_read(tmp_path: Path) -> None:
+    lines = "id,row,measured.step_time,strategy.tp,strategy.sequence_parallel\nthree,1,1 s,,false\nfour,2,1 s,4,\n"
+    third, fourth = read_source(tabled(tmp_path, lines)).spec.rows[2:]
+
+    assert (third.scenario, fourth.scenario) == ({"strategy": {"sequence_parallel": False}}, {"strategy": {"tp": 4}})
+
+
+@pytest.mark.parametrize("part", ["conventions: {strategy.tp: as stated, strategy.tq: why}", "fitted: [strategy.tp, strategy.tq]"])
+def test_a_key_that_no_row_sets_is_refused_after_its_table_is_read(tmp_path: Path, part: str) -> None:
+    text = TEXT.replace("conventions:\n  training.precision: as stated\n", f"{part}\n")
+
+    with pytest.raises(ScenarioError, match=r"no row sets 'strategy\.tq'") as caught:
+        read_source(tabled(tmp_path, text=text))
+
+    assert caught.value.place is not None
 
 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
