@@ -1,85 +1,56 @@
-"""Pictures of studies before they are drawn: panels side by side with the same axes, curves that are labelled where they end."""
+"""Measured against predicted as a picture before it is drawn: panels side by side with the same logarithmic axes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Final, Literal
+from typing import Final
 
 from clustersim.units.quantity import format_quantity
 
-Line = Literal["solid", "dashed", "dotted", "none"]
 Ticks = tuple[tuple[float, str], ...]
 """Positions and what is written there."""
+
 SHORT_DECADES: Final = 2.5
 """An axis over fewer of them has three ticks in each."""
 LONG_DECADES: Final = 4.5
 """One over more has a tick at each prefix of a unit."""
 ROUND_OFF: Final = 1e-9
-Corner = Literal["upper left", "upper right", "lower left", "lower right"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Points and the line through them."""
+class Points:
+    """Measured and predicted values of one kind of rows."""
 
     label: str
     points: tuple[tuple[float, float], ...]
     colour: str
-    line: Line = "solid"
-    """``none`` leaves points alone, without a label."""
-    strong: bool = False
-    """What the others are compared with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """A few words about one point, which gets a ring."""
-
-    x: float
-    y: float
-    text: str = ""
-    corner: Corner = "upper left"
-    """Where the words stand, as seen from the point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One of several pictures of the same kind."""
+    """Rows that are shown together."""
 
     title: str
-    curves: tuple[Curve, ...]
-    notes: tuple[Note, ...] = ()
-    remark: str = ""
-    """In the lower right corner."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """One axis of all panels; logarithmic."""
-
-    label: str
-    """With its unit, unless the ticks have it."""
-    ticks: Ticks
+    groups: tuple[Points, ...]
+    ring: tuple[float, float]
+    """Point with a ring around it."""
+    remark: str
+    """Words in the lower right corner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """Panels with a finding above them."""
 
-    name: str
-    """Of the file."""
     finding: str
     subtitle: str
-    x: Axis
-    y: Axis
+    ticks: Ticks
+    """Of both axes."""
     panels: tuple[Panel, ...]
-    height_px: int = 480
-    label_px: int = 126
-    """Room to the right of each panel for the labels of its curves."""
-    band_fraction: float | None = None
-    """Draws the diagonal, and so much to either side of it; for what ought to be equal."""
+    band_fraction: float
+    """Half width of the band around the diagonal, as a share of the value."""
 
 
 def ticks(values: Sequence[float], unit: str) -> Ticks:

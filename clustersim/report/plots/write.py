@@ -30,19 +30,11 @@ def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
         save(memory_over_time(metrics, timeline), folder / "memory_over_time.png")
 
 
-def write_pictures(pictures: Iterable[Picture], folder: Path) -> None:
-    """Write the pictures of a study into ``folder``, which must exist, as PNG and SVG; equal pictures give equal bytes."""
-    from clustersim.report.plots.panels import write_picture
-
-    for picture in pictures:
-        write_picture(picture, folder)
-
-
 def write_picture_as(picture: Picture, file: Path) -> None:
     """Write one picture into a file whose suffix is ``.png`` or ``.svg``; equal pictures give equal bytes."""
-    from clustersim.report.plots.panels import write_picture_file
+    from clustersim.report.plots.panels import write_picture
 
-    write_picture_file(picture, file)
+    write_picture(picture, file)
 
 
 def write_charts(charts: Iterable[Chart], folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.errors import ScenarioError
 from clustersim.report.error_bars import EXPERTS, MANY_NODES, ONE_NODE
 from clustersim.report.palette import DIMENSION_COLOURS, FORWARD
-from clustersim.report.pictures import Axis, Curve, Note, Panel, Picture, ticks
+from clustersim.report.pictures import Panel, Picture, Points, ticks
 from clustersim.report.plots.write import write_picture_as
 from clustersim.studies.validation.rows import RowResult
 from clustersim.studies.validation.summary import summarise
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = (".png", ".svg")
 BAND_FRACTION: Final = 0.1
-HEIGHT_PX: Final = 560
-BETWEEN_PX: Final = 40
 
 
 def picture_path(text: str) -> Path:
@@ -42,18 +40,13 @@ def scatter(validation: Validation) -> Picture:
     rows = [row for source in validation.sources for row in source.stated] or [row for source in validation.sources for row in source.rows]
     times_s = [time_s for row in rows for time_s in (row.measured_s, row.predicted_s)]
     summary = summarise(rows)
-    axis_ticks = ticks(times_s, "s") if max(times_s) > min(times_s) else ()
     return Picture(
-        name="validation",
         finding=f"{summary.n_rows} published runs: mean absolute error {share_text(summary.mean_absolute_error_fraction)}",
         subtitle=f"step time; grey: {100 * BAND_FRACTION:.0f} % to either side of equal; red: with experts; ring: farthest off",
-        x=Axis(label="measured", ticks=axis_ticks),
-        y=Axis(label="predicted", ticks=axis_ticks),
+        ticks=ticks(times_s, "s") if max(times_s) > min(times_s) else (),
         panels=tuple(
             _panel(reach, some) for reach in (ONE_NODE, MANY_NODES) for some in [[row for row in rows if reach in row.kind]] if some
         ),
-        height_px=HEIGHT_PX,
-        label_px=BETWEEN_PX,
         band_fraction=BAND_FRACTION,
     )
 
@@ -78,14 +71,14 @@ def _panel(reach: str, rows: list[RowResult]) -> Panel:
     worst = next(row for row in rows if row.id == summary.worst_row)
     experts = [row for row in rows if EXPERTS in row.kind]
     others = [row for row in rows if EXPERTS not in row.kind]
-    curves = ((others, FORWARD, "others"), (experts, DIMENSION_COLOURS["ep"], EXPERTS))
+    groups = ((others, FORWARD, "others"), (experts, DIMENSION_COLOURS["ep"], EXPERTS))
     return Panel(
         title=f"{reach}, {len(rows)} rows",
-        curves=tuple(
-            Curve(label=label, points=tuple((row.measured_s, row.predicted_s) for row in some), colour=colour, line="none")
-            for some, colour, label in curves
+        groups=tuple(
+            Points(label=label, points=tuple((row.measured_s, row.predicted_s) for row in some), colour=colour)
+            for some, colour, label in groups
             if some
         ),
-        notes=(Note(x=worst.measured_s, y=worst.predicted_s),),
+        ring=(worst.measured_s, worst.predicted_s),
         remark=f"mean error {share_text(summary.mean_absolute_error_fraction)}\nfarthest {error_text(summary.worst_error_fraction)}",
     )

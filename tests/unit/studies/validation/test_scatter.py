@@ -23,7 +23,7 @@ def test_each_row_is_a_point_of_measured_and_predicted_time(validation: Validati
 
     rows = validation.sources[0].rows
     assert panel.title == "many nodes, 2 rows"
-    assert [point for curve in panel.curves for point in curve.points] == [(row.measured_s, row.predicted_s) for row in rows]
+    assert [point for group in panel.groups for point in group.points] == [(row.measured_s, row.predicted_s) for row in rows]
 
 
 def test_experts_have_a_colour_of_their_own(validation: Validation) -> None:
@@ -32,8 +32,8 @@ def test_experts_have_a_colour_of_their_own(validation: Validation) -> None:
 
     one, many = scatter(replace(validation, sources=(mixed,))).panels
 
-    assert [curve.label for curve in one.curves] == ["experts"]
-    assert {curve.colour for curve in one.curves}.isdisjoint(curve.colour for curve in many.curves)
+    assert [group.label for group in one.groups] == ["experts"]
+    assert {group.colour for group in one.groups}.isdisjoint(group.colour for group in many.groups)
 
 
 @pytest.mark.parametrize("name", ["all.png", "all.svg"])
