@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from clustersim.documents.check import validate_part
@@ -19,6 +21,46 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 INLINE_NAME: Final = "inline"
+FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "topology": "topology",
+        "leaf": "leaf.name",
+        "spine": "spine.name",
+        "nodes_per_leaf": "nodes_per_leaf",
+        "leaves_per_pod": "leaves_per_pod",
+        "oversubscription": "oversubscription",
+        "core_oversubscription": "core_oversubscription",
+        "routing": "routing",
+        "cable_latency": "cable_latency_s",
+        "in_network_reduction": "in_network_reduction",
+        "seed": "seed",
+        "dimensions": "dimensions",
+        "leaves_per_group": "leaves_per_group",
+        "global_links": "global_links",
+        "link_bandwidth": "link_bandwidth_bytes_per_s",
+    }
+)
+"""Attribute of a fabric that each key of a scenario sets."""
+NODE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "accelerator": "accelerator.name",
+        "accelerators_per_node": "n_accelerators",
+        "nics.model": "nic.name",
+        "nics.count": "n_nics",
+        "nics.bandwidth": "nic.bandwidth_bytes_per_s",
+        "nics.latency": "nic.latency_s",
+        "scale_up.kind": "scale_up.kind",
+        "scale_up.nodes_per_domain": "scale_up.nodes_per_domain",
+        "scale_up.bandwidth": "accelerator.scale_up_bandwidth_bytes_per_s",
+        "scale_up.latency": "scale_up.latency_s",
+        "scale_up.in_network_reduction": "scale_up.in_network_reduction",
+        "host": "host.name",
+        "accelerators_per_pcie_switch": "accelerators_per_pcie_switch",
+        "power": "power_w",
+        **{f"fabric.{key}": f"fabric.{attribute}" for key, attribute in FABRIC_KEYS.items()},
+    }
+)
+"""Attribute of a node that each key of a scenario sets."""
 _NEEDED: Final = ("accelerator", "accelerators_per_node", "host", "nics", "scale_up", "fabric")
 
 
@@ -90,55 +132,17 @@ def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> 
         power_w=change.power or node.power_w,
         fabric=node.fabric if change.fabric is None else _changed_fabric(node.fabric, change.fabric, document, (*path, "fabric")),
     )
-    before, after = _values(node), _values(changed)
-    return replace(changed, sources=(*node.sources, *_scenario_source([name for name in after if before[name] != after[name]])))
+    return replace(changed, sources=(*node.sources, *_scenario_source(_changes(NODE_KEYS, node, changed))))
 
 
 def changed_fields(before: Fabric, after: Fabric) -> tuple[str, ...]:
     """Return the keys of a fabric whose values differ."""
-    old, new = _fabric_values(before), _fabric_values(after)
-    return tuple(name for name in new if old[name] != new[name])
+    return _changes(FABRIC_KEYS, before, after)
 
 
-def _values(node: Node) -> dict[str, object]:
-    """Return what a scenario may change about a node, by key; a value that is as it was is still the profile's."""
-    return {
-        "accelerator": node.accelerator.name,
-        "accelerators_per_node": node.n_accelerators,
-        "nics.model": node.nic.name,
-        "nics.count": node.n_nics,
-        "nics.bandwidth": node.nic.bandwidth_bytes_per_s,
-        "nics.latency": node.nic.latency_s,
-        "scale_up.kind": node.scale_up.kind,
-        "scale_up.nodes_per_domain": node.scale_up.nodes_per_domain,
-        "scale_up.bandwidth": node.accelerator.scale_up_bandwidth_bytes_per_s,
-        "scale_up.latency": node.scale_up.latency_s,
-        "scale_up.in_network_reduction": node.scale_up.in_network_reduction,
-        "host": node.host.name,
-        "accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
-        "power": node.power_w,
-        **{f"fabric.{name}": value for name, value in _fabric_values(node.fabric).items()},
-    }
-
-
-def _fabric_values(fabric: Fabric) -> dict[str, object]:
-    return {
-        "topology": fabric.topology,
-        "leaf": fabric.leaf.name,
-        "spine": fabric.spine.name,
-        "nodes_per_leaf": fabric.nodes_per_leaf,
-        "leaves_per_pod": fabric.leaves_per_pod,
-        "oversubscription": fabric.oversubscription,
-        "core_oversubscription": fabric.core_oversubscription,
-        "routing": fabric.routing,
-        "cable_latency": fabric.cable_latency_s,
-        "in_network_reduction": fabric.in_network_reduction,
-        "seed": fabric.seed,
-        "dimensions": fabric.dimensions,
-        "leaves_per_group": fabric.leaves_per_group,
-        "global_links": fabric.global_links,
-        "link_bandwidth": fabric.link_bandwidth_bytes_per_s,
-    }
+def _changes(keys: Mapping[str, str], before: object, after: object) -> tuple[str, ...]:
+    """Return the keys whose values differ; a value that is as it was is still the profile's."""
+    return tuple(key for key, attribute in keys.items() if attrgetter(attribute)(before) != attrgetter(attribute)(after))
 
 
 def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:

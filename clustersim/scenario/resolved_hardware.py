@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.hardware.models import Fabric, Node
-from clustersim.hardware.overrides import INLINE_NAME
+from clustersim.hardware.overrides import FABRIC_KEYS, INLINE_NAME, NODE_KEYS
 from clustersim.units.quantity import exact_quantity
+
+_UNITS: Final = (("_bytes_per_s", "B/s"), ("_s", "s"), ("_w", "W"))
+"""Unit of an attribute by the end of its name."""
+_OF_TOPOLOGY: Final = {"dimensions": "torus", "leaves_per_group": "dragonfly", "global_links": "dragonfly"}
+"""Keys that one topology alone reads."""
 
 
 def resolved_hardware(kinds: Sequence[tuple[Node, int]], fabric: Fabric, profile: str | None = None) -> dict[str, Data]:
@@ -38,54 +45,33 @@ def _group(node: Node, count: int) -> dict[str, Data]:
 
 
 def _node(node: Node) -> dict[str, Data]:
-    nics: dict[str, Data] = {} if node.nic.name == INLINE_NAME else {"model": node.nic.name}
-    nics |= {
-        "count": node.n_nics,
-        "bandwidth": exact_quantity(node.nic.bandwidth_bytes_per_s, "B/s"),
-        "latency": exact_quantity(node.nic.latency_s, "s"),
-    }
-    scale_up: dict[str, Data] = {"kind": node.scale_up.kind, "nodes_per_domain": node.scale_up.nodes_per_domain}
-    # An accelerator without links of its own has no bandwidth to state.
-    if node.accelerator.scale_up_bandwidth_bytes_per_s > 0:
-        scale_up["bandwidth"] = exact_quantity(node.accelerator.scale_up_bandwidth_bytes_per_s, "B/s")
-    scale_up |= {
-        "latency": exact_quantity(node.scale_up.latency_s, "s"),
-        "in_network_reduction": node.scale_up.in_network_reduction,
-    }
-    figures: dict[str, Data] = {
-        "accelerator": node.accelerator.name,
-        "accelerators_per_node": node.n_accelerators,
-        "nics": nics,
-        "scale_up": scale_up,
-        "host": node.host.name,
-        "accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
-    }
-    if node.power_w is not None:
-        figures["power"] = exact_quantity(node.power_w, "W")
-    return figures
+    # A part from nothing has no name, and an accelerator without links of its own no bandwidth to state.
+    unused = {"nics.model"} if node.nic.name == INLINE_NAME else set[str]()
+    unused |= set() if node.accelerator.scale_up_bandwidth_bytes_per_s > 0 else {"scale_up.bandwidth"}
+    return _written(node, {key: each for key, each in NODE_KEYS.items() if not (key in unused or key.startswith("fabric."))})
 
 
 def _fabric(fabric: Fabric) -> dict[str, Data]:
-    resolved: dict[str, Data] = {
-        "topology": fabric.topology,
-        "leaf": fabric.leaf.name,
-        "spine": fabric.spine.name,
-        "nodes_per_leaf": fabric.nodes_per_leaf,
-        "leaves_per_pod": fabric.leaves_per_pod,
-        "oversubscription": fabric.oversubscription,
-        "core_oversubscription": fabric.core_oversubscription,
-        "routing": fabric.routing,
-        "cable_latency": exact_quantity(fabric.cable_latency_s, "s"),
-        "in_network_reduction": fabric.in_network_reduction,
-    }
-    if fabric.routing == "ecmp":
-        resolved["seed"] = fabric.seed
-    if fabric.topology == "torus":
-        resolved["dimensions"] = list(fabric.dimensions)
-    if fabric.topology == "dragonfly":
-        # 0 stands for what the topology gives it.
-        parts = {"leaves_per_group": fabric.leaves_per_group, "global_links": fabric.global_links}
-        resolved |= {key: count for key, count in parts.items() if count}
-    if fabric.link_bandwidth_bytes_per_s is not None:
-        resolved["link_bandwidth"] = exact_quantity(fabric.link_bandwidth_bytes_per_s, "B/s")
-    return resolved
+    unused = {key for key, topology in _OF_TOPOLOGY.items() if fabric.topology != topology}
+    unused |= set() if fabric.routing == "ecmp" else {"seed"}
+    return _written(fabric, {key: each for key, each in FABRIC_KEYS.items() if key not in unused})
+
+
+def _written(part: Node | Fabric, keys: Mapping[str, str]) -> dict[str, Data]:
+    """Return the values of some attributes as a scenario writes them under their keys; those that are None are left out."""
+    written: dict[str, Data] = {}
+    for key, attribute in keys.items():
+        value: Data | tuple[int, ...] = attrgetter(attribute)(part)
+        if value is None:
+            continue
+        *above, name = key.split(".")
+        inner = written
+        for section in above:
+            inner = inner.setdefault(section, {})
+            assert isinstance(inner, dict)
+        unit = next((unit for suffix, unit in _UNITS if attribute.endswith(suffix)), None)
+        if unit is not None and isinstance(value, float):
+            inner[name] = exact_quantity(value, unit)
+        else:
+            inner[name] = list[Data](value) if isinstance(value, tuple) else value
+    return written
