@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +34,41 @@ class Place:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
 
 
-class ScenarioError(ClustersimError):
+class DomainError(ClustersimError):
+    """A value that cannot be used, named by the attributes that lead to it; the scenario says by which key it was written, and where.
+
+    Parameters
+    ----------
+    message
+        What is wrong, in words of the field.
+    path
+        Attributes and indices from the objects of a run, such as ``("cluster", "fabric", "dimensions")``; empty where no value is meant.
+    hint
+        What would be right.
+    """
+
+    def __init__(self, message: str, *, path: tuple[str | int, ...] = (), hint: str | None = None) -> None:
+        self.message = message
+        self.path = path
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        """Return ``message; hint``."""
+        return self.message if self.hint is None else f"{self.message}; {self.hint}"
+
+
+@contextmanager
+def inside(*path: str | int) -> Generator[None]:
+    """Prefix the path of an error of a part with the attributes that lead to the part."""
+    try:
+        yield
+    except DomainError as error:
+        error.path = (*path, *error.path)
+        raise
+
+
+class ScenarioError(DomainError):
     """Input that cannot be used: one mistake, its place, and what would be right.
 
     Parameters
@@ -48,11 +84,9 @@ class ScenarioError(ClustersimError):
     """
 
     def __init__(self, message: str, *, field: str | None = None, hint: str | None = None, place: Place | None = None) -> None:
-        self.message = message
         self.field = field
-        self.hint = hint
         self.place = place
-        super().__init__(message)
+        super().__init__(message, hint=hint)
 
     def at(self, place: Place) -> ScenarioError:
         """Return the same error with its place filled in."""
@@ -61,8 +95,7 @@ class ScenarioError(ClustersimError):
     def __str__(self) -> str:
         """Return ``file:line:column: field: message; hint`` and, if known, the line with a caret."""
         head = ": ".join(str(part) for part in (self.place, self.field) if part)
-        body = self.message if self.hint is None else f"{self.message}; {self.hint}"
-        first = f"{head}: {body}" if head else body
+        first = f"{head}: {super().__str__()}" if head else super().__str__()
         if self.place is None or self.place.text is None:
             return first
         caret = " " * ((self.place.column or 1) - 1) + "^"

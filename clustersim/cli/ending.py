@@ -11,7 +11,7 @@ import typer
 
 from clustersim.cli.signals import forget_interruption
 from clustersim.cli.terminal import notice, silence_stdout
-from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, InfeasibleError, ScenarioError
+from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, DomainError, InfeasibleError, ScenarioError
 
 _LONGEST: Final = 400
 """Characters of one part of an error message."""
@@ -40,7 +40,7 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
         forget_interruption()
         notice("interrupted")
         return EXIT_INTERRUPTED
-    if isinstance(error, ScenarioError):
+    if isinstance(error, DomainError):
         notice(f"error: {_short(error)}")
         return EXIT_BAD_INPUT
     if isinstance(error, InfeasibleError):
@@ -65,12 +65,12 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
     return _report_bug(error)
 
 
-def _short(error: ScenarioError) -> ScenarioError:
+def _short(error: DomainError) -> ScenarioError:
     """Return the error on one line that a terminal can show; what users write may be long and hold control characters."""
-    place = error.place
+    field, place = (error.field, error.place) if isinstance(error, ScenarioError) else (None, None)
     return ScenarioError(
         _one_line(error.message),
-        field=_one_line(error.field) if error.field else None,
+        field=_one_line(field) if field else None,
         hint=_one_line(error.hint) if error.hint else None,
         place=replace(place, file=_one_line(place.file)) if place else None,
     )

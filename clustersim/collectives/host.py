@@ -8,7 +8,6 @@ import numpy as np
 
 from clustersim.collectives.flows import crossings, gathered
 from clustersim.collectives.timing import Leg, Operation
-from clustersim.errors import ScenarioError
 from clustersim.hardware.communication import Place
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.load import Crossings
@@ -30,11 +29,9 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
 
     Raises
     ------
-    ScenarioError
-        Source and destination are one, or a node has no NVMe.
+    DomainError
+        A node has no NVMe.
     """
-    if source == destination:
-        raise ScenarioError(f"a copy from {source} to {destination} moves nothing", field="offload", hint="name two places")
     hosts = cluster.node_of(ranks)
     memories = cluster.host_endpoint(hosts)
     parts: list[Crossings] = []

@@ -25,7 +25,7 @@ def laid(lay: Lay, cluster: Cluster, groups: Grouping) -> Pattern:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         Where the cluster or the groups cannot run it.
     """
     if cluster.n_ranks > MOST_RANKS or groups.members.size * groups.size > MOST_PAIRS:

@@ -18,7 +18,7 @@ from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, groupin
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_bytes_per_s, timed
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import slowest
@@ -121,7 +121,7 @@ class Library:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             The groups or the cluster cannot run the algorithm.
         NotAlikeError
             With ``rotated``, where what the groups do changes with a turn.
@@ -139,7 +139,7 @@ class Library:
             asked = replace(call, group=self._orbits.setdefault(rotated.lie(ranks[0]), call.group))
         groups = self._groups.get(asked.group)
         if groups is None:
-            groups = self._groups[asked.group] = grouping(self.cluster, ranks if rotated is None else ranks[:1], call.group)
+            groups = self._groups[asked.group] = grouping(self.cluster, ranks if rotated is None else ranks[:1])
         if groups.size == 1 and call.servers is None:
             return IDLE
         if call.servers is not None and rotated is not None:
@@ -220,7 +220,7 @@ class Library:
         for name in names:
             try:
                 found.append(self._candidate(call, groups, name, lone=lone))
-            except ScenarioError:
+            except DomainError:
                 continue
         return found
 
@@ -257,7 +257,7 @@ class Library:
             return laid(algorithm_of(call.op, algorithm).lay, self.cluster, groups)
         if call.op not in SERVED:
             hint = f"they serve {', '.join(SERVED)}"
-            raise ScenarioError(f"parameter servers do not serve {call.op}", field="algorithm", hint=hint)
+            raise DomainError(f"parameter servers do not serve {call.op}", hint=hint)
         return SERVED[call.op](self.cluster, groups, call.servers)
 
     def _first_of(self, name: str, groups: Grouping) -> Grouping:
@@ -321,12 +321,11 @@ def algorithm_of(op: CollectiveOp, name: str) -> Algorithm:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The operation has none of that name.
     """
     rows = ALGORITHMS.get(op, {})
     if name not in rows:
-        raise ScenarioError(
-            f"'{name}' is not an algorithm of {op}", field="algorithm", hint=f"use auto, {', '.join(rows)}" if rows else "name servers"
-        )
+        hint = f"use auto, {', '.join(rows)}" if rows else "name servers"
+        raise DomainError(f"'{name}' is not an algorithm of {op}", hint=hint)
     return rows[name]

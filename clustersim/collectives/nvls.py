@@ -13,8 +13,7 @@ from clustersim.collectives.flows import NOTHING, gathered
 from clustersim.collectives.layout import Layout
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.collectives.ring import RingOp
-from clustersim.errors import ScenarioError
-from clustersim.hardware.models import Node
+from clustersim.errors import DomainError
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.load import Crossings
 
@@ -28,7 +27,7 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The switch cannot add, there is none, or a group spans domains.
 
     References
@@ -38,9 +37,8 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     """
     check_adding_switch(cluster, group, "nvls")
     if group.n_domains > 1:
-        raise ScenarioError(
+        raise DomainError(
             f"nvls works inside one NVSwitch domain, and a group spans {group.n_domains}",
-            field="algorithm",
             hint="use nvls_tree, ring or tree",
         )
     if group.size == 1:
@@ -64,19 +62,18 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((switched,),), uniform=True)
 
 
-def without_adding_switch(cluster: Cluster, group: Grouping) -> tuple[Node, ...]:
+def without_adding_switch(cluster: Cluster, group: Grouping) -> tuple[int, ...]:
     """Return the kinds of nodes that some groups are on and whose switch cannot add, or that have none."""
-    kinds = np.unique(cluster.kind_of(cluster.node_of(group.members.reshape(-1))))
-    nodes = [cluster.kinds[int(kind)][0] for kind in kinds]
-    return tuple(node for node in nodes if not node.scale_up.in_network_reduction)
+    kinds: list[int] = np.unique(cluster.kind_of(cluster.node_of(group.members.reshape(-1)))).tolist()
+    return tuple(kind for kind in kinds if not cluster.kinds[kind][0].scale_up.in_network_reduction)
 
 
 def check_adding_switch(cluster: Cluster, group: Grouping, algorithm: str) -> None:
-    """Raise a ScenarioError where the switch of a domain cannot add, or there is none."""
-    for node in without_adding_switch(cluster, group):
-        raise ScenarioError(
-            f"{algorithm} needs a switch that adds: {node.name} has none (scale_up.in_network_reduction)",
-            field="algorithm",
+    """Raise a DomainError where the switch of a domain cannot add, or there is none."""
+    for kind in without_adding_switch(cluster, group):
+        raise DomainError(
+            f"{algorithm} needs a switch that adds: {cluster.kinds[kind][0].name} has none",
+            path=("cluster", "kinds", kind, "scale_up", "in_network_reduction"),
             hint="use ring or tree",
         )
 

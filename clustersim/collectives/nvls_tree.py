@@ -10,7 +10,7 @@ from clustersim.collectives.layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, trees_over_domains
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.load import Crossings
 
@@ -23,16 +23,14 @@ def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The switches cannot add, there are none, or the group lies in one domain.
     """
     check_adding_switch(cluster, group, "nvls_tree")
     if group.size == 1:
         return NOTHING
     if group.n_domains == 1:
-        raise ScenarioError(
-            "nvls_tree lays trees between scale-up domains, and the group lies in one", field="algorithm", hint="use nvls or ring"
-        )
+        raise DomainError("nvls_tree lays trees between scale-up domains, and the group lies in one", hint="use nvls or ring")
     found = layouts(group)
     n_rails = most_rails(found)
     between: list[Flows] = []

@@ -9,11 +9,10 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import fsum
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -22,11 +21,8 @@ from clustersim.collectives.layout import layouts
 from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
 from clustersim.collectives.rings import ring_flows
 from clustersim.collectives.separate import Batch, separate_waves
-from clustersim.errors import ScenarioError
 from clustersim.hardware.communication import Servers
 from clustersim.topology.cluster import Cluster, IntArray
-
-Policy = Literal["key_ranges", "round_robin", "greedy"]
 
 ADDED_MEMORY_BYTES: Final = 4.0
 """What a gradient byte costs the memory of its server: the adapter writes it; to add it, it is read, the sum so far is read, and
@@ -39,7 +35,7 @@ ROUND_OFF: Final = 1e-9
 """By how much the sum of all shares may miss 1."""
 
 
-def place_servers(cluster: Cluster, hosts: Sequence[int], shares: Sequence[float] | None = None, *, per_node: bool = False) -> Servers:
+def place_servers(hosts: Sequence[int], shares: Sequence[float] | None = None, *, per_node: bool = False) -> Servers:
     """Return parameter servers on some hosts of a cluster.
 
     Parameters
@@ -49,69 +45,11 @@ def place_servers(cluster: Cluster, hosts: Sequence[int], shares: Sequence[float
     per_node
         The accelerators of a domain add up their gradients first, by a ring, each sends its part of the sum, and what comes back
         goes round the same way.
-
-    Raises
-    ------
-    ScenarioError
-        There is no server, a host stands twice or is outside the cluster, or the shares are not shares of all parameters.
     """
-    if not hosts:
-        raise ScenarioError("nobody holds the parameters", field="parameter_server", hint="name one host or more")
-    for index, host in enumerate(hosts):
-        if not 0 <= host < cluster.n_hosts:
-            hint = f"its hosts are 0 to {cluster.n_hosts - 1}"
-            raise ScenarioError(f"host {host} is outside the cluster", field="parameter_server.hosts", hint=hint)
-        if host in hosts[:index]:
-            hint = "name it once, with the sum of its shares"
-            raise ScenarioError(f"host {host} stands twice among the servers", field="parameter_server.hosts", hint=hint)
     parts = [1.0 / len(hosts)] * len(hosts) if shares is None else list(shares)
-    if len(parts) != len(hosts):
-        hint = "give one for each server"
-        raise ScenarioError(f"{len(parts)} shares do not match {len(hosts)} servers", field="parameter_server.shares", hint=hint)
-    if not (min(parts) >= 0.0 and abs(fsum(parts) - 1.0) <= ROUND_OFF):
-        hint = "give shares of 0 or more that add up to 1"
-        raise ScenarioError(f"shares of {fsum(parts):g} in all, the least {min(parts):g}", field="parameter_server.shares", hint=hint)
+    assert len(set(hosts)) == len(hosts) == len(parts), hosts
+    assert abs(fsum(parts) - 1.0) <= ROUND_OFF, parts
     return Servers(hosts=tuple(hosts), shares=tuple(parts), per_node=per_node)
-
-
-def assign(tensor_bytes: Sequence[float], n_servers: int, policy: Policy) -> tuple[float, ...]:
-    """Return the share of the parameters that each server gets.
-
-    Parameters
-    ----------
-    tensor_bytes
-        In the order in which the tensors are created.
-    policy
-        ``key_ranges`` cuts all tensors into even parts [1]_. The others place whole tensors, ``round_robin`` one after the other and
-        ``greedy`` each on the server that has least so far, as TensorFlow does by default and on request [2]_.
-
-    Raises
-    ------
-    ScenarioError
-        There is nothing to assign, nobody to assign it to, or no such policy.
-
-    References
-    ----------
-    .. [1] M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014, section 3.
-    .. [2] TensorFlow 1.15, ``replica_device_setter`` and ``contrib/training/python/training/device_setter.py``:
-       ``GreedyLoadBalancingStrategy`` by ``byte_size_load_fn``.
-
-    Examples
-    --------
-    >>> assign([6.0, 2.0, 1.0, 3.0], 2, "greedy")
-    (0.5, 0.5)
-    >>> assign([6.0, 2.0, 1.0, 3.0], 2, "round_robin")
-    (0.5833333333333334, 0.4166666666666667)
-    """
-    if n_servers < 1:
-        raise ScenarioError(f"{n_servers} parameter servers", field="parameter_server.servers", hint="use 1 or more")
-    if policy not in _POLICIES:
-        raise ScenarioError(f"there is no policy {policy!r}", field="parameter_server.policy", hint=f"use {', '.join(_POLICIES)}")
-    total_bytes = fsum(tensor_bytes)
-    if not (total_bytes > 0.0 and min(tensor_bytes) >= 0.0):
-        hint = "give the bytes of each tensor, 0 or more"
-        raise ScenarioError(f"{len(tensor_bytes)} tensors of {total_bytes:g} bytes", field="parameter_server.tensors", hint=hint)
-    return tuple(load_bytes / total_bytes for load_bytes in _POLICIES[policy](tensor_bytes, n_servers))
 
 
 def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, ...]:
@@ -133,24 +71,6 @@ def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, 
         held_bytes[least] += size_bytes
         holders.append(least)
     return tuple(holders)
-
-
-def _key_ranges(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
-    return [fsum(tensor_bytes) / n_servers] * n_servers
-
-
-def _round_robin(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
-    return [fsum(tensor_bytes[server::n_servers]) for server in range(n_servers)]
-
-
-def _greedy(tensor_bytes: Sequence[float], n_servers: int) -> list[float]:
-    holders = greedy_holders(tensor_bytes, n_servers)
-    return [fsum(size for size, holder in zip(tensor_bytes, holders, strict=True) if holder == server) for server in range(n_servers)]
-
-
-_POLICIES: Final[Mapping[Policy, Callable[[Sequence[float], int], list[float]]]] = MappingProxyType(
-    {"key_ranges": _key_ranges, "round_robin": _round_robin, "greedy": _greedy}
-)
 
 
 def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
 from clustersim.topology.load import Crossings, Footprint, summed
 
@@ -112,33 +111,25 @@ class Algorithm:
 
     name: str
     lay: Callable[[Cluster, Grouping], Pattern]
-    """Raises ScenarioError where the cluster or the group cannot run it, saying what is missing."""
+    """Raises DomainError where the cluster or the group cannot run it, saying what is missing."""
     schedule: Callable[[int], Schedule] | None = None
     """For so many ranks; None where the network itself computes, so that no messages between ranks describe it."""
 
 
-def grouping(cluster: Cluster, members: IntArray, name: str = "group") -> Grouping:
+def grouping(cluster: Cluster, members: IntArray) -> Grouping:
     """Return groups by where their members are.
 
     Parameters
     ----------
     members
-        Shape (n_groups, size): global ranks, in any order.
-    name
-        For messages.
+        Shape (n_groups, size): global ranks, in any order; each stands once in a group.
 
     Raises
     ------
-    ScenarioError
-        A rank stands twice in a group, or is outside the cluster.
+    DomainError
+        A rank is outside the cluster.
     """
     ordered = np.sort(members, axis=1)
-    twice = np.argwhere(ordered[:, 1:] == ordered[:, :-1])
-    if len(twice):
-        group, place = (int(index) for index in twice[0])
-        raise ScenarioError(
-            f"rank {int(ordered[group, place])} stands twice in group {group} of {name}", field=name, hint="name every rank once"
-        )
     domains = cluster.domain_of(ordered.reshape(-1)).reshape(ordered.shape)
     spans = (np.diff(domains, axis=1) != 0).sum(axis=1) + 1
     n_domains = int(spans.max())

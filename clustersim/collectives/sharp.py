@@ -11,7 +11,7 @@ from clustersim.collectives.flows import NO_FLOWS, crossings, joined, wave
 from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 from clustersim.topology.load import Crossings
 
@@ -25,7 +25,7 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The switches of the fabric cannot add, or all groups lie inside a domain, where no fabric is crossed.
 
     References
@@ -61,15 +61,13 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
 
 def _check(cluster: Cluster, group: Grouping) -> None:
     if not cluster.fabric.in_network_reduction:
-        raise ScenarioError(
-            f"sharp needs switches that add: the fabric of {cluster.node.name} has none (fabric.in_network_reduction)",
-            field="algorithm",
+        raise DomainError(
+            f"sharp needs switches that add: the fabric of {cluster.node.name} has none",
+            path=("cluster", "fabric", "in_network_reduction"),
             hint="use ring or tree",
         )
     if group.n_domains == 1:
-        raise ScenarioError(
-            "sharp adds in the switches between scale-up domains, and the group lies in one", field="algorithm", hint="use nvls or ring"
-        )
+        raise DomainError("sharp adds in the switches between scale-up domains, and the group lies in one", hint="use nvls or ring")
 
 
 def _streams(cluster: Cluster, layout: Layout, flows: float) -> tuple[tuple[Crossings, ...], float]:

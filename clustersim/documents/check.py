@@ -102,7 +102,7 @@ def validate_document(model: type[M], document: Document, at: Sequence[str | int
         and what would be right. A ``ScenarioError`` that a
         validator of the model raises gets its place from its ``field``, counted from ``at``.
     """
-    return validate_part(model, _part(document.data, at), document, at)
+    return validate_part(model, value_at(document.data, at), document, at)
 
 
 def validate_part(model: type[M], part: object, document: Document, at: Sequence[str | int]) -> M:
@@ -128,14 +128,14 @@ def validate_part(model: type[M], part: object, document: Document, at: Sequence
 
 def located(error: ScenarioError, document: Document, at: Sequence[str | int] = ()) -> ScenarioError:
     """Return the error with its place found from its dotted field, and the field counted from the top."""
-    path = _path_of(error.field, _part(document.data, at))
+    path = _path_of(error.field, value_at(document.data, at))
     field = ".".join(str(part) for part in (*at, *path)) or error.field
     place = error.place or document.place((*at, *path))
     return ScenarioError(error.message, field=field, hint=error.hint, place=place)
 
 
 def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
-    part = _part(document.data, at)
+    part = value_at(document.data, at)
     mistakes = _without_other_branches([_mistake(detail, part) for detail in details])
 
     def order(mistake: _Mistake) -> tuple[bool, int, int]:
@@ -236,7 +236,8 @@ def _clean(loc: Loc, data: Data, *, missing: bool) -> tuple[Loc, bool]:
     return tuple(path), at_key
 
 
-def _part(data: Data, at: Sequence[str | int]) -> Data:
+def value_at(data: Data, at: Sequence[str | int]) -> Data:
+    """Return the value at a path of plain data; None where there is nothing."""
     for part in at:
         if isinstance(data, dict):
             data = data.get(str(part))
@@ -252,7 +253,7 @@ def _path_of(field: str | None, data: Data) -> Loc:
     for part in field.split(".") if field else ():
         step = int(part) if isinstance(data, list) and part.isdigit() else part
         path.append(step)
-        data = _part(data, (step,))
+        data = value_at(data, (step,))
     return tuple(path)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.expressions.parse import Condition
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
@@ -93,7 +93,7 @@ def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = N
     """
     try:
         return _build(scenario, constants or {})
-    except ScenarioError as error:
+    except DomainError as error:
         raise scenario.located(error) from error
 
 

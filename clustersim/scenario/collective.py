@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import Call, Library
 from clustersim.collectives.parameter_server import place_servers
-from clustersim.documents.check import choices_hint, did_you_mean, located, validate_document
+from clustersim.documents.check import choices_hint, did_you_mean, validate_document
 from clustersim.documents.text import plain_document
 from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.hardware.communication import CollectiveOp, Servers
@@ -22,6 +22,7 @@ from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.report.metrics import Flag
 from clustersim.scenario.constraints import check_size
+from clustersim.scenario.keys import placed, refusal
 from clustersim.scenario.machine import hardware_of, link_changes, routing_flags
 from clustersim.scenario.overriding import apply_overrides, blame, parse_override
 from clustersim.scenario.schema import ClusterSpec, Part
@@ -167,7 +168,10 @@ def collective_rows(cluster: Cluster, request: CollectiveRequest) -> tuple[tuple
     rows: list[CollectiveRow] = []
     for size_bytes in request.sizes_bytes:
         call = Call(op=request.op, group="all ranks", size_bytes=size_bytes, algorithm=request.algorithm, servers=servers)
-        operation = library.operation(call, (members,))
+        try:
+            operation = library.operation(call, (members,))
+        except DomainError as error:
+            raise refusal(error, field="--algorithm") from error
         time_s = alone(traffic.flights_of(operation), traffic.network).duration_s
         rate = size_bytes / time_s
         rows.append(
@@ -200,7 +204,7 @@ def _servers(cluster: Cluster, request: CollectiveRequest) -> Servers | None:
             f"{request.n_servers} servers on {cluster.n_nodes} nodes", field="--servers", hint="use fewer, or --placement dedicated"
         )
     first = cluster.n_nodes if request.dedicated else 0
-    return place_servers(cluster, range(first, first + request.n_servers))
+    return place_servers(range(first, first + request.n_servers))
 
 
 def servers_on(algorithm: str, n_servers: int | None, placement: str) -> int:
@@ -281,5 +285,5 @@ def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *
         check_size(hardware.n_nodes, node.n_accelerators)
         servers = ServerHosts(n_hosts=n_dedicated, host=node.host, nic=node.nic, n_nics=node.n_nics) if n_dedicated else None
         return build_mixed_cluster(hardware.kinds, hardware.fabric, changes=link_changes(spec), servers=servers)
-    except ScenarioError as error:
-        raise blame(error if error.place else located(error, document), changes, document) from error
+    except DomainError as error:
+        raise blame(placed(error, document), changes, document) from error

@@ -9,10 +9,11 @@ import numpy as np
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.pattern import Grouping, grouping
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.models import Node, ServerHosts
 from clustersim.program.holds import held_bytes
 from clustersim.report.metrics import Flag
+from clustersim.scenario.keys import refusal
 from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.mesh import place
@@ -141,7 +142,7 @@ def check_algorithm(plan: Plan, cluster: Cluster, nodes: Sequence[int] | None = 
         error = _refusal(cluster, groups, op, name)
         if error is not None:
             runs = [other for other in shared if all(_refusal(cluster, groups, each, other) is None for each in ops)]
-            raise ScenarioError(error.message, field=f"{_KEY}.algorithm", hint=_advice(runs)) from error
+            raise refusal(error, field=f"{_KEY}.algorithm", hint=_advice(runs)) from error
 
 
 def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
@@ -206,12 +207,12 @@ def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Groupin
     return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)
 
 
-def _refusal(cluster: Cluster, groups: Sequence[Grouping], op: CollectiveOp, name: str) -> ScenarioError | None:
+def _refusal(cluster: Cluster, groups: Sequence[Grouping], op: CollectiveOp, name: str) -> DomainError | None:
     """Return why some groups cannot run an algorithm; None where all can."""
     try:
         for group in groups:
             ALGORITHMS[op][name].lay(cluster, group)
-    except ScenarioError as error:
+    except DomainError as error:
         return error
     return None
 

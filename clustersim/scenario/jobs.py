@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import did_you_mean, located, validate_document
+from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.text import Document, read_document
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.report.metrics import Flag
+from clustersim.scenario.keys import placed
 from clustersim.scenario.load import Scenario, example_names, example_path
 from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import LoadedModel
@@ -116,7 +117,7 @@ def jobs_of(scenario: Scenario, node: Node, seats: Seats, plan: Callable[[Scenar
             planned = plan(inner, nodes)
             _check_servers(planned.plan, len(nodes))
             _check_in_step(planned.plan)
-        except ScenarioError as error:
+        except DomainError as error:
             raise _seen_from(scenario, error, document, field) from error
         flags = (*_unused_flags(name, unused), *(Flag(code=flag.code, message=f"job {name}: {flag.message}") for flag in planned.flags))
         jobs.append(Job(name=name, nodes=nodes, planned=replace(planned, flags=flags)))
@@ -206,9 +207,9 @@ def _check_in_step(plan: Plan) -> None:
     )
 
 
-def _seen_from(outer: Scenario, error: ScenarioError, document: Document, field: str) -> ScenarioError:
+def _seen_from(outer: Scenario, cause: DomainError, document: Document, field: str) -> ScenarioError:
     """Return an error in the scenario of a job; where that stands inside another, with the place and the field there."""
-    error = error if error.place else located(error, document)
+    error = placed(cause, document)
     if document.name != outer.document.name or error.place is None or error.place.file != outer.document.name:
         return error
     inside = f"{field}.scenario.{error.field}" if error.field else f"{field}.scenario"

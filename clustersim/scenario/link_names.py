@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from clustersim.documents.check import did_you_mean
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.wildcards import name_expression
 from clustersim.topology.wired import WiredCluster
 
@@ -16,25 +16,23 @@ _MOST_NAMES: Final = 2000
 _MOST_SHOWN: Final = 6
 
 
-def links_named(cluster: WiredCluster, text: str, *, field: str) -> tuple[int, ...]:
+def links_named(cluster: WiredCluster, text: str) -> tuple[int, ...]:
     """Return the ids of the links that a name means, ascending.
 
     Parameters
     ----------
     text
         Such as ``leaf0/up`` or ``node[0-3]/nic*/tx``: ``*`` stands for anything up to the next slash, brackets for some of the numbers.
-    field
-        Of the scenario, for messages.
 
     Raises
     ------
-    ScenarioError
+    DomainError
         No link goes by such a name.
     """
-    expression = name_expression(text, field)
+    expression = name_expression(text)
     found = tuple(link_id for link_id in range(len(cluster.links)) if expression.fullmatch(cluster.link_name(link_id)))
     if not found:
-        raise ScenarioError(f"there is no link '{text}'", field=field, hint=_nearest(cluster, text))
+        raise DomainError(f"there is no link '{text}'", hint=_nearest(cluster, text))
     return found
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
-from clustersim.documents.check import did_you_mean, located, validate_document
+from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.data import data_path
 from clustersim.documents.files import STDIN, STDIN_NAME, read_stdin, text_of
 from clustersim.documents.spots import Data
 from clustersim.documents.surrogates import HALF, WHOLE, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
-from clustersim.errors import Place, ScenarioError
+from clustersim.errors import DomainError, Place, ScenarioError
+from clustersim.scenario.keys import placed
 from clustersim.scenario.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.scenario.presets import apply_preset
 from clustersim.scenario.schema import NAME_PATTERN, ScenarioSpec
@@ -44,9 +45,9 @@ class Scenario:
     of_preset: frozenset[str] = frozenset()
     """Dotted keys whose values a preset brought."""
 
-    def located(self, error: ScenarioError) -> ScenarioError:
-        """Return an error with the place of its field: a line of the file, or the ``--set`` that brought the value."""
-        return blame(error if error.place else located(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
+    def located(self, error: DomainError) -> ScenarioError:
+        """Return an error with its key and the place of that: a line of the file, or the ``--set`` that brought the value."""
+        return blame(placed(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

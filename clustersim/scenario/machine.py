@@ -15,7 +15,7 @@ from clustersim.hardware.schema import NodeChange
 from clustersim.report.metrics import Flag
 from clustersim.scenario.node_groups import Hardware, NodeGroupSpec, check_alike
 from clustersim.scenario.own_constants import in_place, read_constants
-from clustersim.scenario.schema import ClusterSpec
+from clustersim.scenario.schema import ClusterSpec, LinkSpec
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Cluster
 
@@ -101,18 +101,42 @@ def _node(asked: str | NodeChange, given: Data, changes: dict[str, Data], docume
 
 
 def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:
-    """Return the links that are not as built."""
-    return tuple(
-        LinkChange(
-            between=link.between,
-            bandwidth_bytes_per_s=link.bandwidth,
-            fraction=link.fraction,
-            latency_s=link.latency,
-            down=link.state == "down",
-            half_duplex=link.half_duplex,
-            forward_only=link.direction == "forward",
-        )
-        for link in spec.links
+    """Return the links that are not as built.
+
+    Raises
+    ------
+    ScenarioError
+        A change contradicts itself.
+    """
+    return tuple(_link_change(link, f"cluster.links.{index}") for index, link in enumerate(spec.links))
+
+
+def _link_change(link: LinkSpec, field: str) -> LinkChange:
+    down = link.state == "down"
+    if link.between[0] == link.between[1]:
+        message = f"'{link.between[0]}' stands at both ends"
+        raise ScenarioError(message, field=f"{field}.between", hint="name the two things that the link joins")
+    if link.bandwidth == 0.0:
+        hint = "write state: down for a link that carries nothing"
+        raise ScenarioError("a link cannot have 0 B/s", field=f"{field}.bandwidth", hint=hint)
+    if link.fraction is not None and not 0 < link.fraction <= 1:
+        hint = "write a share above 0 and at most 1, or state: down"
+        raise ScenarioError(f"{link.fraction:g} is not a share of a bandwidth", field=f"{field}.fraction", hint=hint)
+    if link.bandwidth is not None and link.fraction is not None:
+        raise ScenarioError("bandwidth and fraction both say how fast the link is", field=f"{field}.fraction", hint="delete one of the two")
+    if down and (link.half_duplex or any(value is not None for value in (link.bandwidth, link.fraction, link.latency))):
+        hint = "delete state, or all but between and state"
+        raise ScenarioError("a link that is down has no other properties", field=f"{field}.state", hint=hint)
+    if link.half_duplex and link.direction == "forward":
+        raise ScenarioError("half duplex is about both directions", field=f"{field}.direction", hint="delete direction")
+    return LinkChange(
+        between=link.between,
+        bandwidth_bytes_per_s=link.bandwidth,
+        fraction=link.fraction,
+        latency_s=link.latency,
+        down=down,
+        half_duplex=link.half_duplex,
+        forward_only=link.direction == "forward",
     )
 
 

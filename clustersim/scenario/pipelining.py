@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clustersim.documents.files import MB, read_text
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, Place, ScenarioError
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
 
@@ -81,7 +81,15 @@ def _written(strategy: StrategySettings, folder: Path) -> Pipelining:
     except ScenarioError as error:
         hint = error.hint or "write the path of a file, or the name of a schedule"
         raise ScenarioError(f"{path}: {error.message}", field="strategy.schedule", hint=hint) from error
-    written = read_schedule(text, path.name, strategy.pp)
+    try:
+        written = read_schedule(text)
+    except DomainError as error:
+        raise ScenarioError(error.message, field="strategy.schedule", hint=error.hint, place=Place(file=path.name)) from error
+    n_rows = len(written.orders)
+    if n_rows != strategy.pp:
+        rows = f"{path.name} has {n_rows} {'row' if n_rows == 1 else 'rows'}, one for each rank of a pipeline"
+        hint = f"use pp {n_rows}" if n_rows > 1 else "write a row for each rank"
+        raise ScenarioError(f"{rows}, and pp is {strategy.pp}", field="strategy.pp", hint=hint)
     n_parts = written.places.n_parts
     chunks, asked = n_parts // strategy.pp, strategy.virtual_stages
     if strategy.gives("virtual_stages") and asked != chunks:

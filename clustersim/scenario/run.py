@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
@@ -66,7 +66,7 @@ def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
         metrics, spans = simulate(
             built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions
         )
-    except ScenarioError as error:
+    except DomainError as error:
         raise built.scenario.located(error) from error
     metrics = with_error_bar(metrics, built)
     time_to_train_s = _time_to_train_s(built, metrics)

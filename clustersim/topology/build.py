@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, inside
 from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import FABRICS
 from clustersim.topology.changes import Changed, LinkChange, change_links
@@ -42,6 +42,7 @@ def build_cluster(
     return build_mixed_cluster(((node, n_nodes),), fabric, changes=changes, servers=servers, seed=seed)
 
 
+@inside("cluster")
 def build_mixed_cluster(
     kinds: Sequence[tuple[Node, int]],
     fabric: Fabric | None = None,
@@ -67,16 +68,13 @@ def build_mixed_cluster(
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The node or the fabric cannot be wired as described, or links that are down cut off some ranks.
     """
-    if not kinds:
-        raise ScenarioError("a cluster without nodes", field="cluster.nodes", hint="use 1 or more")
     fabric = kinds[0][0].fabric if fabric is None else fabric
     _check(kinds, fabric, servers)
     layout = _laid(kinds, fabric, changes, servers)
     as_built_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
-    _check_bandwidth(layout, as_built_bytes_per_s)
     bandwidth_bytes_per_s = as_built_bytes_per_s
     policy = Policy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
@@ -115,7 +113,10 @@ def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[L
         one_by_one = any(names_a_spine(name) for change in changes for name in change.between)
         scale_out = FABRICS[fabric.topology](fabric, _below(kinds, servers, one_by_one=one_by_one))
     laid = fabric if scale_out else None
-    groups = [PlaceGroup(node=node, host=node.host, wiring=wire_node(node, laid), n_places=count) for node, count in kinds]
+    groups: list[PlaceGroup] = []
+    for kind, (node, count) in enumerate(kinds):
+        with inside("kinds", kind):
+            groups.append(PlaceGroup(node=node, host=node.host, wiring=wire_node(node, laid), n_places=count))
     if servers is not None:
         groups.append(PlaceGroup(node=None, host=servers.host, wiring=wire_server(servers, fabric), n_places=servers.n_hosts))
     numbering = numbered(groups)
@@ -176,70 +177,31 @@ def _mixed_seed(fabric_seed: int, seed: int) -> int:
     return fabric_seed + (seed << 32)
 
 
-def _check_bandwidth(layout: Layout, bandwidth_bytes_per_s: FloatArray) -> None:
-    dead = np.flatnonzero(~(bandwidth_bytes_per_s > 0))
-    if len(dead):
-        raise ScenarioError(f"link {layout.link_name(int(dead[0]))} has no bandwidth", field="cluster", hint="give it one above zero")
-
-
 def _check(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHosts | None) -> None:
-    for index, (node, count) in enumerate(kinds):
-        _check_counts(_counts(node, count, f"cluster.nodes.{index}" if len(kinds) > 1 else None))
-    _check_counts({"cluster.fabric.nodes_per_leaf": fabric.nodes_per_leaf})
-    if servers is not None:
-        _check_counts({"servers": servers.n_hosts, "servers.nics": servers.n_nics, "servers.host.n_sockets": servers.host.n_sockets})
-    if fabric.leaves_per_pod < 0:
-        raise ScenarioError(f"{fabric.leaves_per_pod} leaves in a pod", field="cluster.fabric.leaves_per_pod", hint="use 0 for two tiers")
-    for field, ratio in (("oversubscription", fabric.oversubscription), ("core_oversubscription", fabric.core_oversubscription)):
-        if not 0 < ratio < float("inf"):
-            raise ScenarioError(f"{ratio} is not a ratio of bandwidths", field=f"cluster.fabric.{field}", hint="use a number above zero")
-    for node, _ in kinds:
-        if node.scale_up.nodes_per_domain > 1 and node.scale_up.kind != "nvswitch":
-            raise ScenarioError(
-                f"a domain of kind {node.scale_up.kind} cannot span {node.scale_up.nodes_per_domain} nodes",
-                field="cluster.node.scale_up.nodes_per_domain",
+    """Refuse domains that their wires cannot span, nodes that nothing joins to the others, and kinds that rails do not fit."""
+    first, rails, several = kinds[0][0], n_adapters(kinds[0][0]), len(kinds) > 1
+    reached = several or _n_domains(kinds) > 1 or servers is not None
+    for kind, (node, _) in enumerate(kinds):
+        domain_size = node.scale_up.nodes_per_domain
+        if domain_size > 1 and node.scale_up.kind != "nvswitch":
+            raise DomainError(
+                f"a domain of kind {node.scale_up.kind} cannot span {domain_size} nodes",
+                path=("kinds", kind, "scale_up", "nodes_per_domain"),
                 hint="use 1, or kind nvswitch",
             )
-    _check_adapters(kinds, fabric, servers)
-
-
-def _counts(node: Node, n_nodes: int, group: str | None) -> dict[str, int]:
-    """Return what there must be one or more of, by the name of its field."""
-    inside = group or "cluster.node"
-    return {
-        f"{group}.count" if group else "cluster.nodes": n_nodes,
-        f"{group or 'cluster'}.accelerators_per_node": node.n_accelerators,
-        f"{inside}.accelerators_per_pcie_switch": node.accelerators_per_pcie_switch,
-        f"{inside}.host.n_sockets": node.host.n_sockets,
-        f"{inside}.scale_up.nodes_per_domain": node.scale_up.nodes_per_domain,
-    }
-
-
-def _check_counts(counts: Mapping[str, int]) -> None:
-    for field, count in counts.items():
-        if count < 1:
-            raise ScenarioError(f"{count} is too few", field=field, hint="use 1 or more")
-
-
-def _check_adapters(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHosts | None) -> None:
-    """Refuse nodes that nothing joins to the others, and kinds that rails do not fit."""
-    first, n_nodes = kinds[0][0], sum(count for _, count in kinds)
-    bare = next((node for node, _ in kinds if node.n_nics < 1), None)
-    if bare is not None and len(kinds) > 1:
-        raise ScenarioError(f"{bare.name} has no network adapters to reach the other nodes", field="cluster.nodes", hint="give it nics")
-    if bare is not None and (_n_domains(kinds) > 1 or servers is not None):
-        raise ScenarioError(
-            f"{n_nodes} nodes have no network adapters between them" if servers is None else "nodes without adapters cannot reach servers",
-            field="cluster.nics",
-            hint=f"give each one or more, or use {bare.scale_up.nodes_per_domain} node(s) and no servers",
-        )
-    other = next((node for node, _ in kinds if n_adapters(node) != n_adapters(first)), None)
-    if other is not None and fabric.topology == "rail_optimized":
-        raise ScenarioError(
-            f"a node of kind {first.name} is on {n_adapters(first)} rails, and one of kind {other.name} on {n_adapters(other)}",
-            field="cluster.fabric.topology",
-            hint=f"give both {n_adapters(first)} adapters, or use topology leaf_spine",
-        )
+        if node.n_nics < 1 and reached:
+            fewer = "" if several else f", or use {domain_size} node(s) and no servers"
+            raise DomainError(
+                f"{node.name} has no network adapters to reach {'the other nodes' if servers is None else 'the servers'}",
+                path=("kinds", kind, "n_nics"),
+                hint=f"give it one or more{fewer}",
+            )
+        if n_adapters(node) != rails and fabric.topology == "rail_optimized":
+            raise DomainError(
+                f"a node of kind {first.name} is on {rails} rails, and one of kind {node.name} on {n_adapters(node)}",
+                path=("fabric", "topology"),
+                hint=f"give both {rails} adapters, or use topology leaf_spine",
+            )
 
 
 def _link_arrays(layout: Layout) -> tuple[FloatArray, FloatArray, IntArray]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray
@@ -41,11 +41,11 @@ class BundledTree:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             There is only one leaf, so that nothing is above it.
         """
         if self.leaves.n_leaves == 1:
-            raise ScenarioError("a fabric of one leaf has no spines", field="cluster.fabric", hint="use more nodes than one leaf holds")
+            raise DomainError("a fabric of one leaf has no spines", path=("cluster", "fabric"), hint="use more nodes than one leaf holds")
         return 2 * leaves
 
     def pod_up(self, pods: IntArray) -> IntArray:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import inside
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.layout import Layout
@@ -53,16 +52,15 @@ def change_links(layout: Layout, bandwidth_bytes_per_s: FloatArray, latency_s: F
 
     Raises
     ------
-    ScenarioError
-        A change contradicts itself, or names something that does not exist or is not joined.
+    DomainError
+        A change names something that does not exist or is not joined.
     """
     bandwidth, latency = bandwidth_bytes_per_s.copy(), latency_s.copy()
     works = np.ones(layout.n_links, dtype=np.bool_)
     shared = np.arange(layout.n_links, dtype=np.int64)
     for index, change in enumerate(changes):
-        field = f"cluster.links.{index}"
-        _check(change, field)
-        found = links_between(layout, change.between, field)
+        with inside("changes", index):
+            found = links_between(layout, change.between)
         for links in (found.forward,) if change.forward_only else (found.forward, found.backward):
             _change(change, links, bandwidth, bandwidth_bytes_per_s, latency)
             for ids in links.values():
@@ -88,26 +86,3 @@ def _share(found: BothWays, shared: IntArray) -> None:
     for (tail, head), ids in found.forward.items():
         back = found.backward.get((head, tail), [])
         shared[back] = shared[ids[: len(back)]]
-
-
-def _check(change: LinkChange, field: str) -> None:
-    low, high = change.between
-    asks_for_rate = change.bandwidth_bytes_per_s is not None or change.fraction is not None
-    if low == high:
-        raise ScenarioError(f"'{low}' stands at both ends", field=f"{field}.between", hint="name the two things that the link joins")
-    if change.bandwidth_bytes_per_s is not None and not 0 < change.bandwidth_bytes_per_s < float("inf"):
-        hint = "write state: down for a link that carries nothing"
-        raise ScenarioError(f"a link cannot have {change.bandwidth_bytes_per_s:g} B/s", field=f"{field}.bandwidth", hint=hint)
-    if change.fraction is not None and not 0 < change.fraction <= 1:
-        hint = "write a share above 0 and at most 1, or state: down"
-        raise ScenarioError(f"{change.fraction:g} is not a share of a bandwidth", field=f"{field}.fraction", hint=hint)
-    if change.latency_s is not None and not (change.latency_s >= 0 and isfinite(change.latency_s)):
-        raise ScenarioError(f"a link cannot have a latency of {change.latency_s:g} s", field=f"{field}.latency", hint="write 0 s or more")
-    if change.bandwidth_bytes_per_s is not None and change.fraction is not None:
-        raise ScenarioError("bandwidth and fraction both say how fast the link is", field=f"{field}.fraction", hint="delete one of the two")
-    if change.down and (asks_for_rate or change.latency_s is not None or change.half_duplex):
-        raise ScenarioError(
-            "a link that is down has no other properties", field=f"{field}.state", hint="delete state, or all but between and state"
-        )
-    if change.half_duplex and change.forward_only:
-        raise ScenarioError("half duplex is about both directions", field=f"{field}.direction", hint="delete direction")

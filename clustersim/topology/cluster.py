@@ -211,7 +211,7 @@ def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         An endpoint is outside the cluster.
     """
     found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))

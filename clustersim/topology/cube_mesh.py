@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 from clustersim.topology.mesh import LinkCounts, wire_mesh
 from clustersim.topology.wires import ScaleUpWiring
@@ -49,20 +49,20 @@ def cube_mesh(node: Node) -> ScaleUpWiring:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The accelerator has neither four nor six links, or the node has more than eight accelerators.
     """
     counts = CUBE_MESH.get(node.accelerator.scale_up_links)
     if counts is None:
-        raise ScenarioError(
+        raise DomainError(
             f"a cube mesh of {node.accelerator.name} with {node.accelerator.scale_up_links} links each is not known",
-            field="cluster.accelerator",
+            path=("accelerator",),
             hint="the DGX-1 was built with 4 links (P100) and with 6 links (V100)",
         )
     if node.n_accelerators > len(counts):
-        raise ScenarioError(
+        raise DomainError(
             f"a cube mesh has {len(counts)} corners, not {node.n_accelerators}",
-            field="cluster.accelerators_per_node",
+            path=("n_accelerators",),
             hint=f"use {len(counts)} or fewer",
         )
     return wire_mesh(node, counts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.direct import RouterGraph, with_detours
@@ -131,20 +131,20 @@ def dragonfly(fabric: Fabric, below: Below) -> ScaleOut:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The groups are not described, or have too few links to reach all others.
     """
     for name, count in (("leaves_per_group", fabric.leaves_per_group), ("global_links", fabric.global_links)):
         if count < 1:
             hint = "give the routers of a group, and the links of each router to other groups"
-            raise ScenarioError("a dragonfly stands in groups that are joined", field=f"cluster.fabric.{name}", hint=hint)
+            raise DomainError("a dragonfly stands in groups that are joined", path=("fabric", name), hint=hint)
     per_group, global_links = fabric.leaves_per_group, fabric.global_links
     n_groups = -(-below.n_places // (fabric.nodes_per_leaf * per_group))
     per_pair = per_group * global_links // (n_groups - 1) if n_groups > 1 else 0
     if n_groups > 1 and per_pair < 1:
-        raise ScenarioError(
+        raise DomainError(
             f"{n_groups} groups need {n_groups - 1} links each to reach all others, and have {per_group * global_links}",
-            field="cluster.fabric.global_links",
+            path=("fabric", "global_links"),
             hint=f"use {-(-(n_groups - 1) // per_group)} or more, or larger groups",
         )
     local = _local_wires(n_groups, per_group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.bundles import bundled_tree
 from clustersim.topology.leaves import Leaves
@@ -40,13 +40,13 @@ def fat_tree(fabric: Fabric, below: Below) -> ScaleOut:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The fabric does not say how many leaves a pod has.
     """
     if fabric.leaves_per_pod < 1:
-        raise ScenarioError(
+        raise DomainError(
             "a fat tree has three tiers, so its leaves stand in pods",
-            field="cluster.fabric.leaves_per_pod",
+            path=("fabric", "leaves_per_pod"),
             hint="give the number of leaves below one group of spines, or use leaf_spine",
         )
     return leaf_spine(fabric, below)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.documents.check import did_you_mean
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, inside
 from clustersim.topology.layout import Layout
 from clustersim.topology.wildcards import name_expression
 
@@ -37,7 +37,7 @@ class _Name:
     """One end as it was written."""
 
     text: str
-    field: str
+    path: tuple[str | int, ...]
     expression: re.Pattern[str]
 
     def means(self, names: Iterable[str]) -> bool:
@@ -55,15 +55,15 @@ def names_a_spine(name: str) -> bool:
     return _SINGLE.search(name) is not None
 
 
-def links_between(layout: Layout, between: tuple[str, str], field: str) -> BothWays:
+def links_between(layout: Layout, between: tuple[str, str]) -> BothWays:
     """Return the links between two ends.
 
     Raises
     ------
-    ScenarioError
+    DomainError
         A name means nothing in this cluster, or no link joins the two.
     """
-    low, high = (_name(text, f"{field}.between.{index}") for index, text in enumerate(between))
+    low, high = (_name(text, ("between", index)) for index, text in enumerate(between))
     places = [places for places in (_places(layout, name) for name in (low, high)) if places is not None]
     first = layout.first_fabric_link
     link_ids: Iterable[int] = _wires(layout, places[0]) if places else range(first, layout.first_memory_link)
@@ -87,20 +87,21 @@ def links_between(layout: Layout, between: tuple[str, str], field: str) -> BothW
     return found
 
 
-def _name(text: str, field: str) -> _Name:
-    return _Name(text=text, field=field, expression=name_expression(text, field))
+def _name(text: str, path: tuple[str | int, ...]) -> _Name:
+    with inside(*path):
+        return _Name(text=text, path=path, expression=name_expression(text))
 
 
 def _places(layout: Layout, name: _Name) -> list[int] | None:
     """Return the nodes and servers whose parts a name means; None for a name of something between them."""
     if not name.text.startswith(("node", "server")):
         return None
-    first = _name(name.text.split("/", maxsplit=1)[0], name.field)
+    first = _name(name.text.split("/", maxsplit=1)[0], name.path)
     places = [place for place in range(layout.n_hosts) if first.means((layout.place_name(place),))]
     if not places:
         servers = f", servers server0 to server{layout.n_servers - 1}" if layout.n_servers else ""
         hint = f"nodes are node0 to node{layout.n_nodes - 1}{servers}"
-        raise ScenarioError(f"there is no '{first.text}'", field=name.field, hint=hint)
+        raise DomainError(f"there is no '{first.text}'", path=name.path, hint=hint)
     return places
 
 
@@ -138,7 +139,7 @@ def _check_known(layout: Layout, name: _Name, known: dict[str, None]) -> None:
     hint = near or (
         f"there are {shown}{', ...' if len(everything) > _MOST_SHOWN else ''}" if shown else "nothing is laid between the nodes"
     )
-    raise ScenarioError(f"there is no '{name.text}'", field=name.field, hint=hint)
+    raise DomainError(f"there is no '{name.text}'", path=name.path, hint=hint)
 
 
 def _names_at(layout: Layout, place: int) -> dict[str, None]:
@@ -160,7 +161,7 @@ def _names_between_places(layout: Layout) -> dict[str, None]:
     return names
 
 
-def _not_joined(low: _Name, high: _Name, neighbours: list[str]) -> ScenarioError:
+def _not_joined(low: _Name, high: _Name, neighbours: list[str]) -> DomainError:
     shown = ", ".join(neighbours[:_MOST_SHOWN]) + (", ..." if len(neighbours) > _MOST_SHOWN else "")
     hint = f"'{low.text}' is joined to {shown}" if shown else "name two neighbours"
-    return ScenarioError(f"no link joins '{low.text}' and '{high.text}'", field=low.field.rpartition(".")[0], hint=hint)
+    return DomainError(f"no link joins '{low.text}' and '{high.text}'", path=("between",), hint=hint)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import IntArray
 from clustersim.topology.hashing import BoolArray
@@ -28,7 +28,7 @@ def check_reach(layout: Layout, policy: Policy, works: BoolArray, changes: Seque
 
     Raises
     ------
-    ScenarioError
+    DomainError
         Naming the ranks on both sides, and what is down.
 
     Notes
@@ -108,7 +108,7 @@ def _endpoints(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]]) -> 
 
 def _error(
     layout: Layout, policy: Policy, cut: BoolArray, samples: Sequence[tuple[IntArray, IntArray]], changes: Sequence[LinkChange]
-) -> ScenarioError:
+) -> DomainError:
     n = layout.host_number
     sizes = np.array([len(samples[number // n][0]) if number < len(samples) * n else 0 for number in range(len(cut))])
     loneliest = int(np.lexsort((np.arange(len(cut)), cut @ sizes))[-1])
@@ -123,9 +123,9 @@ def _error(
     down = [(index, change) for index, change in enumerate(changes) if change.down]
     names = [f"{change.between[0]} and {change.between[1]}" for _, change in down]
     shown = "; ".join(names[:_MOST_SHOWN]) + (f"; and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else "")
-    return ScenarioError(
+    return DomainError(
         f"{_named(layout, subject)} cannot reach {_named(layout, others)}: no way is left with the links down between {shown}",
-        field=f"cluster.links.{down[-1][0]}",
+        path=("changes", down[-1][0]),
         hint="leave one of them up",
     )
 

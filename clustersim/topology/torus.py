@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.direct import RouterGraph, with_detours
@@ -111,23 +111,23 @@ def torus(fabric: Fabric, below: Below) -> ScaleOut:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The dimensions are missing, or do not multiply to the places.
     """
     sizes = fabric.dimensions
     if not 1 <= len(sizes) <= len(_AXES) or min(sizes) < 1:
-        raise ScenarioError(
+        raise DomainError(
             "a torus has one to three dimensions of one or more nodes each"
             if sizes
             else "a torus does not say how long its dimensions are",
-            field="cluster.fabric.dimensions",
+            path=("fabric", "dimensions"),
             hint="such as [4, 4, 4] for 64 nodes",
         )
     if prod(sizes) != below.n_places:
         shape = " x ".join(str(size) for size in sizes)
-        raise ScenarioError(
+        raise DomainError(
             f"{shape} = {prod(sizes)} places of a torus are not {below.n_places}, as many as there are nodes and servers",
-            field="cluster.fabric.dimensions",
+            path=("fabric", "dimensions"),
             hint=f"choose dimensions that multiply to {below.n_places}",
         )
     kept = [index for index, size in enumerate(sizes) if size > 1]

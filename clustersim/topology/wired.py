@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Rotation, Routes
 from clustersim.topology.hashing import BoolArray
@@ -100,7 +100,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             There is no such node.
         """
         return self.kinds[int(self.kind_of(np.array([place], dtype=np.int64))[0])][0]
@@ -110,12 +110,12 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A node is outside the cluster.
         """
         outside = (nodes < 0) | (nodes >= self.n_nodes)
         if np.any(outside):
-            raise ScenarioError(f"node {int(nodes[outside][0])} is outside the cluster", hint=f"its nodes are 0 to {self.n_nodes - 1}")
+            raise DomainError(f"node {int(nodes[outside][0])} is outside the cluster", hint=f"its nodes are 0 to {self.n_nodes - 1}")
         return self.layout.numbering.group_of[nodes]
 
     def nodes_of_kind(self, kind: int) -> IntArray:
@@ -128,7 +128,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A node is outside the cluster.
         """
         self.kind_of(nodes)
@@ -165,14 +165,15 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A rank is outside the cluster, or its nodes have no adapters.
         """
         nodes = self.node_of(ranks)
         bare = np.flatnonzero(self.layout.numbering.n_adapters[nodes] == 0)
         if len(bare):
-            name = self.node_at(int(nodes[bare[0]])).name
-            raise ScenarioError(f"{name} has no network adapters", field="cluster.nics", hint="give it one or more")
+            kind = int(self.kind_of(nodes[bare])[0])
+            path = ("cluster", "kinds", kind, "n_nics")
+            raise DomainError(f"{self.kinds[kind][0].name} has no network adapters", path=path, hint="give it one or more")
         own = self.layout.tables.adapter_of[self.layout.kind_of_place[nodes], self.local_index_of(ranks)]
         return self.layout.numbering.first_adapter[nodes] + own
 
@@ -181,7 +182,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A host is outside the cluster.
         """
         return self.n_ranks + self._checked_hosts(hosts)
@@ -191,7 +192,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A host is outside the cluster.
         """
         return self.layout.first_memory_link + self.host_endpoint(hosts) - self.n_ranks
@@ -201,16 +202,14 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             A host is outside the cluster, or has no NVMe.
         """
         places = self.host_endpoint(hosts) - self.n_ranks
         first = self.layout.numbering.first_storage
         bare = places[first[places + 1] == first[places]]
         if len(bare):
-            raise ScenarioError(
-                f"{self.endpoint_name(self.n_ranks + int(bare[0]))} has no NVMe", field="strategy.offload", hint="offload to host"
-            )
+            raise DomainError(f"{self.endpoint_name(self.n_ranks + int(bare[0]))} has no NVMe", hint="keep it in the memory of the host")
         return self.layout.first_storage_link + first[places][:, None] + np.arange(2, dtype=np.int64)
 
     def switch_ports(self, ranks: IntArray) -> IntArray:
@@ -218,7 +217,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             The accelerators are joined without a switch, a link to or from it is down, or a rank is outside the cluster.
         """
         nodes, local = self.node_of(ranks), self.local_index_of(ranks)
@@ -229,15 +228,15 @@ class WiredCluster:
             if not len(own):
                 continue
             if not wiring.ports:
-                raise ScenarioError(
+                raise DomainError(
                     f"{node.name} joins its accelerators without a switch ({node.scale_up.kind})",
-                    field="cluster.node",
-                    hint="choose a node of scale_up kind nvswitch",
+                    path=("cluster", "kinds", kind, "scale_up", "kind"),
+                    hint="choose a node with scale-up of kind nvswitch",
                 )
             link_ids[own] = np.array(wiring.ports, dtype=np.int64)[local[own]] + self.layout.first_wire(nodes[own])[:, None]
         if self.works is not None and not self.works[link_ids].all():
             name = self.link_name(int(np.setdiff1d(link_ids, np.flatnonzero(self.works))[0]))
-            raise ScenarioError(f"{name} is down", field="cluster.links", hint="choose an algorithm without the switch")
+            raise DomainError(f"{name} is down", path=("cluster", "changes"), hint="choose an algorithm without the switch")
         return link_ids if self.shared is None else self.shared[link_ids]
 
     def leaf_of(self, ranks: IntArray) -> IntArray:
@@ -245,7 +244,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             Nothing is laid between the nodes, or a rank is outside the cluster.
         """
         return own_leaf(self.layout, self._between_nodes(), self._checked(ranks))
@@ -255,7 +254,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             Nothing is laid between the nodes, or a rank is outside the cluster.
         """
         self._between_nodes()
@@ -266,7 +265,7 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             Nothing is laid between the nodes, or a rank is outside the cluster.
         """
         self._between_nodes()
@@ -282,17 +281,17 @@ class WiredCluster:
 
         Raises
         ------
-        ScenarioError
+        DomainError
             An endpoint is outside the cluster, or no way leads from one to the other.
         """
         if sources.shape != destinations.shape:
-            raise ScenarioError(f"{len(sources)} sources do not match {len(destinations)} destinations")
+            raise DomainError(f"{len(sources)} sources do not match {len(destinations)} destinations")
         n_endpoints = self.n_ranks + self.n_hosts
         for ends in (sources, destinations):
             outside = (ends < 0) | (ends >= n_endpoints)
             if np.any(outside):
                 hint = f"its ranks are 0 to {self.n_ranks - 1}, the memories of its hosts {self.n_ranks} to {n_endpoints - 1}"
-                raise ScenarioError(f"rank {int(ends[outside][0])} is outside the cluster", hint=hint)
+                raise DomainError(f"rank {int(ends[outside][0])} is outside the cluster", hint=hint)
         rows = between(self.layout, self.policy, sources, destinations)
         return self._compressed(rows, sources, destinations)
 
@@ -322,9 +321,9 @@ class WiredCluster:
 
     def _between_nodes(self) -> ScaleOut:
         if self.scale_out is None:
-            raise ScenarioError(
+            raise DomainError(
                 f"nothing is laid between {self.n_nodes} node(s) that one scale-up domain holds",
-                field="cluster.nodes",
+                path=("cluster", "n_nodes"),
                 hint=f"use more than {self.node.scale_up.nodes_per_domain}",
             )
         return self.scale_out
@@ -333,13 +332,13 @@ class WiredCluster:
         outside = (ranks < 0) | (ranks >= self.n_ranks)
         if np.any(outside):
             rank = int(ranks[outside][0])
-            raise ScenarioError(f"rank {rank} is outside the cluster", hint=f"its ranks are 0 to {self.n_ranks - 1}")
+            raise DomainError(f"rank {rank} is outside the cluster", hint=f"its ranks are 0 to {self.n_ranks - 1}")
         return ranks
 
     def _checked_hosts(self, hosts: IntArray) -> IntArray:
         outside = (hosts < 0) | (hosts >= self.n_hosts)
         if np.any(outside):
-            raise ScenarioError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
+            raise DomainError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
         return hosts
 
     def _compressed(self, rows: Rows, sources: IntArray | None, destinations: IntArray | None) -> Routes:
@@ -348,7 +347,7 @@ class WiredCluster:
             source, destination = (
                 "its leaf" if ends is None else self.endpoint_name(int(ends[lost[0]])) for ends in (sources, destinations)
             )
-            raise ScenarioError(f"no way leads from {source} to {destination}", field="cluster", hint="links that are down cut it off")
+            raise DomainError(f"no way leads from {source} to {destination}", path=("cluster",), hint="links that are down cut it off")
         routes = compressed(rows, self.latency_s)
         return routes if self.shared is None else replace(routes, link_ids=self.shared[routes.link_ids])
 

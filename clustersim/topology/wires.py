@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 
 
@@ -46,14 +46,14 @@ def scale_up_bandwidth_bytes_per_s(node: Node) -> float:
 
     Raises
     ------
-    ScenarioError
+    DomainError
         The accelerator has no such links, so the node cannot be wired as its profile says.
     """
     accelerator = node.accelerator
     if accelerator.scale_up_bandwidth_bytes_per_s <= 0 or accelerator.scale_up_links < 1:
-        raise ScenarioError(
+        raise DomainError(
             f"{accelerator.name} has no scale-up links, but {node.name} wires them as {node.scale_up.kind}",
-            field="cluster.accelerator",
-            hint="choose an accelerator that has them, or scale_up kind 'pcie'",
+            path=("accelerator",),
+            hint="choose an accelerator that has them, or scale-up kind pcie",
         )
     return accelerator.scale_up_bandwidth_bytes_per_s

@@ -40,15 +40,15 @@ def dedicated(cluster: WiredCluster) -> range:
 
 
 def push_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
-    return flown_s(cluster, lay_push(cluster, everybody(cluster), place_servers(cluster, list(hosts), shares, per_node=per_node)))
+    return flown_s(cluster, lay_push(cluster, everybody(cluster), place_servers(list(hosts), shares, per_node=per_node)))
 
 
 def pull_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
-    return flown_s(cluster, lay_pull(cluster, everybody(cluster), place_servers(cluster, list(hosts), shares, per_node=per_node)))
+    return flown_s(cluster, lay_pull(cluster, everybody(cluster), place_servers(list(hosts), shares, per_node=per_node)))
 
 
 def both_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None) -> float:
-    servers = place_servers(cluster, list(hosts), shares)
+    servers = place_servers(list(hosts), shares)
     return flown_s(cluster, lay_push_pull(cluster, everybody(cluster), servers, overlapped=True))
 
 
@@ -56,7 +56,7 @@ def balanced(cluster: WiredCluster) -> Servers:
     """Return servers everywhere, with the shares that load the adapters of workers and dedicated servers alike."""
     n, k = cluster.n_nodes, cluster.n_hosts - cluster.n_nodes
     on_worker = (n - k) / (n * n + k * n - 2 * k)
-    return place_servers(cluster, list(range(n + k)), [on_worker] * n + [(1 - n * on_worker) / k] * k)
+    return place_servers(list(range(n + k)), [on_worker] * n + [(1 - n * on_worker) / k] * k)
 
 
 def ring_s(cluster: Cluster) -> float:
@@ -126,7 +126,7 @@ def test_the_server_with_the_largest_share_is_last(shares: list[float]) -> None:
 
 def test_a_light_server_is_done_before_the_heavy_one() -> None:
     cluster = workers_and_servers(4, 2)
-    servers = place_servers(cluster, list(dedicated(cluster)), [0.25, 0.75])
+    servers = place_servers(list(dedicated(cluster)), [0.25, 0.75])
 
     (waves,) = lay_push(cluster, everybody(cluster), servers).phases
 
@@ -217,7 +217,7 @@ def test_nodes_that_add_up_first_push_one_gradient_each(n_nodes: int, per_node: 
 @pytest.mark.parametrize(("n", "k"), [(4, 1), (8, 3), (16, 1), (16, 16), (64, 4)])
 def test_servers_win_below_the_size_at_which_their_bytes_cost_what_the_steps_of_the_ring_do(n: int, k: int) -> None:
     cluster = workers_and_servers(n, k)
-    served = lay_push_pull(cluster, everybody(cluster), place_servers(cluster, list(dedicated(cluster))))
+    served = lay_push_pull(cluster, everybody(cluster), place_servers(list(dedicated(cluster))))
     ring = laid(ALGORITHMS["all_reduce"]["ring"], cluster)
 
     steps = [sum(max(wave.inter_steps for wave in phase) for phase in pattern.phases) for pattern in (served, ring)]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node, ScaleUpKind
 from clustersim.topology import FABRICS
 from clustersim.topology.build import build_cluster
@@ -122,7 +122,7 @@ def test_links_that_are_down_are_an_error_exactly_where_they_cut_ranks_off(plan:
 
     event("whole" if whole else "cut")
     if not whole:
-        with pytest.raises(ScenarioError, match="cannot reach"):
+        with pytest.raises(DomainError, match="cannot reach"):
             plan.built(*down)
     else:
         cluster = plan.built(*down)
@@ -140,7 +140,7 @@ def test_what_leaves_a_rank_arrives_whole_around_worn_links(plan: Plan, numbers:
     ]
     try:
         cluster = plan.built(*worn)
-    except ScenarioError:
+    except DomainError:
         return
     sources, destinations = all_pairs(cluster.n_ranks)
     routes = cluster.routes(sources, destinations)
@@ -166,7 +166,7 @@ def test_pairs_that_used_none_of_the_lost_links_keep_their_routes(plan: Plan, nu
     between = intact.ends(link)
     try:
         cluster = plan.built(LinkChange(between=between, down=True))
-    except ScenarioError:
+    except DomainError:
         return
     if len(cluster.links) == len(intact.links):
         sources, destinations = all_pairs(intact.n_ranks)

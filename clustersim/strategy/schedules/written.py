@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clustersim.errors import Place, ScenarioError
+from clustersim.errors import DomainError
 from clustersim.strategy.schedules.execution import Done, execute, needs
 from clustersim.strategy.schedules.order import EQUAL_COSTS, Pass, PassKind, StageOrder
 from clustersim.strategy.schedules.places import Places, bidirectional
@@ -93,55 +93,45 @@ def written(orders: Sequence[StageOrder], places: Places) -> str:
     return stream.getvalue()
 
 
-def read_schedule(text: str, file: str, n_stages: int) -> WrittenSchedule:
+def read_schedule(text: str) -> WrittenSchedule:
     """Return the schedule of a file.
 
     Empty cells are waits, and communication that PyTorch writes between passes follows from the passes: both are passed over. A stage of
     the file is a part of the model; several of them may be on one rank.
 
-    Parameters
-    ----------
-    file
-        Its name, for errors.
-    n_stages
-        Ranks of the pipeline: rows that there must be.
-
     Raises
     ------
-    ScenarioError
+    DomainError
         When a cell cannot be read, a pass is missing, there twice, or on the wrong rank, or when the schedule waits for itself.
     """
-    place = Place(file=file)
     try:
         rows = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"))) if row]
     except csv.Error as error:
-        message = f"{file} cannot be read: {error}"
-        raise ScenarioError(message, field="strategy.schedule", hint=f"cells need no quotes; {_EXAMPLES}", place=place) from error
-    cells = [_passes_of(row, rank, place) for rank, row in enumerate(rows)]
-    if len(rows) != n_stages:
-        message = f"{file} has {len(rows)} {'row' if len(rows) == 1 else 'rows'}, one for each rank of a pipeline, and pp is {n_stages}"
-        raise ScenarioError(message, field="strategy.pp", hint=f"use pp {len(rows)}" if len(rows) > 1 else "write a row for each rank")
-    places = _places(cells, place)
-    _check_complete(cells, places, place)
+        raise DomainError(f"the rows cannot be read: {error}", hint=f"cells need no quotes; {_EXAMPLES}") from error
+    if not rows:
+        raise DomainError("there are no rows", hint="write a row for each rank")
+    cells = [_passes_of(row, rank) for rank, row in enumerate(rows)]
+    places = _places(cells)
+    _check_complete(cells, places)
     orders = tuple(
         tuple(Pass(cell.kind, cell.micro_batch, _chunk(places, cell), cell.beside_next) for cell in of_rank) for of_rank in cells
     )
-    _check_progress(cells, orders, places, place)
+    _check_progress(cells, orders, places)
     return WrittenSchedule(places=places, orders=orders, text=text)
 
 
-def _passes_of(row: Sequence[str], rank: int, place: Place) -> list[_Cell]:
-    return [cell for column, text in enumerate(row) for cell in _passes(text.strip(), rank, column, place)]
+def _passes_of(row: Sequence[str], rank: int) -> list[_Cell]:
+    return [cell for column, text in enumerate(row) for cell in _passes(text.strip(), rank, column)]
 
 
-def _passes(text: str, rank: int, column: int, place: Place) -> Iterator[_Cell]:
+def _passes(text: str, rank: int, column: int) -> Iterator[_Cell]:
     """Yield the passes of a cell: none, one, or two that run side by side."""
     pair = _PAIR.fullmatch(text)
     if pair:
-        one, other = (next(_passes(each.strip(), rank, column, place), None) for each in pair.groups())
+        one, other = (next(_passes(each.strip(), rank, column), None) for each in pair.groups())
         if one is None or other is None or (one.kind == "F") == (other.kind == "F") or "W" in (one.kind, other.kind):
             message = f"rank {rank}, cell {column + 1}: '{text}' is not a forward pass beside one that goes back"
-            raise ScenarioError(message, field="strategy.schedule", hint=_EXAMPLES, place=place)
+            raise DomainError(message, hint=_EXAMPLES)
         # Both are held at once, whichever was written first: what the forward pass keeps is there before the other is through.
         first, second = (one, other) if one.kind == "F" else (other, one)
         yield replace(first, beside_next=True)
@@ -153,20 +143,20 @@ def _passes(text: str, rank: int, column: int, place: Place) -> Iterator[_Cell]:
         yield _Cell(rank, column, int(part), _KINDS[kind], int(micro_batch))
     elif text and not _COMMUNICATION.fullmatch(text):
         message = f"rank {rank}, cell {column + 1}: '{text[:40]}' is not a pass"
-        raise ScenarioError(message, field="strategy.schedule", hint=_EXAMPLES, place=place)
+        raise DomainError(message, hint=_EXAMPLES)
 
 
-def _places(cells: Sequence[Sequence[_Cell]], place: Place) -> Places:
+def _places(cells: Sequence[Sequence[_Cell]]) -> Places:
     """Return where the parts of the model are: each on one rank, or all on two in opposite order."""
     held = [sorted({cell.part for cell in of_rank}) for of_rank in cells]
     counts = [len(parts) for parts in held]
     if not min(counts):
         message = f"rank {counts.index(0)} has no passes"
-        raise ScenarioError(message, field="strategy.schedule", hint=_EXAMPLES, place=place)
+        raise DomainError(message, hint=_EXAMPLES)
     if min(counts) != max(counts):
         few, many = counts.index(min(counts)), counts.index(max(counts))
         message = f"rank {many} has {counts[many]} stages of the file, and rank {few} has {counts[few]}"
-        raise ScenarioError(message, field="strategy.schedule", hint="give every rank as many", place=place)
+        raise DomainError(message, hint="give every rank as many")
     ranks: dict[int, list[int]] = {}
     for rank, parts in enumerate(held):
         for part in parts:
@@ -174,7 +164,7 @@ def _places(cells: Sequence[Sequence[_Cell]], place: Place) -> Places:
     n_parts = 1 + max(ranks)
     missing = next((part for part in range(n_parts) if part not in ranks), None)
     if missing is not None:
-        raise ScenarioError(f"stage {missing} is on no rank", field="strategy.schedule", hint="write its passes", place=place)
+        raise DomainError(f"stage {missing} is on no rank", hint="write its passes")
     if all(len(of_part) == 1 for of_part in ranks.values()):
         return Places((tuple((ranks[part][0], held[ranks[part][0]].index(part)) for part in range(n_parts)),))
     opposite = bidirectional(len(cells), 1)
@@ -182,7 +172,7 @@ def _places(cells: Sequence[Sequence[_Cell]], place: Place) -> Places:
         twice = next(part for part, of_part in sorted(ranks.items()) if len(of_part) > 1)
         message = f"stage {twice} is on ranks {' and '.join(map(str, ranks[twice]))}"
         hint = "put each stage on one rank; or all on two, rank r and rank pp - 1 - r, as DualPipe does"
-        raise ScenarioError(message, field="strategy.schedule", hint=hint, place=place)
+        raise DomainError(message, hint=hint)
     return opposite
 
 
@@ -190,7 +180,7 @@ def _chunk(places: Places, cell: _Cell) -> int:
     return next(chunk for chunk, part, _ in places.stops(cell.rank) if part == cell.part)
 
 
-def _check_complete(cells: Sequence[Sequence[_Cell]], places: Places, place: Place) -> None:
+def _check_complete(cells: Sequence[Sequence[_Cell]], places: Places) -> None:
     """Refuse passes that are missing or there twice."""
     n_micro_batches = 1 + max(cell.micro_batch for of_rank in cells for cell in of_rank)
     for rank, of_rank in enumerate(cells):
@@ -201,12 +191,12 @@ def _check_complete(cells: Sequence[Sequence[_Cell]], places: Places, place: Pla
             same = kinds.get(cell.kind) or next((kinds[kind] for kind in _EXCLUDED.get(cell.kind, "") if kind in kinds), None)
             if same is not None:
                 message = f"{cell.where}: {cell.text}{_kinship(cell, same)} stands already in cell {same.column + 1}"
-                raise ScenarioError(message, field="strategy.schedule", hint="leave one of the two out", place=place)
+                raise DomainError(message, hint="leave one of the two out")
             kinds[cell.kind] = cell
             if cell.micro_batch not in places.micro_batches(ways[cell.part], n_micro_batches):
                 message = f"{cell.where}: micro-batch {cell.micro_batch} goes through the other copy of stage {cell.part}"
                 hint = "the first half of the micro-batches goes down the ranks, the second half up"
-                raise ScenarioError(message, field="strategy.schedule", hint=hint, place=place)
+                raise DomainError(message, hint=hint)
         for part, way in ways.items():
             for micro_batch in places.micro_batches(way, n_micro_batches):
                 kinds = found.get((part, micro_batch), {})
@@ -214,7 +204,7 @@ def _check_complete(cells: Sequence[Sequence[_Cell]], places: Places, place: Pla
                 if lacking:
                     name = "B" if lacking == ["I", "W"] else lacking[0]
                     message = f"rank {rank}: {part}{name}{micro_batch} is missing"
-                    raise ScenarioError(message, field="strategy.schedule", hint="every pass stands there once", place=place)
+                    raise DomainError(message, hint="every pass stands there once")
 
 
 def _kinship(cell: _Cell, same: _Cell) -> str:
@@ -228,7 +218,7 @@ _EXCLUDED: Final = {"B": "IW", "I": "B", "W": "B"}
 """Kinds that hold a pass of a kind, or that it holds."""
 
 
-def _check_progress(cells: Sequence[Sequence[_Cell]], orders: Sequence[StageOrder], places: Places, place: Place) -> None:
+def _check_progress(cells: Sequence[Sequence[_Cell]], orders: Sequence[StageOrder], places: Places) -> None:
     """Refuse a schedule whose passes wait for each other; name the first rank that stands still and what it waits for."""
     executed = execute(orders, places, EQUAL_COSTS)
     for rank, at in enumerate(executed.at):
@@ -245,7 +235,7 @@ def _check_progress(cells: Sequence[Sequence[_Cell]], orders: Sequence[StageOrde
         cell, need = open_needs[0]
         source = next(other for other, step in zip(cells[need[0]], orders[need[0]], strict=True) if _makes(step, need))
         message = f"{cell.where}: {cell.text} waits for {source.text} of {source.where}, which comes later or waits for it"
-        raise ScenarioError(message, field="strategy.schedule", hint="put what is waited for before", place=place)
+        raise DomainError(message, hint="put what is waited for before")
 
 
 def _is_done(need: Done, at: Sequence[int], orders: Sequence[StageOrder]) -> bool:

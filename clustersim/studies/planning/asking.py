@@ -10,7 +10,7 @@ from typing import Final
 
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.spots import Data
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
@@ -53,10 +53,10 @@ class Asked:
         """Give a mistake that comes up inside its line of the file, or its ``--set``."""
         try:
             yield
-        except ScenarioError as error:
-            here = error.place is not None and error.place.line is not None
-            bare = error if here else ScenarioError(error.message, field=error.field, hint=error.hint)
-            raise self.scenario.located(bare) from error
+        except DomainError as error:
+            if isinstance(error, ScenarioError) and not (error.place and error.place.line):
+                raise self.scenario.located(ScenarioError(error.message, field=error.field, hint=error.hint)) from error
+            raise self.scenario.located(error) from error
 
 
 def asked_of(

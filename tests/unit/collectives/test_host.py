@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.collectives.host import COPY_START_S, lay_copy, lay_update
 from clustersim.collectives.timing import Operation
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import Place
 from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
@@ -100,15 +100,10 @@ def test_nodes_that_serve_unlike_numbers_of_ranks_are_uneven(ranks: tuple[int, .
     assert lay_update(cluster, np.array(ranks), cluster.bandwidth_bytes_per_s, size_bytes=SIZE).uniform is uniform
 
 
-def test_a_copy_to_where_it_is_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="from host to host moves nothing"):
-        copied("host", "host", 0)
-
-
 def test_a_node_without_nvme_is_named() -> None:
     cluster = build_cluster(make_node(), 1)
 
-    with pytest.raises(ScenarioError, match="the host of node 0 has no NVMe"):
+    with pytest.raises(DomainError, match="the host of node 0 has no NVMe"):
         lay_copy(cluster, np.array([0]), "host", "nvme", size_bytes=SIZE)
 
 

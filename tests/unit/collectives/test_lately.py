@@ -7,7 +7,7 @@ from clustersim.collectives.lately import MOST_PAIRS, MOST_RANKS, laid, sent
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import SHARP
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.execution import nodes_of
 
@@ -63,5 +63,5 @@ def test_what_cannot_run_is_refused_each_time() -> None:
     cluster = nodes_of(8, 1)
 
     for _ in range(2):
-        with pytest.raises(ScenarioError):
+        with pytest.raises(DomainError):
             laid(SHARP.lay, cluster, groups_of(cluster, 1, 8))

@@ -14,7 +14,7 @@ from clustersim.collectives.parameter_server import place_servers
 from clustersim.collectives.pattern import grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
@@ -110,7 +110,7 @@ def test_switches_add_for_groups_that_stay_where_they_can() -> None:
 
     assert chosen[0] == "nvls"
     assert not {"nvls", "nvls_tree"} & set(chosen[1:])
-    with pytest.raises(ScenarioError, match="nvls needs a switch that adds: dgx-a100-80g has none"):
+    with pytest.raises(DomainError, match="nvls needs a switch that adds: dgx-a100-80g has none"):
         lay_nvls("all_reduce", cluster, grouping(cluster, np.array(ON_SECOND)))
 
 
@@ -156,7 +156,7 @@ def test_in_a_mesh_rings_follow_its_links_and_behind_a_switch_the_order_of_the_r
 def test_parameters_are_pulled_over_the_adapters_of_any_kind() -> None:
     cluster = build_mixed_cluster(((make_node(), 1), (make_node(n_accelerators=4, n_nics=2), 1)), SPINES, servers=make_servers(1))
     machine = Library(cluster=cluster, calibration=IDEAL_NETWORK)
-    call = Call(op="pull", group="all", size_bytes=1e9, servers=place_servers(cluster, [0, 2]))
+    call = Call(op="pull", group="all", size_bytes=1e9, servers=place_servers([0, 2]))
     operation = machine.operation(call, [list(range(12))])
 
     waves = [leg for phase in operation.phases for leg in phase]

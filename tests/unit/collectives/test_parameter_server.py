@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.collectives.parameter_server import (
-    Policy,
     Servers,
-    assign,
     greedy_holders,
     lay_pull,
     lay_push,
@@ -20,7 +18,6 @@ from clustersim.collectives.parameter_server import (
     place_servers,
 )
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
-from clustersim.errors import ScenarioError
 from clustersim.hardware.models import ServerHosts
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
@@ -28,8 +25,6 @@ from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, load_by_name
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_fabric, make_node
-
-POLICIES: tuple[Policy, ...] = ("key_ranges", "round_robin", "greedy")
 
 
 def cluster_of(n_nodes: int, n_servers: int, *, per_node: int = 8, nodes_per_domain: int = 1) -> WiredCluster:
@@ -53,7 +48,7 @@ def tier_load(cluster: Cluster, pattern: Pattern, word: str) -> dict[str, float]
 def test_every_worker_pushes_everything_over_its_own_adapter() -> None:
     cluster = cluster_of(2, 1)
 
-    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers(cluster, [2])), "nic")
+    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers([2])), "nic")
 
     assert load.pop("server0/nic0/rx") == 16.0
     assert load == {f"node{node}/nic{index}/tx": 1.0 for node in (0, 1) for index in range(8)}
@@ -62,7 +57,7 @@ def test_every_worker_pushes_everything_over_its_own_adapter() -> None:
 def test_a_pull_goes_back_the_same_way() -> None:
     cluster = cluster_of(2, 1)
 
-    load = tier_load(cluster, lay_pull(cluster, everybody(cluster), place_servers(cluster, [2])), "nic")
+    load = tier_load(cluster, lay_pull(cluster, everybody(cluster), place_servers([2])), "nic")
 
     assert load.pop("server0/nic0/tx") == 16.0
     assert load == {f"node{node}/nic{index}/rx": 1.0 for node in (0, 1) for index in range(8)}
@@ -70,7 +65,7 @@ def test_a_pull_goes_back_the_same_way() -> None:
 
 def test_memory_carries_four_bytes_for_each_that_is_added_and_one_for_each_that_is_sent() -> None:
     cluster = cluster_of(2, 1)
-    servers = place_servers(cluster, [2])
+    servers = place_servers([2])
 
     assert tier_load(cluster, lay_push(cluster, everybody(cluster), servers), "memory") == {"server0/memory": 4 * 16.0}
     assert tier_load(cluster, lay_pull(cluster, everybody(cluster), servers), "memory") == {"server0/memory": 16.0}
@@ -79,12 +74,12 @@ def test_memory_carries_four_bytes_for_each_that_is_added_and_one_for_each_that_
 def test_servers_with_equal_shares_are_one_wave() -> None:
     cluster = cluster_of(2, 4)
 
-    assert shares_of(lay_push(cluster, everybody(cluster), place_servers(cluster, [2, 3, 4, 5]))) == [[0.25]]
+    assert shares_of(lay_push(cluster, everybody(cluster), place_servers([2, 3, 4, 5]))) == [[0.25]]
 
 
 def test_servers_with_other_shares_are_waves_beside_each_other() -> None:
     cluster = cluster_of(2, 4)
-    servers = place_servers(cluster, [2, 3, 4, 5], [0.4, 0.1, 0.4, 0.1])
+    servers = place_servers([2, 3, 4, 5], [0.4, 0.1, 0.4, 0.1])
 
     assert shares_of(lay_push(cluster, everybody(cluster), servers)) == [[0.1, 0.4]]
 
@@ -92,7 +87,7 @@ def test_servers_with_other_shares_are_waves_beside_each_other() -> None:
 def test_a_server_without_a_share_is_left_alone() -> None:
     cluster = cluster_of(2, 2)
 
-    load = load_by_name(cluster, lay_push(cluster, everybody(cluster), place_servers(cluster, [2, 3], [1.0, 0.0])))
+    load = load_by_name(cluster, lay_push(cluster, everybody(cluster), place_servers([2, 3], [1.0, 0.0])))
 
     assert [name for name in load if name.startswith("server1")] == []
 
@@ -100,7 +95,7 @@ def test_a_server_without_a_share_is_left_alone() -> None:
 def test_the_share_of_the_own_node_does_not_cross_the_network() -> None:
     cluster = cluster_of(2, 0, per_node=1)
 
-    pattern = lay_push(cluster, everybody(cluster), place_servers(cluster, [0, 1]))
+    pattern = lay_push(cluster, everybody(cluster), place_servers([0, 1]))
 
     assert tier_load(cluster, pattern, "nic") == {f"node{node}/nic0/{way}": 0.5 for node in (0, 1) for way in ("tx", "rx")}
     assert tier_load(cluster, pattern, "memory") == {"node0/memory": 4.0, "node1/memory": 4.0}
@@ -110,7 +105,7 @@ def test_the_share_of_the_own_node_does_not_cross_the_network() -> None:
 def test_in_a_rack_hosts_of_the_own_domain_are_inside() -> None:
     cluster = cluster_of(4, 0, per_node=2, nodes_per_domain=2)
 
-    inside, between = lay_push(cluster, groups(cluster, (0,)), place_servers(cluster, [1, 2])).phases[0]
+    inside, between = lay_push(cluster, groups(cluster, (0,)), place_servers([1, 2])).phases[0]
 
     assert (inside.intra_steps, inside.inter_steps) == (1, 0)
     assert (between.intra_steps, between.inter_steps) == (0, 1)
@@ -118,7 +113,7 @@ def test_in_a_rack_hosts_of_the_own_domain_are_inside() -> None:
 
 def test_a_round_is_push_then_pull() -> None:
     cluster = cluster_of(2, 1)
-    group, servers = everybody(cluster), place_servers(cluster, [2])
+    group, servers = everybody(cluster), place_servers([2])
 
     both = lay_push_pull(cluster, group, servers)
 
@@ -130,7 +125,7 @@ def test_a_round_is_push_then_pull() -> None:
 def test_an_overlapped_round_is_one_phase() -> None:
     cluster = cluster_of(2, 1)
 
-    (waves,) = lay_push_pull(cluster, everybody(cluster), place_servers(cluster, [2]), overlapped=True).phases
+    (waves,) = lay_push_pull(cluster, everybody(cluster), place_servers([2]), overlapped=True).phases
 
     assert len(waves) == 2
 
@@ -138,13 +133,13 @@ def test_an_overlapped_round_is_one_phase() -> None:
 def test_one_worker_pushes_too() -> None:
     cluster = cluster_of(2, 1)
 
-    assert len(lay_push_pull(cluster, groups(cluster, (3,)), place_servers(cluster, [2])).phases) == 2
+    assert len(lay_push_pull(cluster, groups(cluster, (3,)), place_servers([2])).phases) == 2
 
 
 def test_a_node_that_adds_up_first_pushes_a_part_from_each_accelerator() -> None:
     cluster = cluster_of(2, 1)
 
-    pattern = lay_push(cluster, everybody(cluster), place_servers(cluster, [2], per_node=True))
+    pattern = lay_push(cluster, everybody(cluster), place_servers([2], per_node=True))
 
     load = tier_load(cluster, pattern, "nic")
     assert load.pop("server0/nic0/rx") == pytest.approx(2.0, rel=1e-12)
@@ -159,7 +154,7 @@ def test_nodes_with_fewer_members_push_larger_parts() -> None:
     cluster = cluster_of(2, 1)
     group = groups(cluster, (0, 1, 2, 3, 8, 9))
 
-    pattern = lay_push(cluster, group, place_servers(cluster, [2], per_node=True))
+    pattern = lay_push(cluster, group, place_servers([2], per_node=True))
 
     load = tier_load(cluster, pattern, "nic")
     assert load["node0/nic0/tx"] == pytest.approx(1 / 4, rel=1e-12)
@@ -170,7 +165,7 @@ def test_nodes_with_fewer_members_push_larger_parts() -> None:
 def test_groups_of_an_orbit_meet_at_the_servers() -> None:
     cluster = cluster_of(2, 1)
 
-    load = tier_load(cluster, lay_push(cluster, groups(cluster, (0, 8), (1, 9)), place_servers(cluster, [2])), "server0/nic")
+    load = tier_load(cluster, lay_push(cluster, groups(cluster, (0, 8), (1, 9)), place_servers([2])), "server0/nic")
 
     assert load == {"server0/nic0/rx": 4.0}
 
@@ -178,7 +173,7 @@ def test_groups_of_an_orbit_meet_at_the_servers() -> None:
 def test_more_servers_share_what_workers_send() -> None:
     cluster = cluster_of(4, 4, per_node=1)
 
-    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers(cluster, [4, 5, 6, 7])), "server")
+    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers([4, 5, 6, 7])), "server")
 
     assert {name: share for name, share in load.items() if name.endswith("rx")} == {f"server{index}/nic0/rx": 1.0 for index in range(4)}
 
@@ -189,73 +184,18 @@ def test_memory_binds_only_where_it_is_slow() -> None:
     servers = ServerHosts(n_hosts=1, host=host, nic=cluster.node.nic, n_nics=1)
     slow = build_cluster(cluster.node, 4, make_fabric("single_switch"), servers=servers)
 
-    fast_s, slow_s = (flown_s(each, lay_push(each, everybody(each), place_servers(each, [4]))) for each in (cluster, slow))
+    fast_s, slow_s = (flown_s(each, lay_push(each, everybody(each), place_servers([4]))) for each in (cluster, slow))
 
     # 25 GB/s that are added need 100 GB/s of memory.
     assert slow_s == pytest.approx(2 * fast_s, rel=1e-12)
 
 
 def servers_of(hosts: list[int], shares: list[float] | None = None) -> Servers:
-    return place_servers(cluster_of(2, 1), hosts, shares)
+    return place_servers(hosts, shares)
 
 
 def test_without_shares_all_servers_hold_the_same() -> None:
     assert servers_of([0, 1, 2]).shares == (1 / 3,) * 3
-
-
-@pytest.mark.parametrize(
-    ("hosts", "shares", "said"),
-    [
-        ([], None, "nobody holds the parameters"),
-        ([3], None, "host 3 is outside the cluster"),
-        ([-1], None, "host -1 is outside the cluster"),
-        ([0, 2, 0], None, "host 0 stands twice"),
-        ([0, 1], [1.0], "1 shares do not match 2 servers"),
-        ([0, 1], [0.5, 0.4], "shares of 0.9 in all"),
-        ([0, 1], [1.5, -0.5], "the least -0.5"),
-        ([0, 1], [float("nan"), 1.0], "shares of nan"),
-    ],
-)
-def test_servers_that_cannot_hold_all_parameters_are_refused(hosts: list[int], shares: list[float] | None, said: str) -> None:
-    with pytest.raises(ScenarioError, match=said):
-        servers_of(hosts, shares)
-
-
-def test_key_ranges_are_even_whatever_the_tensors() -> None:
-    assert assign([100.0, 1.0], 4, "key_ranges") == (0.25, 0.25, 0.25, 0.25)
-
-
-def test_round_robin_ignores_sizes() -> None:
-    assert assign([10.0, 1.0, 10.0, 1.0], 2, "round_robin") == (20 / 22, 2 / 22)
-
-
-def test_greedy_takes_the_server_with_least_so_far_and_the_first_of_equals() -> None:
-    assert assign([4.0, 3.0, 2.0, 1.0], 2, "greedy") == (0.5, 0.5)
-    assert assign([1.0, 1.0], 3, "greedy") == (0.5, 0.5, 0.0)
-
-
-def test_one_large_tensor_keeps_a_server_busy_under_both() -> None:
-    # VGG-16 has three quarters of its parameters in one matrix.
-    sizes = [1.0, 1.0, 1.0, 9.0]
-
-    assert max(assign(sizes, 4, "greedy")) == max(assign(sizes, 4, "round_robin")) == 0.75
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@given(sizes=st.lists(st.floats(0.5, 1e12), min_size=1, max_size=30), n_servers=st.integers(1, 9))
-def test_all_parameters_are_assigned(policy: Policy, sizes: list[float], n_servers: int) -> None:
-    shares = assign(sizes, n_servers, policy)
-
-    assert len(shares) == n_servers
-    assert fsum(shares) == pytest.approx(1.0, rel=1e-12)
-    assert min(shares) >= 0.0
-
-
-@given(sizes=st.lists(st.floats(0.5, 1e6), min_size=1, max_size=30), n_servers=st.integers(1, 9))
-def test_greedy_is_never_worse_than_even_by_more_than_the_largest_tensor(sizes: list[float], n_servers: int) -> None:
-    even = fsum(sizes) / n_servers
-
-    assert max(assign(sizes, n_servers, "greedy")) * fsum(sizes) <= (even + max(sizes)) * (1 + 1e-9)
 
 
 @given(sizes=st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30), n_servers=st.integers(1, 8))
@@ -266,23 +206,9 @@ def test_no_server_holds_more_than_another_by_more_than_one_tensor(sizes: list[f
     assert max(held) - min(held) <= max(sizes) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "n_servers", "said"),
-    [([1.0], 0, "0 parameter servers"), ([], 2, "0 tensors of 0 bytes"), ([0.0], 2, "1 tensors of 0 bytes"), ([2.0, -1.0], 2, "2 tensors")],
-)
-def test_what_cannot_be_assigned_is_refused(sizes: list[float], n_servers: int, said: str) -> None:
-    with pytest.raises(ScenarioError, match=said):
-        assign(sizes, n_servers, "greedy")
-
-
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="no policy 'random'"):
-        assign([1.0], 2, "random")  # pyright: ignore[reportArgumentType] - as from a file
-
-
 def test_an_update_fills_the_memory_of_each_server_with_its_share_for_every_group() -> None:
     cluster = cluster_of(2, 2, per_node=2)
-    servers = place_servers(cluster, [2, 3], [0.75, 0.25])
+    servers = place_servers([2, 3], [0.75, 0.25])
 
     pattern = lay_update(cluster, groups(cluster, (0, 2), (1, 3)), servers)
 
@@ -293,6 +219,6 @@ def test_an_update_fills_the_memory_of_each_server_with_its_share_for_every_grou
 def test_equal_shares_are_updated_in_one_wave() -> None:
     cluster = cluster_of(4, 0)
 
-    (phase,) = lay_update(cluster, everybody(cluster), place_servers(cluster, [0, 2])).phases
+    (phase,) = lay_update(cluster, everybody(cluster), place_servers([0, 2])).phases
 
     assert len(phase) == 1

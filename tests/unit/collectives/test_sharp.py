@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.collectives.sharp import lay_sharp
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.build import build_cluster
 from clustersim.topology.wired import WiredCluster
@@ -95,12 +95,14 @@ def test_groups_of_an_orbit_add_up() -> None:
 def test_a_fabric_that_cannot_add_is_refused_by_name() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    with pytest.raises(ScenarioError, match=r"sharp needs switches that add: the fabric of box has none \(fabric.in_network_reduction\)"):
+    with pytest.raises(DomainError, match=r"sharp needs switches that add: the fabric of box has none") as caught:
         everybody_on(cluster)
+
+    assert caught.value.path == ("cluster", "fabric", "in_network_reduction")
 
 
 def test_a_group_inside_one_domain_crosses_no_fabric() -> None:
     cluster = nodes_of(4, 2)
 
-    with pytest.raises(ScenarioError, match=r"the group lies in one.*use nvls or ring"):
+    with pytest.raises(DomainError, match=r"the group lies in one.*use nvls or ring"):
         lay_sharp(cluster, grouping(cluster, np.array([[0, 1]], dtype=np.int64)))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Link
@@ -120,33 +119,3 @@ def test_the_ports_of_a_half_duplex_nvlink_are_one_link() -> None:
 
     assert up == down
     assert len(set(cluster.switch_ports(ranks(0))[0].tolist())) == 2
-
-
-@pytest.mark.parametrize(
-    ("change", "field", "message"),
-    [
-        (LinkChange(between=("leaf0", "leaf0"), down=True), "between", "'leaf0' stands at both ends"),
-        (LinkChange(between=ADAPTER, bandwidth_bytes_per_s=0.0), "bandwidth", "a link cannot have 0 B/s"),
-        (LinkChange(between=ADAPTER, bandwidth_bytes_per_s=float("inf")), "bandwidth", "a link cannot have inf B/s"),
-        (LinkChange(between=ADAPTER, bandwidth_bytes_per_s=float("nan")), "bandwidth", "a link cannot have nan B/s"),
-        (LinkChange(between=ADAPTER, fraction=0.0), "fraction", "0 is not a share of a bandwidth"),
-        (LinkChange(between=ADAPTER, fraction=1.5), "fraction", "1.5 is not a share of a bandwidth"),
-        (LinkChange(between=ADAPTER, latency_s=-1e-6), "latency", "a link cannot have a latency of -1e-06 s"),
-        (LinkChange(between=ADAPTER, latency_s=float("inf")), "latency", "a link cannot have a latency of inf s"),
-        (LinkChange(between=ADAPTER, latency_s=float("nan")), "latency", "a link cannot have a latency of nan s"),
-        (
-            LinkChange(between=ADAPTER, fraction=0.5, bandwidth_bytes_per_s=1e9),
-            "fraction",
-            "bandwidth and fraction both say how fast the link is",
-        ),
-        (LinkChange(between=ADAPTER, fraction=0.5, down=True), "state", "a link that is down has no other properties"),
-        (LinkChange(between=ADAPTER, half_duplex=True, down=True), "state", "a link that is down has no other properties"),
-        (LinkChange(between=ADAPTER, half_duplex=True, forward_only=True), "direction", "half duplex is about both directions"),
-    ],
-)
-def test_a_change_that_contradicts_itself_is_refused(change: LinkChange, field: str, message: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        worn(LinkChange(between=("node0/nic0", "leaf0"), fraction=0.5), change)
-
-    assert (caught.value.field, caught.value.message) == (f"cluster.links.1.{field}", message)
-    assert caught.value.hint

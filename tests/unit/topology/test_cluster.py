@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS, Cluster, route
 from tests.unit.topology.factories import make_node, ranks
@@ -29,7 +29,7 @@ def test_a_rank_reaches_itself_over_nothing() -> None:
 
 @pytest.mark.parametrize(("source", "destination", "stranger"), [(0, 36, 36), (-1, 0, -1)])
 def test_a_rank_outside_is_refused(source: int, destination: int, stranger: int) -> None:
-    with pytest.raises(ScenarioError, match=f"rank {stranger} is outside the cluster; its ranks are 0 to 31"):
+    with pytest.raises(DomainError, match=f"rank {stranger} is outside the cluster; its ranks are 0 to 31"):
         route(build_cluster(make_node(), 4), source, destination)
 
 

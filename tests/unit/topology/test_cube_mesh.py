@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import route
 from clustersim.topology.cube_mesh import CUBE_MESH, cube_mesh
@@ -108,14 +108,14 @@ def test_a_smaller_node_is_the_first_part_of_the_mesh(n_accelerators: int) -> No
 
 
 def test_an_accelerator_with_other_links_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="card with 12 links each is not known") as caught:
+    with pytest.raises(DomainError, match="card with 12 links each is not known") as caught:
         cube_mesh(make_node("cube_mesh", scale_up_links=12))
 
     assert "4 links (P100) and with 6 links (V100)" in str(caught.value)
 
 
 def test_more_than_eight_accelerators_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="8 corners, not 16; use 8 or fewer") as caught:
+    with pytest.raises(DomainError, match="8 corners, not 16; use 8 or fewer") as caught:
         cube_mesh(make_node("cube_mesh", n_accelerators=16))
 
-    assert caught.value.field == "cluster.accelerators_per_node"
+    assert caught.value.path == ("n_accelerators",)

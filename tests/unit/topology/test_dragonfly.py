@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Routing
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
@@ -125,7 +125,7 @@ def test_where_all_links_between_two_groups_are_down_a_third_is_passed() -> None
 
 
 def test_too_few_links_to_reach_all_groups_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="10 groups need 9 links each to reach all others, and have 8") as caught:
+    with pytest.raises(DomainError, match="10 groups need 9 links each to reach all others, and have 8") as caught:
         dragonfly(80)
 
     assert caught.value.hint == "use 3 or more, or larger groups"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology import FABRICS
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.fabrics import fat_tree, leaf_spine, rail_optimized, single_switch
@@ -87,10 +87,10 @@ def test_a_link_of_a_torus_is_as_wide_as_the_narrower_of_its_nodes() -> None:
 
 
 def test_a_fat_tree_without_pods_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="three tiers") as caught:
+    with pytest.raises(DomainError, match="three tiers") as caught:
         fat_tree(make_fabric("fat_tree"), hanging(16))
 
-    assert caught.value.field == "cluster.fabric.leaves_per_pod"
+    assert caught.value.path == ("fabric", "leaves_per_pod")
 
 
 def test_a_cable_carries_half_of_the_switch_at_each_end() -> None:

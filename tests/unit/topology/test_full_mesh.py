@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import route
 from clustersim.topology.full_mesh import full_mesh
@@ -29,5 +29,5 @@ def test_a_smaller_mesh_leaves_links_unused() -> None:
 
 
 def test_more_peers_than_links_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="a full mesh of 9 needs 8 links on each accelerator; card has 7; use 8 or fewer"):
+    with pytest.raises(DomainError, match="a full mesh of 9 needs 8 links on each accelerator; card has 7; use 8 or fewer"):
         full_mesh(make_node("full_mesh", n_accelerators=9))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.mesh import wire_mesh
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_node
 
@@ -30,5 +30,5 @@ def test_one_accelerator_may_relay_and_two_may_not() -> None:
 
 
 def test_a_mesh_without_links_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="card has no scale-up links"):
+    with pytest.raises(DomainError, match="card has no scale-up links"):
         wire_mesh(make_node("bridge_pairs", n_accelerators=4, scale_up_links=0), LINE)

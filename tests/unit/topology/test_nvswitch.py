@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import route
 from clustersim.topology.nvswitch import nvswitch
@@ -63,10 +63,10 @@ def test_every_tray_of_a_rack_reaches_every_other_over_two_links() -> None:
 def test_an_accelerator_without_links_cannot_hang_at_a_switch() -> None:
     node = make_node(scale_up_links=0)
 
-    with pytest.raises(ScenarioError, match="card has no scale-up links, but box wires them as nvswitch") as caught:
+    with pytest.raises(DomainError, match="card has no scale-up links, but box wires them as nvswitch") as caught:
         nvswitch(node)
 
-    assert caught.value.field == "cluster.accelerator"
+    assert caught.value.path == ("accelerator",)
     assert "scale_up kind 'pcie'" in str(caught.value)
 
 

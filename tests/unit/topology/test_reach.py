@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
@@ -18,8 +18,8 @@ def down(low: str, high: str) -> LinkChange:
 
 def cut(
     *changes: LinkChange, node: Node = SMALL, n_nodes: int = 8, fabric: Fabric = RAILS, servers: ServerHosts | None = None
-) -> ScenarioError:
-    with pytest.raises(ScenarioError) as caught:
+) -> DomainError:
+    with pytest.raises(DomainError) as caught:
         build_cluster(node, n_nodes, fabric, changes=changes, servers=servers)
     return caught.value
 
@@ -28,14 +28,14 @@ def test_a_node_without_adapters_is_named_against_all_others() -> None:
     error = cut(down("node1/nic*", "leaf*"))
 
     assert error.message == "ranks 2-3 cannot reach ranks 0-1, 4-15: no way is left with the links down between node1/nic* and leaf*"
-    assert (error.field, error.hint) == ("cluster.links.0", "leave one of them up")
+    assert (error.path, error.hint) == (("cluster", "changes", 0), "leave one of them up")
 
 
 def test_a_lone_rank_is_named_in_the_singular() -> None:
     error = cut(down("node0/gpu1", "node0/pcie0"), down("node0/gpu1", "nvswitch"))
 
     assert error.message.startswith("rank 1 cannot reach ranks 0, 2-15:")
-    assert error.field == "cluster.links.1"
+    assert error.path == ("cluster", "changes", 1)
 
 
 def test_of_two_halves_the_second_is_the_one_that_is_cut_off() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.cluster import TIERS
@@ -54,9 +54,9 @@ def test_a_host_without_nvme_has_no_such_link() -> None:
     cluster = build_cluster(make_node(), 2)
 
     assert not storage(cluster)
-    with pytest.raises(ScenarioError, match="the host of node 1 has no NVMe") as refused:
+    with pytest.raises(DomainError, match="the host of node 1 has no NVMe") as refused:
         cluster.storage_links(hosts(1))
-    assert refused.value.hint == "offload to host"
+    assert refused.value.hint == "keep it in the memory of the host"
 
 
 def test_kinds_of_nodes_may_differ_in_their_drives() -> None:
@@ -64,7 +64,7 @@ def test_kinds_of_nodes_may_differ_in_their_drives() -> None:
 
     assert list(storage(cluster)) == ["node2/nvme/read", "node2/nvme/write"]
     assert cluster.storage_links(hosts(2)).tolist() == [[len(cluster.links) - 2, len(cluster.links) - 1]]
-    with pytest.raises(ScenarioError, match="node 0 has no NVMe"):
+    with pytest.raises(DomainError, match="node 0 has no NVMe"):
         cluster.storage_links(hosts(2, 0))
 
 
@@ -78,5 +78,5 @@ def test_no_route_contains_drives() -> None:
 
 
 def test_a_host_outside_the_cluster_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="host 2 is outside"):
+    with pytest.raises(DomainError, match="host 2 is outside"):
         build_cluster(with_nvme(), 2).storage_links(hosts(2))

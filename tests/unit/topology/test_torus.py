@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.models import Routing
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
@@ -116,10 +116,10 @@ def test_a_ring_with_one_link_down_is_a_line() -> None:
 
 
 def test_a_ring_with_two_links_down_is_cut_in_two() -> None:
-    with pytest.raises(ScenarioError, match="ranks 2-5 cannot reach ranks 0-1, 6-9"):
+    with pytest.raises(DomainError, match="ranks 2-5 cannot reach ranks 0-1, 6-9"):
         torus(5, changes=(LinkChange(between=("router0", "router1"), down=True), LinkChange(between=("router2", "router3"), down=True)))
 
 
 def test_dimensions_must_hold_all_nodes_and_servers() -> None:
-    with pytest.raises(ScenarioError, match="2 x 3 = 6 places of a torus are not 8, as many as there are nodes and servers"):
+    with pytest.raises(DomainError, match="2 x 3 = 6 places of a torus are not 8, as many as there are nodes and servers"):
         build_cluster(SMALL, 8, make_fabric("torus", dimensions=(2, 3)))

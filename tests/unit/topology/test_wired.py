@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, route
@@ -43,7 +43,7 @@ def test_hosts_come_after_the_ranks() -> None:
 def test_a_host_outside_is_refused(method: str, host: int) -> None:
     cluster = build_cluster(make_node(), 3, servers=make_servers(2))
 
-    with pytest.raises(ScenarioError, match=f"host {host} is outside the cluster; its hosts are 0 to 4"):
+    with pytest.raises(DomainError, match=f"host {host} is outside the cluster; its hosts are 0 to 4"):
         getattr(cluster, method)(ranks(0, host))
 
 
@@ -131,16 +131,16 @@ def test_the_ports_of_a_rank_lead_to_and_from_its_switch() -> None:
 
 
 def test_without_a_switch_there_are_no_ports() -> None:
-    with pytest.raises(ScenarioError, match="box joins its accelerators without a switch") as caught:
+    with pytest.raises(DomainError, match="box joins its accelerators without a switch") as caught:
         build_cluster(make_node("cube_mesh"), 1).switch_ports(ranks(0))
 
-    assert caught.value.hint == "choose a node of scale_up kind nvswitch"
+    assert caught.value.hint == "choose a node with scale-up of kind nvswitch"
 
 
 def test_a_port_that_is_down_is_no_port() -> None:
     cluster = build_cluster(make_node(), 2, changes=[LinkChange(between=("node1/gpu3", "nvswitch"), down=True)])
 
-    with pytest.raises(ScenarioError, match="node1/gpu3/nvlink/up is down; choose an algorithm without the switch"):
+    with pytest.raises(DomainError, match="node1/gpu3/nvlink/up is down; choose an algorithm without the switch"):
         cluster.switch_ports(ranks(10, 11))
     assert cluster.switch_ports(ranks(10, 12)).shape == (2, 2)
 
@@ -163,7 +163,7 @@ def test_without_a_fabric_there_are_no_leaves(method: str) -> None:
     cluster = build_cluster(make_node(), 1)
 
     assert cluster.n_leaves == 0
-    with pytest.raises(ScenarioError, match="nothing is laid between 1 node"):
+    with pytest.raises(DomainError, match="nothing is laid between 1 node"):
         getattr(cluster, method)(ranks(0))
 
 
@@ -171,7 +171,7 @@ def test_a_host_that_is_cut_off_is_an_error_when_it_is_asked_for() -> None:
     lost = [LinkChange(between=(f"node0/pcie{switch}", "node0/socket*"), down=True) for switch in range(4)]
     cluster = build_cluster(make_node(), 2, changes=lost)
 
-    with pytest.raises(ScenarioError, match="no way leads from rank 9 to the host of node 0"):
+    with pytest.raises(DomainError, match="no way leads from rank 9 to the host of node 0"):
         cluster.routes(ranks(9), ranks(16))
     assert len(cluster.routes(ranks(9), ranks(0)).link_ids) > 0
 
@@ -179,7 +179,7 @@ def test_a_host_that_is_cut_off_is_an_error_when_it_is_asked_for() -> None:
 def test_a_node_without_adapters_has_no_nic_of() -> None:
     cluster = build_cluster(make_node(n_nics=0), 1)
 
-    with pytest.raises(ScenarioError, match="no network adapters"):
+    with pytest.raises(DomainError, match="no network adapters"):
         cluster.nic_of(ranks(0))
 
 
@@ -187,7 +187,7 @@ def test_a_node_without_adapters_has_no_nic_of() -> None:
 def test_no_place_is_given_to_a_rank_outside(method: str) -> None:
     cluster = build_cluster(make_node(), 2)
 
-    with pytest.raises(ScenarioError, match="rank 16 is outside"):
+    with pytest.raises(DomainError, match="rank 16 is outside"):
         getattr(cluster, method)(ranks(3, 16))
 
 
@@ -257,7 +257,7 @@ def test_no_pairs_have_no_routes() -> None:
 
 
 def test_sources_without_destinations_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="2 sources do not match 1 destinations"):
+    with pytest.raises(DomainError, match="2 sources do not match 1 destinations"):
         build_cluster(make_node(), 2).routes(ranks(0, 1), ranks(2))
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.topology import SCALE_UP
 from clustersim.topology.wires import ScaleUpWiring, scale_up_bandwidth_bytes_per_s
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_node
@@ -13,7 +13,7 @@ def test_all_links_together_are_the_bandwidth_of_an_accelerator() -> None:
 
 
 def test_a_card_without_links_is_told_to_use_pcie() -> None:
-    with pytest.raises(ScenarioError, match="choose an accelerator that has them, or scale_up kind 'pcie'"):
+    with pytest.raises(DomainError, match="choose an accelerator that has them, or scale-up kind pcie"):
         scale_up_bandwidth_bytes_per_s(make_node(scale_up_links=0))
 
 
