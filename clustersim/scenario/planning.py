@@ -21,6 +21,7 @@ from clustersim.scenario.data_parallel import data_parallel, server_flags
 from clustersim.scenario.expert_checks import check_experts
 from clustersim.scenario.expert_load import expert_load_of
 from clustersim.scenario.jobs import Planned
+from clustersim.scenario.keys import dotted
 from clustersim.scenario.layered_checks import check_layered
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import Scenario
@@ -84,11 +85,13 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
 
 def _without_idle(scenario: Scenario, plan: Plan) -> tuple[Scenario, tuple[Flag, ...]]:
     """Return a scenario without settings that do nothing in its plan, and flags for those that somebody asked for."""
-    vain = [each for each in idle(plan) if each.written_in(scenario.spec)]
+    unused = idle(plan)
+    vain = [each for each in unused if each.written_in(scenario.spec)]
+    keys = {each: dotted(each.path, {}) for each in unused if each.asked_in(scenario.spec)}
     flags = tuple(
-        Flag(code="no_effect", message=f"{each.key.rpartition('.')[2]} does nothing {each.reason}")
-        for each in vain
-        if each.key not in scenario.of_preset and each.asked_in(scenario.spec)
+        Flag(code="no_effect", message=f"{key.rpartition('.')[2]} does nothing {each.reason}")
+        for each, key in keys.items()
+        if key not in scenario.of_preset
     )
     spec = scenario.spec
     for each in vain:

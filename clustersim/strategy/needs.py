@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
@@ -12,7 +13,7 @@ from clustersim.strategy.gradients import layer_slices
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.settings import Condition, Needs, Settings, key_of
+from clustersim.strategy.settings import Needs, Settings
 from clustersim.strategy.shard import local_model
 from clustersim.workload.transformer_shape import Experts
 
@@ -25,24 +26,23 @@ class Idle:
 
     path: tuple[str, ...]
     """Attributes from the plan, or from a scenario, to the setting."""
-    key: str
-    """The same by the keys of a file, with dots."""
     reason: str
 
     def written_in(self, settings: BaseModel) -> bool:
         """Return whether something else than its default was written."""
-        value, default = self._values(settings)
-        return value != default
+        section = self._section(settings)
+        return getattr(section, self.path[-1]) != type(section).model_fields[self.path[-1]].default
 
     def asked_in(self, settings: BaseModel) -> bool:
-        """Return whether somebody asked for something: false does not, where the default is left open."""
-        value, default = self._values(settings)
-        return value != default and not (value is False and default is None)
+        """Return whether somebody asked for something: true, also where that is the default; false not, where the default is left open."""
+        section = self._section(settings)
+        value, default = getattr(section, self.path[-1]), type(section).model_fields[self.path[-1]].default
+        return section.gives(self.path[-1]) if value is True else value != default and not (value is False and default is None)
 
-    def _values(self, settings: BaseModel) -> tuple[object, object]:
-        for part in self.path[:-1]:
-            settings = getattr(settings, part)
-        return getattr(settings, self.path[-1]), type(settings).model_fields[self.path[-1]].default
+    def _section(self, settings: BaseModel) -> Settings:
+        section: object = attrgetter(".".join(self.path[:-1]))(settings)
+        assert isinstance(section, Settings)
+        return section
 
     def left_out(self, settings: M) -> M:
         """Return the settings as if this one had not been written."""
@@ -51,7 +51,7 @@ class Idle:
 
 def idle(plan: Plan) -> tuple[Idle, ...]:
     """Return the settings that do nothing in a plan."""
-    return (*_idle(plan, plan.training, ("training",), "training"), *_idle(plan, plan.strategy, ("strategy",), "strategy"))
+    return (*_idle(plan, plan.training, ("training",)), *_idle(plan, plan.strategy, ("strategy",)))
 
 
 def effective(plan: Plan) -> dict[str, JsonValue]:
@@ -75,23 +75,23 @@ def _shown(settings: Settings, path: tuple[str, ...], unused: Collection[tuple[s
     return shown | {name: _shown(part, (*path, name), unused) for name, part in parts.items()}
 
 
-def _idle(plan: Plan, settings: Settings, path: tuple[str, ...], key: str) -> Iterator[Idle]:
+def _idle(plan: Plan, settings: Settings, path: tuple[str, ...]) -> Iterator[Idle]:
     for name, value in _values(settings):
         field = type(settings).model_fields[name]
-        here, own_key = (*path, name), f"{key}.{key_of(name, field)}"
+        here = (*path, name)
         if isinstance(value, Settings):
-            yield from _idle(plan, value, here, own_key)
+            yield from _idle(plan, value, here)
         reasons = (_unmet(plan, need.condition) for need in field.metadata if isinstance(need, Needs))
         reason = next(filter(None, reasons), None)
         if reason is not None:
-            yield Idle(path=here, key=own_key, reason=reason)
+            yield Idle(path=here, reason=reason)
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:
     return ((name, getattr(settings, name)) for name in type(settings).model_fields)
 
 
-def _unmet(plan: Plan, condition: Condition) -> str | None:
+def _unmet(plan: Plan, condition: str) -> str | None:
     holds, otherwise = CONDITIONS[condition]
     return None if holds(plan) else otherwise
 
@@ -146,7 +146,7 @@ def _is_laid_out(plan: Plan) -> bool:
     return sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep)) > 1
 
 
-CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
+CONDITIONS: Final[Mapping[str, tuple[Callable[[Plan], bool], str]]] = {
     "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
     "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
     "experts": (_has_experts, "without experts"),
@@ -169,6 +169,7 @@ CONDITIONS: Final[Mapping[Condition, tuple[Callable[[Plan], bool], str]]] = {
     "collective reduction": (lambda plan: plan.strategy.data_parallel.service is None, "with parameter servers"),
     "own layout": (_is_laid_out, "where one dimension has all ranks"),
     "several pushes": (_pushes_often, "where servers take all gradients at once"),
+    "several processes": (lambda plan: not plan.strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda plan: len(plan.strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda plan: plan.strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
     "staleness": (lambda plan: plan.strategy.data_parallel.mode == "ssp", "without mode ssp"),

@@ -7,43 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeGuard, TypeVar
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_after_validator_function, plain_serializer_function_ser_schema
-
-Condition = Literal[
-    "transformer",
-    "images",
-    "experts",
-    "shared experts",
-    "skewed load",
-    "capacity",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "zero_stage 3",
-    "gathers",
-    "overlap",
-    "resharding",
-    "weights move",
-    "selective recomputation",
-    "later checks of norms",
-    "replicas",
-    "buckets",
-    "collective reduction",
-    "several pushes",
-    "several servers",
-    "own layout",
-    "update on the accelerator",
-    "staleness",
-]
-"""Needs of settings; ``needs.py`` says when each is met."""
-
 
 T = TypeVar("T")
 
@@ -101,9 +71,9 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Condition without which a setting does nothing, by its name in the table of conditions."""
+    """Condition without which a setting does nothing, by its name in the table of ``needs.py``."""
 
-    condition: Condition
+    condition: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +91,7 @@ class Written:
         return no_info_after_validator_function(self.read, handler.generate_schema(self.form), serialization=writing)
 
 
-def setting(default: T, description: str, *needs: Condition, alias: str | None = None, shown: JsonValue = None) -> T:
+def setting(default: T, description: str, *needs: str, alias: str | None = None, shown: JsonValue = None) -> T:
     """Return the default of a setting.
 
     Parameters
@@ -137,12 +107,12 @@ def setting(default: T, description: str, *needs: Condition, alias: str | None =
     return _declared(Field(default=default, description=description, alias=alias, json_schema_extra=extra), needs)
 
 
-def auto(description: str, *needs: Condition) -> Any:  # noqa: ANN401 - the value of a setting of any type, which is completed later
+def auto(description: str, *needs: str) -> Any:  # noqa: ANN401 - the value of a setting of any type, which is completed later
     """Return the default of a setting that is completed with what follows from model and machine; needs as for :func:`setting`."""
     return _declared(Field(default=None, description=description, json_schema_extra=_without_default), needs)
 
 
-def _declared(field: object, needs: Sequence[Condition]) -> Any:  # noqa: ANN401 - pydantic puts the value in place of the field
+def _declared(field: object, needs: Sequence[str]) -> Any:  # noqa: ANN401 - pydantic puts the value in place of the field
     assert isinstance(field, FieldInfo)
     field.metadata.extend(Needs(need) for need in needs)
     return field

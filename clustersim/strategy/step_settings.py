@@ -100,7 +100,9 @@ class DataParallelSettings(Settings, frozen=True):
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
         setting("auto", "All-reduce of the communication library, or parameter servers.", "replicas")
     )
-    overlap: StrictBool = setting(True, "Reduce buckets while the backward pass still runs.", "replicas", "several pushes")
+    overlap: StrictBool = setting(
+        True, "Reduce buckets while the backward pass still runs.", "replicas", "several processes", "several pushes"
+    )
     bucket_bytes: Annotated[Bytes, Field(gt=0)] = setting(
         25e6, "Gradient bytes that are reduced at once.", "replicas", "buckets", alias="bucket"
     )

@@ -149,6 +149,13 @@ def test_sequence_parallelism_without_tensor_parallelism_is_flagged() -> None:
     assert codes("strategy.tp=1", "strategy.sequence_parallel=true") == ["no_effect"]
 
 
+def test_an_overlap_that_one_process_cannot_have_is_flagged_also_where_it_is_the_default() -> None:
+    one = ("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", "strategy.data_parallel.single_process=true")
+
+    assert codes(*one) == []
+    assert codes(*one, "strategy.data_parallel.overlap=true") == ["no_effect"]
+
+
 def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
     assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32") == ["no_effect"]
     assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32", "strategy.zero_stage=1") == []
