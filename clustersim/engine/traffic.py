@@ -157,14 +157,14 @@ def _call(moved: Collective) -> Call:
 
 def _choice(moved: Collective | Transfer, operation: Operation) -> CollectiveChoice:
     if isinstance(moved, Transfer):
-        dimension, op, ranks = moved.dimension, "send", 2
+        dimension, op, ranks, calls = moved.dimension, "send", 2, 1
     else:
-        dimension, op, ranks = moved.group.dimension, moved.op, moved.group.size
+        dimension, op, ranks, calls = moved.group.dimension, moved.op, moved.group.size, moved.pieces
     return CollectiveChoice(
         dimension=dimension,
         op=op,
         ranks=ranks,
-        bytes=moved.bytes,
+        bytes=moved.bytes / calls,
         algorithm=operation.algorithm,
         protocol=operation.protocol,
     )

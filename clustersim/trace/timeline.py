@@ -149,7 +149,7 @@ class CollectiveChoice:
     ranks: int
     """In one group; 2 for sends."""
     bytes: float
-    """The tensor in full."""
+    """The tensor of one call, in full."""
     algorithm: str
     protocol: str
 

@@ -172,6 +172,14 @@ def test_a_choice_says_who_did_what_and_how() -> None:
     )
 
 
+def test_a_choice_has_the_bytes_of_one_call() -> None:
+    buckets = replace(REDUCE, collective=replace(REDUCE.collective, pieces=4))
+
+    traffic, _ = registered(task(buckets))
+
+    assert [choice.bytes for choice in traffic.choices()] == [2.5e8]
+
+
 def test_each_way_of_doing_something_is_listed_once() -> None:
     traffic, _ = registered(task(communicate(DP, 2e9)), task(communicate(DP, 2e9), 0), task(communicate(DP, 1e9), 1))
 
