@@ -178,7 +178,9 @@ def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
     if len(expected) == 1:
         return first
     shown = first.message.split(" is not ", maxsplit=1)[0]
-    hint = next((mistake.hint for mistake in mistakes if mistake.hint), None)
+    # Brackets are for a value that may be an item, and a list beside a number holds something else.
+    numbers = any(mistake.kind.startswith(("int_", "float_")) for mistake in mistakes)
+    hint = next((mistake.hint for mistake in mistakes if mistake.hint and not (numbers and mistake.kind == "list_type")), None)
     return _Mistake(path=first.path, at_key=False, kind=first.kind, message=f"{shown} is not {' or '.join(expected)}", hint=hint)
 
 
@@ -199,8 +201,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     elif kind in _WRONG_SHAPE:
         expected = _WRONG_SHAPE[kind]
         message = f"{_show(value)} is not {expected}"
-        if kind == "list_type" and isinstance(value, str | int | float):
-            hint = f"write it in brackets: [{value}]"
+        hint = _shape_hint(kind, value)
     elif kind in _LIMITS:
         words, limit = _LIMITS[kind]
         message, hint = f"{_show(value)} is out of range", f"write a number that is {words} {context.get(limit)}"
@@ -215,6 +216,17 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     else:
         message = f"{_show(value)}: {message[:1].lower()}{message[1:]}"
     return _Mistake(path=path, at_key=at_key, kind=kind, message=message, hint=hint, expected=expected)
+
+
+def _shape_hint(kind: str, value: object) -> str | None:
+    """Return how a value of another kind would be written, where it could have been meant."""
+    if kind == "list_type" and isinstance(value, str | int) and not isinstance(value, bool):
+        return f"write it in brackets: [{value}]"
+    if kind.startswith("int_") and isinstance(value, float) and value.is_integer():
+        return f"write {value:.0f}"
+    if kind.startswith("int_") and isinstance(value, str) and value.isdecimal():
+        return f"write {value}, without quotes"
+    return None
 
 
 def _clean(loc: Loc, data: Data, *, missing: bool) -> tuple[Loc, bool]:

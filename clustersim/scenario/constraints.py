@@ -106,6 +106,20 @@ def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
         raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
 
 
+def check_tokens(tokens: float | None, batch: int, seq_length: int) -> None:
+    """Refuse a budget of tokens that is used up before the first step ends.
+
+    Raises
+    ------
+    ScenarioError
+        With the tokens of a step.
+    """
+    of_step = batch * seq_length
+    if tokens is not None and tokens < of_step:
+        message = f"{tokens:.0f} tokens are fewer than one step has, {batch} * {seq_length} = {of_step}"
+        raise ScenarioError(message, field="training.tokens", hint="write all that the model is trained on, such as 15T")
+
+
 def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> None:
     """Refuse gradients that are clipped before a product has added them to those of other micro-batches.
 

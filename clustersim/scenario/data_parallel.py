@@ -75,7 +75,7 @@ def check_workers(plan: Plan, n_workers: int) -> None:
 def _check_pace(given: DataParallelSettings) -> None:
     """Refuse staleness and backup workers beside a mode that has none."""
     if given.mode == "ssp" and given.staleness is None:
-        raise ScenarioError("mode ssp needs a bound", field=f"{_KEY}.staleness", hint="write how many steps, such as staleness: 3")
+        raise ScenarioError("mode ssp needs a bound", field=f"{_KEY}.mode", hint="add how many steps, such as staleness: 3")
     if given.mode != "ssp" and given.staleness:
         what = f"staleness is for mode ssp, and the mode is {given.mode}"
         raise ScenarioError(what, field=f"{_KEY}.staleness", hint="use mode: ssp, or leave the key out")

@@ -13,6 +13,7 @@ from clustersim.scenario.constraints import (
     check_clipping,
     check_fp8_parameters,
     check_scored_tokens,
+    check_tokens,
 )
 from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.schema import ScenarioSpec
@@ -33,6 +34,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     check_attention(asked.attention, accelerators)
     seq_length, length_flags = _seq_length(asked, loaded.model)
     check_scored_tokens(asked.scored_tokens, seq_length)
+    check_tokens(asked.tokens, asked.global_batch_size, seq_length)
     if asked.cuda_graphs and asked.blocking_launches:
         message = "kernels of a graph are issued together, and the host cannot wait for each"
         raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")

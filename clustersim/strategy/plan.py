@@ -87,6 +87,12 @@ def _read_offload(written: list[OffloadItem]) -> Offload:
     return Offload(**places)
 
 
+def _check_parts(value: object) -> object:
+    if isinstance(value, list):
+        return value
+    raise mistake("what is offloaded is a list of parts", "write such as [optimizer] or [optimizer, gradients, {to: nvme}]")
+
+
 def _write_offload(offload: Offload) -> list[OffloadItem]:
     return [*offload.parts, {"to": "nvme"}] if offload.to_drives else [*offload.parts]
 
@@ -209,7 +215,9 @@ class StrategySettings(Settings, frozen=True):
         "resharding",
     )
     preset: str | None = setting(None, "Defaults of a framework; see `clustersim show presets`.")
-    offload: Annotated[Offload, Written(list[OffloadItem], _read_offload, _write_offload)] = setting(Offload(), "", shown=[])
+    offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
+        setting(Offload(), "", shown=[])
+    )
     etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: tp.")
     expert_load: Annotated[
         ExpertLoad,

@@ -198,7 +198,7 @@ def _parsed(text: object, unit: str) -> float:
         factor = form.factors[number.units]
     except (ValueError, KeyError) as error:
         raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'") from error
-    return _checked(number.real * factor, written, whole=unit == "count")
+    return _checked(number.real * factor, written, form, whole=unit == "count")
 
 
 def format_quantity(value: float, unit: str, digits: int = 3) -> str:
@@ -234,11 +234,11 @@ def _as_text(text: object, form: _Unit) -> str:
     return text.strip().replace("µ", "u").replace("μ", "u")
 
 
-def _checked(value: float, written: str, *, whole: bool) -> float:
+def _checked(value: float, written: str, form: _Unit, *, whole: bool) -> float:
     if not math.isfinite(value):
         raise ScenarioError(f"{written} is not a finite number")
     if value < 0:
-        raise ScenarioError(f"{written} is negative", hint="write zero or more")
+        raise ScenarioError(f"{written} is negative", hint=f"write {form.what} such as '{form.example}'")
     if whole and value != round(value):
         raise ScenarioError(f"{written} is not a whole number")
     return value

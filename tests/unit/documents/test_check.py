@@ -152,7 +152,7 @@ def test_an_unknown_field_is_found_at_any_depth(text: str, field: str, hint: str
         ("name: a\nstrategy: {dp: true}", "strategy.dp", "true is not a whole number or auto", None),
         ("name: a\nstrategy: {dp: 0}", "strategy.dp", "0 is out of range", "write a number that is more than 0"),
         ("name: a\nstrategy: {tp: 1.5}", "strategy.tp", "1.5 is not a whole number", None),
-        ("name: a\nstrategy: {tp: '8'}", "strategy.tp", "'8' is not a whole number", None),
+        ("name: a\nstrategy: {tp: '8'}", "strategy.tp", "'8' is not a whole number", "write 8, without quotes"),
         ("name: a\nstrategy: {fraction: -1}", "strategy.fraction", "-1 is out of range", "write a number that is at least 0.0"),
         ("name: a\nstrategy: {fraction: 1}", "strategy.fraction", "1 is out of range", "write a number that is less than 1.0"),
         ("name: a\nstrategy: {fraction: x}", "strategy.fraction", "'x' is not a number", None),
@@ -170,7 +170,7 @@ def test_an_unknown_field_is_found_at_any_depth(text: str, field: str, hint: str
         ("name: a\nstrategy: {shape: {kind: circle}}", "strategy.shape.radius", "'radius' is missing", "add 'radius: ...'"),
         ("name: a\nstrategy: {pair: 4}", "strategy.pair", "4 is not a list", None),
         ("name: a\nbandwidth: 400", "bandwidth", "400 has no unit", "write it with a unit, such as '3.35 TB/s'"),
-        ("name: a\nbandwidth: -4 GB/s", "bandwidth", "-4 GB/s is negative", "write zero or more"),
+        ("name: a\nbandwidth: -4 GB/s", "bandwidth", "-4 GB/s is negative", "write a bandwidth such as '3.35 TB/s'"),
         (
             "name: a\nstrategy: {data_parallel: {bucket: 25}}",
             "strategy.data_parallel.bucket",

@@ -197,7 +197,7 @@ def test_a_node_from_nothing_that_lacks_a_field_says_which(line: str, field: str
         ("fabric: {topolgy: fat_tree}", "cluster.fabric.topolgy", "unknown field 'topolgy'", "did you mean 'topology'?"),
         ("fabric: {oversubscription: 0}", "cluster.fabric.oversubscription", "0 is out of range", "write a number that is at least 0.1"),
         ("fabric: {leaf: qm9701-ndr}", "cluster.fabric.leaf", "unknown switch 'qm9701-ndr'", "did you mean 'qm9700-ndr'?"),
-        ("power: -1 W", "cluster.power", "-1 W is negative", "write zero or more"),
+        ("power: -1 W", "cluster.power", "-1 W is negative", "write a power such as '700 W'"),
     ],
 )
 def test_a_wrong_override_is_one_clear_error_at_its_place(text: str, field: str, message: str, hint: str) -> None:

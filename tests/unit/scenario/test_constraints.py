@@ -322,6 +322,14 @@ def test_no_more_layers_are_recomputed_than_a_chunk_has() -> None:
     assert message == f"strategy.recompute_layers: {most + 1} layers of a model chunk that has {most}; use {most} or fewer"
 
 
+def test_a_budget_of_less_than_a_step_is_told_how_a_budget_is_written() -> None:
+    assert built("training.tokens=8192").tokens == 32 * 256
+
+    message = full("training.tokens=15")
+    assert message.startswith("training.tokens: 15 tokens are fewer than one step has, 32 * 256 = 8192; write all that")
+    assert message.endswith("such as 15T")
+
+
 def test_no_more_tokens_are_scored_than_there_are() -> None:
     plan = built("training.scored_tokens=20").plan
 

@@ -151,7 +151,7 @@ def test_replicas_are_workers_of_their_own_unless_all_wait_for_all(keys: dict[st
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({"mode": "ssp"}, ("staleness", "mode ssp needs a bound", "write how many steps, such as staleness: 3")),
+        ({"mode": "ssp"}, ("mode", "mode ssp needs a bound", "add how many steps, such as staleness: 3")),
         (
             {"mode": "async", "staleness": 2},
             ("staleness", "staleness is for mode ssp, and the mode is async", "use mode: ssp, or leave the key out"),

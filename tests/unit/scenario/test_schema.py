@@ -23,7 +23,9 @@ from tests.unit.scenario.samples import refusal, small
         ("training.global_batch_size=32.5", "32.5 is not a whole number", None),
         ("training.global_batch_size=-1", "-1 is out of range", "write a number that is more than 0"),
         ("training.global_batch_size=true", "true is not a whole number", None),
-        ("training.global_batch_size='32'", "'32' is not a whole number", None),
+        ("training.global_batch_size='32'", "'32' is not a whole number", "write 32, without quotes"),
+        ("training.seq_length=1e4", "10000.0 is not a whole number", "write 10000"),
+        ("cluster.nodes=1e1", "10.0 is not a whole number or a list", "write 10"),
         ("training.micro_batch_size=0", "0 is out of range", "write a number that is more than 0"),
         ("training.precision=bf61", "'bf61' is not one of fp32, tf32, fp16, bf16, fp8", "did you mean 'bf16'?"),
         ("training.optimizer=lion", "'lion' is not one of adam, sgd, momentum, adafactor, lamb", None),
@@ -32,7 +34,7 @@ from tests.unit.scenario.samples import refusal, small
         ("training.data_loader={rate: 2000}", "2000 has no unit", "write it with a unit, such as '2500 samples/s'"),
         ("strategy.data_parallel.bucket=25", "25 has no unit", "write it with a unit, such as '80 GB'"),
         ("strategy.data_parallel.bucket=25 Gbit/s", "'25 Gbit/s' is not a size", "write it such as '80 GB'"),
-        ("strategy.data_parallel.bucket=-25 MB", "-25 MB is negative", "write zero or more"),
+        ("strategy.data_parallel.bucket=-25 MB", "-25 MB is negative", "write a size such as '80 GB'"),
         ("strategy.sequence_parallel='yes'", "'yes' is not true or false", None),
         ("strategy.zero_stage=4", "4 is not one of 0, 1, 2, 3", None),
         ("strategy.zero_stage=true", "true is not a number", "write a number"),
@@ -48,6 +50,11 @@ from tests.unit.scenario.samples import refusal, small
         ("cluster=[1]", "a list is not a mapping", None),
         ("cluster.nodes=0", "0 is out of range", "write a number that is more than 0"),
         ("cluster.nics={count: 4, bandwidth: 200}", "200 has no unit", "write it with a unit, such as '3.35 TB/s'"),
+        (
+            "strategy.offload=true",
+            "what is offloaded is a list of parts",
+            "write such as [optimizer] or [optimizer, gradients, {to: nvme}]",
+        ),
         ("checks=memory_fraction <= 1", "'memory_fraction <= 1' is not a list", None),
         ("cost.pue=0.5", "0.5 is out of range", "write a number that is at least 1.0"),
         ("reliability.node_mtbf=5", "5 has no unit", "write it with a unit, such as '1.5 us'"),
@@ -60,6 +67,10 @@ def test_a_wrong_value_is_told_what_would_be_right(override: str, message: str, 
     assert hint is None or error.hint == hint
     assert error.field is not None
     assert error.field.startswith(override.partition("=")[0])
+
+
+def test_brackets_are_not_advised_where_a_number_is_wanted() -> None:
+    assert refusal("cluster.nodes=nan").hint is None
 
 
 @pytest.mark.parametrize("key", ["model", "cluster", "training"])
