@@ -88,9 +88,9 @@ def _read_offload(written: list[OffloadItem]) -> Offload:
 
 
 def _check_parts(value: object) -> object:
-    if isinstance(value, list):
-        return value
-    raise mistake("what is offloaded is a list of parts", "write such as [optimizer] or [optimizer, gradients, {to: nvme}]")
+    if isinstance(value, str | int | float | dict):
+        raise mistake("what is offloaded is a list of parts", "write such as [optimizer] or [optimizer, gradients, {to: nvme}]")
+    return value
 
 
 def _write_offload(offload: Offload) -> list[OffloadItem]:
