@@ -67,7 +67,7 @@ def test_an_accelerator_without_links_cannot_hang_at_a_switch() -> None:
         nvswitch(node)
 
     assert caught.value.path == ("accelerator",)
-    assert "scale_up kind 'pcie'" in str(caught.value)
+    assert "scale-up kind pcie" in str(caught.value)
 
 
 def test_a_rack_that_is_filled_in_part_is_a_domain_like_the_others() -> None:
