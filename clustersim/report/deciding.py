@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from clustersim.documents.spots import Data
 from clustersim.report.error_bars import ErrorBar
+from clustersim.report.metrics import Metrics
 
 Decision = Literal["yes", "no", "not decided"]
 
@@ -44,7 +45,7 @@ def is_better(one: Judged, other: Judged) -> Decision:
     Examples
     --------
     >>> def run(time_s, machine):
-    ...     bar = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine=machine, measured=True)
+    ...     bar = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine=machine)
     ...     return Judged(at=lambda fraction: fraction * time_s, bar=bar)
     >>> is_better(run(1.0, "a"), run(1.2, "a")), is_better(run(1.0, "a"), run(1.2, "b")), is_better(run(2.0, "a"), run(1.0, "b"))
     ('yes', 'not decided', 'no')
@@ -71,7 +72,6 @@ def bar_of(data: Data) -> ErrorBar | None:
         most_fraction=most,
         ratio_most_fraction=ratio,
         machine=str(data.get("machine", "")),
-        measured=data.get("measured") is True,
     )
 
 
@@ -101,6 +101,12 @@ def judged_by(name: str, value: float, bar: ErrorBar, *, higher_is_better: bool 
     """Return a run that is judged by one figure, which its name says whether and how depends on the step time."""
     sign = -1.0 if higher_is_better else 1.0
     return Judged(at=lambda fraction: sign * figures_at({name: value}, fraction)[name], bar=bar)
+
+
+def is_shorter(one: Metrics, other: Metrics) -> Decision | None:
+    """Return whether the step of one run is shorter than that of another, as far as the error bars tell; None without any."""
+    judged = [None if each.error_bar is None else judged_by("step_time_s", each.step_time_s, each.error_bar) for each in (one, other)]
+    return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
 
 
 def figures_at(figures: Mapping[str, float | bool], fraction: float) -> dict[str, float | bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf, sqrt
 from typing import Final
 
@@ -52,15 +52,18 @@ class Band:
 class ErrorBar:
     """Error bar of the step time of one run, alone and beside others."""
 
+    machine: str
+    """Eight hexadecimal digits of the hardware and its constants, whatever the number of nodes."""
     least_fraction: float
     """Least expected share of the predicted time."""
     most_fraction: float
     ratio_most_fraction: float
     """Largest expected error of the ratio of two times on the same machine, as a factor."""
-    machine: str
-    """Eight hexadecimal digits of the hardware and its constants, whatever the number of nodes."""
-    measured: bool
-    """Whether steps on its accelerator are among the published runs."""
+
+
+BAR: Final = "error_bar."
+BAR_COLUMNS: Final = tuple(f"{BAR}{field.name}" for field in fields(ErrorBar))
+"""Columns of an error bar in a table of runs."""
 
 
 FITS: Final = "fits"

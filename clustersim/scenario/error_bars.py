@@ -250,7 +250,6 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
             most_fraction=band.most_fraction,
             ratio_most_fraction=bands.ratio(kind),
             machine=machine_of(built),
-            measured=not strange,
         ),
         flags=(*metrics.flags, *_flags(built, kind, band), *_strange_flags(strange, bands)),
     )

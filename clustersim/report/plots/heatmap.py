@@ -15,7 +15,7 @@ from clustersim.report import palette
 from clustersim.report.deciding import UNDECIDED, Judged, judged_by, undecided
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, size_px
 from clustersim.report.plots.colour_scale import share_colour
-from clustersim.report.plots.table_bars import table_bars
+from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
 if TYPE_CHECKING:
     import pandas
@@ -30,9 +30,6 @@ HEIGHT_PX: Final = 620
 
 _MARGINS: Final = Margins(left=150, right=60, top=84, bottom=104)
 _FITS: Final = ("memory.fits", "memory_fits", "fits")
-_STATUS: Final = "status"
-_WITHOUT_RESULT: Final = ("infeasible", "failed")
-"""What may have become of a point of a sweep that has nothing to draw."""
 _LETTER_PX: Final = 8.0
 _NEAR: Final = "≈ "
 _LESS_IS_BETTER: Final = ("_s", "_usd", ".usd", "_bytes", "_kwh", "_kg_co2e", "bubble_fraction", "memory_fraction")
@@ -101,7 +98,7 @@ def keys_of(frame: pandas.DataFrame) -> list[str]:
             continue
         # Figures begin where the result does; keys of a scenario have no unit in their name.
         if name.startswith(
-            (_STATUS, "error", "hash", "schema_version", "scenario", "ranks", "gpus", "step_time_s", "memory", "samples_per_s")
+            (STATUS, "error", "hash", "schema_version", "scenario", "ranks", "gpus", "step_time_s", "memory", "samples_per_s")
         ):
             break
         if frame[name].nunique() > 1:
@@ -135,14 +132,14 @@ def _cells(
     cells = np.full((len(rows), len(columns)), np.nan)
     fits = np.ones(cells.shape, dtype=np.bool_)
     places = np.full(cells.shape, -1, dtype=np.int64)
-    fit_column = next((each for each in _FITS if each in frame.columns), None)
+    fitting_rows = _fits(frame)
     better = np.fmin if name.endswith(_LESS_IS_BETTER) else np.fmax
     for place, row in enumerate(frame[keys[1]].tolist()):
         column = frame[keys[0]].iloc[place]
         if row not in rows or column not in columns:
             continue
         at = rows.index(row), columns.index(column)
-        fitting = _fits(frame, fit_column, place)
+        fitting = fitting_rows[place]
         value = float(frame[name].iloc[place])
         if fitting and np.isfinite(value):
             cells[at] = better(cells[at], value)
@@ -171,11 +168,10 @@ def _near(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBa
     return near
 
 
-def _fits(frame: pandas.DataFrame, column: str | None, place: int) -> bool:
-    """Return whether a point fits: by its own column, or by what became of it."""
-    if column is not None:
-        return str(frame[column].iloc[place]).lower() in {"true", "1", "1.0"}
-    return _STATUS not in frame.columns or str(frame[_STATUS].iloc[place]) not in _WITHOUT_RESULT
+def _fits(frame: pandas.DataFrame) -> list[bool]:
+    """Return for each point whether it fits: by its own column, or by its status."""
+    column = next((each for each in _FITS if each in frame.columns), None)
+    return have_results(frame) if column is None else [str(value).lower() in {"true", "1", "1.0"} for value in frame[column]]
 
 
 def _short(value: float) -> str:

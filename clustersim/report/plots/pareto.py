@@ -15,10 +15,10 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
 from clustersim.report.deciding import UNDECIDED, Decision, is_better, judged_by
+from clustersim.report.error_bars import BAR, BAR_COLUMNS
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
-from clustersim.report.plots.table_bars import COLUMNS as BAR_COLUMNS
-from clustersim.report.plots.table_bars import PREFIX, table_bars
+from clustersim.report.plots.table_bars import have_results, table_bars
 
 if TYPE_CHECKING:
     import pandas
@@ -40,9 +40,6 @@ _RING: Final = 90.0
 """Area of the ring about a point beyond that of the point, in square points."""
 _COST: Final = "cost.per_million_tokens.usd"
 _LINE_PX: Final = 17.0
-_STATUS: Final = "status"
-_WITHOUT_RESULT: Final = ("infeasible", "failed")
-"""Statuses of points of a sweep that cannot be chosen."""
 _FAR: Final = 20.0
 """From which ratio on a logarithmic axis shows more."""
 
@@ -65,9 +62,7 @@ def frame_of(subjects: Sequence[Subject]) -> pandas.DataFrame:
         rows.append((subject.label, subject.metrics.step_time_s, amount.usd, amount.energy_kwh))
     bars = [{} if subject.metrics.error_bar is None else asdict(subject.metrics.error_bar) for subject in subjects]
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
-    return frame.join(
-        pandas.DataFrame([[bar.get(name.removeprefix(PREFIX)) for name in BAR_COLUMNS] for bar in bars], columns=[*BAR_COLUMNS])
-    )
+    return frame.join(pandas.DataFrame([[bar.get(name.removeprefix(BAR)) for name in BAR_COLUMNS] for bar in bars], columns=[*BAR_COLUMNS]))
 
 
 def pareto_of_runs(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -86,9 +81,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
         With the columns of :data:`COLUMNS`; rows without time or cost, such as those that do not fit, are left out.
     """
     frame = _named(frame)
-    known = frame.dropna(subset=["step_time_s", "usd"])
-    if _STATUS in known.columns:
-        known = known[~known[_STATUS].isin(_WITHOUT_RESULT)]
+    known = frame[have_results(frame)].dropna(subset=["step_time_s", "usd"])
     if known.empty:
         raise ScenarioError(
             "no row has both a step time and a cost", hint="give scenarios with prices, such as 'cost: {gpu_hour: 2.50 USD}'"

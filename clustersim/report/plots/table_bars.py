@@ -1,29 +1,32 @@
-"""Error bars of the points of a sweep, from the columns of its table."""
+"""Points of a sweep in its table: their error bars, and which of them have a result."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from clustersim.report.deciding import bar_of
+from clustersim.report.error_bars import BAR, BAR_COLUMNS
 
 if TYPE_CHECKING:
     import pandas
 
     from clustersim.report.error_bars import ErrorBar
 
-PREFIX: Final = "error_bar."
-MACHINE: Final = f"{PREFIX}machine"
-FIGURES: Final = tuple(f"{PREFIX}{name}" for name in ("least_fraction", "most_fraction", "ratio_most_fraction"))
-COLUMNS: Final = (MACHINE, *FIGURES)
+STATUS: Final = "status"
+_WITHOUT_RESULT: Final = ("infeasible", "failed")
+"""Statuses of points of a sweep that have nothing to draw."""
 
 
 def table_bars(frame: pandas.DataFrame) -> list[ErrorBar | None]:
     """Return the error bar of each row; None for all of a table of an earlier version, and for rows without a run."""
-    if not all(name in frame.columns for name in COLUMNS):
+    if not all(name in frame.columns for name in BAR_COLUMNS):
         return [None] * len(frame)
-    found: list[ErrorBar | None] = []
-    for row in frame[list(COLUMNS)].to_dict("records"):
-        figures = {name.removeprefix(PREFIX): float(row[name]) for name in FIGURES}
-        known = all(value == value for value in figures.values())  # noqa: PLR0124 - what is not a number does not equal itself
-        found.append(bar_of({**figures, "machine": str(row[MACHINE])}) if known else None)
-    return found
+    bars = frame[list(BAR_COLUMNS)].rename(columns=lambda name: name.removeprefix(BAR))
+    known = bars.notna().all(axis="columns")
+    rows = bars.to_dict("records")
+    return [bar_of({str(name): value for name, value in row.items()}) if there else None for row, there in zip(rows, known, strict=True)]
+
+
+def have_results(frame: pandas.DataFrame) -> list[bool]:
+    """Return for each row whether it has a result, by its status; a table without statuses has results only."""
+    return [True] * len(frame) if STATUS not in frame.columns else (~frame[STATUS].isin(_WITHOUT_RESULT)).tolist()

@@ -14,6 +14,7 @@ from clustersim.documents.files import replacing
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import metric_hint
+from clustersim.report.error_bars import BAR, BAR_COLUMNS
 from clustersim.scenario.metric_names import metric_names
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.design import Point
@@ -40,10 +41,6 @@ MAIN_METRICS: Final = (
 """Columns unless somebody asks for others."""
 _BEFORE: Final = "point"
 _AFTER: Final = ("status", "reason", "scenario_hash")
-
-BAR: Final = "error_bar."
-BAR_COLUMNS: Final = (f"{BAR}machine", f"{BAR}least_fraction", f"{BAR}most_fraction", f"{BAR}ratio_most_fraction")
-"""By which pictures tell points apart."""
 
 Cell = str | int | float | bool | None
 

@@ -9,7 +9,7 @@ import pytest
 from clustersim.report.deciding import Judged, bar_of, figures_at, is_better, judged_by, undecided, undecided_text
 from clustersim.report.error_bars import ErrorBar
 
-BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="a", measured=True)
+BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="a")
 ELSEWHERE = replace(BAR, machine="b")
 
 

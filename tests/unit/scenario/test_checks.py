@@ -90,7 +90,6 @@ def test_names_are_those_of_the_result_and_lists_are_none() -> None:
     assert {"mfu", "memory.peak_bytes", "breakdown_s.exposed_communication.tp", "parallelism.tp", "steps.staleness.mean"} <= set(names)
     assert not [name for name in names if name.startswith(("links", "flags", "memory.by_stage", "schema_version"))]
     assert [name for name, flag in names.items() if flag] == [
-        "error_bar.measured",
         "memory.fits",
         "engine.folded",
         "cost.owned",

@@ -38,7 +38,7 @@ def test_the_first_line_answers() -> None:
 
 
 def bar(machine: str, most: float = 1.3) -> Data:
-    return {"least_fraction": 0.9, "most_fraction": most, "ratio_most_fraction": 1.1, "machine": machine, "measured": True}
+    return {"least_fraction": 0.9, "most_fraction": most, "ratio_most_fraction": 1.1, "machine": machine}
 
 
 @pytest.mark.parametrize(("machine", "said"), [("one", "yes"), ("other", "not decided")])

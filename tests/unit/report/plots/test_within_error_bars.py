@@ -8,21 +8,21 @@ import pandas
 import pytest
 from matplotlib.axes import Axes
 
-from clustersim.report.error_bars import ErrorBar
+from clustersim.report.error_bars import BAR_COLUMNS, ErrorBar
 from clustersim.report.plots.breakdowns import step_breakdowns
 from clustersim.report.plots.canvas import style
 from clustersim.report.plots.heatmap import sweep_heatmap
 from clustersim.report.plots.pareto import pareto
-from clustersim.report.plots.table_bars import COLUMNS, table_bars
+from clustersim.report.plots.table_bars import table_bars
 from clustersim.report.subject import Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 
-BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="a", measured=True)
+BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="a")
 
 
 def table(*points: tuple[str, str, float, float]) -> pandas.DataFrame:
     """Return the table of a sweep: values of two keys, time, and cost of each point; the machine is the first value."""
-    names = ["node", "tp", "status", "step_time_s", "cost.per_million_tokens.usd", "cost.per_million_tokens.energy_kwh", *COLUMNS]
+    names = ["node", "tp", "status", "step_time_s", "cost.per_million_tokens.usd", "cost.per_million_tokens.energy_kwh", *BAR_COLUMNS]
     rows = [(node, tp, "ok", time_s, usd, 1.0, node, 0.9, 1.2, 1.1) for node, tp, time_s, usd in points]
     return pandas.DataFrame(rows, columns=names).assign(point=range(1, len(rows) + 1))
 
@@ -84,6 +84,6 @@ def test_bars_of_several_runs_say_what_is_not_decided(step_time_s: float, said: 
 def test_a_table_of_an_earlier_version_has_no_error_bars() -> None:
     frame = table(("a", "1", 1.0, 1.0))
 
-    assert table_bars(frame)[0] == replace(BAR, measured=False)
+    assert table_bars(frame)[0] == BAR
     assert table_bars(frame.drop(columns="error_bar.machine")) == [None]
     assert table_bars(frame.assign(**{"error_bar.least_fraction": float("nan")})) == [None]

@@ -32,7 +32,7 @@ GOOD = Row(
         status="ok",
         scenario_hash="00000001",
         figures={"mfu": 1 / 3, "memory.fits": True, "gpus": 8},
-        bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd", measured=True),
+        bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd"),
     ),
 )
 BAD = Row(

@@ -21,7 +21,7 @@ GOOD = Outcome(
     status="ok",
     scenario_hash="12345678",
     figures={"step_time_s": 0.1, "mfu": 1 / 3, "memory.fits": True, "gpus": 8},
-    bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd", measured=True),
+    bar=ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine="0123abcd"),
 )
 BAD = Outcome(status="infeasible", reason="strategy.tp: does not divide – ü")
 

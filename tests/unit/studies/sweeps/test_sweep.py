@@ -66,7 +66,7 @@ def test_the_first_line_answers() -> None:
 
 
 def at(rate: float, machine: str) -> Outcome:
-    bar = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine=machine, measured=True)
+    bar = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, machine=machine)
     return Outcome(status="ok", scenario_hash=f"{rate}{machine}", figures={"tokens_per_s": rate}, bar=bar)
 
 
