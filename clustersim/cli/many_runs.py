@@ -53,7 +53,7 @@ def sweep(
         most_points=max_points,
         seed=seed,
     )
-    options = SweepOptions(executor=executor, workers=jobs, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
+    options = SweepOptions(executor=executor, jobs=jobs, out=out, file_format=file_format, as_json=json, dry_run=dry_run)
     return sweep_command(source, asked, options)
 
 
@@ -98,7 +98,7 @@ def what_if(
         sensitivity=tuple(sensitivity or ()),
         method=method,
         samples=samples,
-        workers=jobs,
+        jobs=jobs,
         seed=seed,
     )
     return what_if_command(source, asked, WhatIfOptions(plot=plot, as_json=json))

@@ -23,7 +23,7 @@ class SweepOptions:
     """The options of ``sweep`` that do not say what is swept."""
 
     executor: str
-    workers: int | None
+    jobs: int | None
     out: str | None
     file_format: str
     as_json: bool
@@ -41,7 +41,7 @@ def sweep_command(source: str, asked: Asked, options: SweepOptions) -> int:
     folder = default_folder(question) if options.out is None else Path(options.out)
 
     def pool(n_points: int) -> AbstractContextManager[Pool]:
-        return make_pool(options.executor, options.workers, n_points)
+        return make_pool(options.executor, options.jobs, n_points)
 
     try:
         with watched():

@@ -75,7 +75,7 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     if options.write_residuals is not None:
         check_complete(sources, quality)
     with watched():
-        validation = validate(sources, quality=quality, n_processes=options.jobs)
+        validation = validate(sources, quality=quality, jobs=options.jobs)
     if options.as_json:
         write_json(_document(validation))
     else:

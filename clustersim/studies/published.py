@@ -99,7 +99,7 @@ class Validation:
         return self.summary.mean_absolute_error_fraction <= limit_fraction and not self.summary.false_out_of_memory
 
 
-def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], n_processes: int | None = 1) -> Validation:
+def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES[-1], jobs: int | None = 1) -> Validation:
     """Simulate published runs and compare the step times.
 
     Parameters
@@ -108,8 +108,8 @@ def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES
         Names of shipped sources, or paths of files of the same form; all shipped ones when empty. One named twice is run once.
     quality
         The least that a row must have.
-    n_processes
-        Among which rows are divided, None for one for each processor; the result is the same.
+    jobs
+        Processes among which rows are divided, None for one for each processor; the result is the same.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES
     if not wanted:
         raise ScenarioError(f"no row has quality {quality}", hint=f"use quality {QUALITIES[-1]}")
     with phase("simulate published rows"):
-        ran = run_rows(wanted, n_processes=n_processes)
+        ran = run_rows(wanted, jobs=jobs)
     of_source = {source.spec.source_id: [each for each, (of, _) in zip(ran, wanted, strict=True) if of is source] for source in chosen}
     complete = not sources and quality == QUALITIES[-1]
     bars = _error_bars({name: [row for row, _ in rows] for name, rows in of_source.items()}) if complete else None

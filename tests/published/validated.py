@@ -33,7 +33,7 @@ def everything() -> Validation:
         os.close(os.open(found.with_suffix(".begun"), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return _waited_for(found)
-    validation = validate(n_processes=2)
+    validation = validate(jobs=2)
     part = found.with_suffix(".part")
     part.write_bytes(pickle.dumps(validation))
     part.rename(found)

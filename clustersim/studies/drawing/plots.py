@@ -107,7 +107,7 @@ def _run(asked: _Asked) -> _Named | ScenarioError | InfeasibleError:
 
 def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named | ScenarioError | InfeasibleError]:
     with phase("simulate"):
-        yield from in_order(_run, asked, n_workers=jobs)
+        yield from in_order(_run, asked, jobs=jobs)
 
 
 def _found(run: _Named | ScenarioError | InfeasibleError) -> _Named:
@@ -176,6 +176,6 @@ def _validation(sources: Sequence[str], jobs: int | None) -> pandas.DataFrame:
     from clustersim.report.plots.validation import COLUMNS
     from clustersim.studies.published import validate
 
-    validation = validate(sources, n_processes=jobs)
+    validation = validate(sources, jobs=jobs)
     rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
     return pandas.DataFrame(rows, columns=list(COLUMNS))

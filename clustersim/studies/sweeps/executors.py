@@ -30,9 +30,9 @@ def check_executor(name: str) -> None:
         raise ScenarioError("Dask is not installed", field="--executor", hint="pip install 'clustersim[dask]'")
 
 
-def make_pool(name: str, n_workers: int | None, n_points: int) -> AbstractContextManager[Pool]:
+def make_pool(name: str, jobs: int | None, n_points: int) -> AbstractContextManager[Pool]:
     """Return the workers of an executor, no more than there are points; as many as processors if nobody says how many."""
-    most = min(n_workers or usable_cores(), n_points)
+    most = min(jobs or usable_cores(), n_points)
     if name == LOCAL:
         return local_pool(most)
     from clustersim.studies.sweeps.dask_pool import cluster_pool, scheduler_pool

@@ -133,14 +133,14 @@ def local_pool(n_workers: int) -> Generator[Pool]:
     pool.executor.shutdown(wait=True)
 
 
-def in_order(function: Callable[[S], T], items: Sequence[S], *, n_workers: int | None = None, chunk: int = 1) -> Iterator[T]:
+def in_order(function: Callable[[S], T], items: Sequence[S], *, jobs: int | None = None, chunk: int = 1) -> Iterator[T]:
     """Yield what a function gives for each item, in the order of the items, and tell whoever watches how far that is.
 
     The first ones are done in this process, and processes are started only where that takes long.
 
     Parameters
     ----------
-    n_workers
+    jobs
         Processes; one for each processor when omitted.
     chunk
         Items that a process is handed at once.
@@ -150,7 +150,7 @@ def in_order(function: Callable[[S], T], items: Sequence[S], *, n_workers: int |
     ScenarioError
         When a process dies.
     """
-    most, n_done, began_s = n_workers or usable_cores(), 0, perf_counter()
+    most, n_done, began_s = jobs or usable_cores(), 0, perf_counter()
     while n_done < len(items) and (most == 1 or n_done + 1 == len(items) or perf_counter() - began_s < PATIENCE_S):
         yield function(items[n_done])
         n_done += 1

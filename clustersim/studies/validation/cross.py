@@ -20,6 +20,7 @@ from clustersim.progress import advanced, phase
 from clustersim.studies.calibration.slopes import Slopes, slopes_of
 from clustersim.studies.calibration.steps import Predictions, Step, fit_steps, predicted_s, steps_of
 from clustersim.studies.sources import read_source, source_names
+from clustersim.studies.validation.quantiles import thinned
 
 NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
     {"gemm.under_load.default": 0.9, "memory_fraction": 0.8, "launch.dispatch": 20e-6, "launch.step": 10e-3}
@@ -28,8 +29,6 @@ NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
 load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
 SHARED: Final = ("launch.dispatch", "launch.step")
 """Of the host, and the same for all accelerators."""
-MOST_ROWS: Final = 120
-"""Of one source; of more, every so manieth is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +53,8 @@ def measured_steps(names: Sequence[str] = ()) -> list[Step]:
     """Return the steps of sources, each weighing as the root of its rows; what a source does not say is no step."""
     found: list[Step] = []
     for name in names or source_names():
-        steps = steps_of(read_source(name))
-        thinned = steps[:: -(-len(steps) // MOST_ROWS)] if steps else []
-        found += [replace(step, weight=1.0 / sqrt(len(thinned))) for step in thinned]
+        steps = thinned(steps_of(read_source(name)))
+        found += [replace(step, weight=1.0 / sqrt(len(steps))) for step in steps]
     return found
 
 

@@ -19,10 +19,10 @@ ROWS_AT_ONCE: Final = 8
 """That a process is given: few enough that none is left alone with the last ones."""
 
 
-def run_rows(wanted: Sequence[Wanted], *, n_processes: int | None = 1) -> list[Ran]:
+def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1) -> list[Ran]:
     """Return the results of some rows, in their order, however many processes simulate them; None for one for each processor."""
     rows = [_Row(source.document.name, _version(source.document.name), index) for source, index in wanted]
-    return list(in_order(_run, rows, n_workers=n_processes, chunk=ROWS_AT_ONCE))
+    return list(in_order(_run, rows, jobs=jobs, chunk=ROWS_AT_ONCE))
 
 
 class _Row(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,14 @@ from clustersim.report.error_bars import RunKind
 
 FloatArray = npt.NDArray[np.float64]
 
+T = TypeVar("T")
+
 LEVEL_FRACTION: Final = 0.8
 FEWEST_SOURCES: Final = 3
 """A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
 FEWEST_ROWS: Final = 20
+MOST_ROWS: Final = 120
+"""Rows of one source that are used where each takes long; a larger source is thinned evenly."""
 TIE: Final = 1e-9
 """Values that differ by less, or by less of themselves, are equal."""
 
@@ -38,6 +42,17 @@ class Residual:
     def log_ratio(self) -> float:
         """Natural logarithm of the measured step time over the predicted one."""
         return log(self.measured_s / self.predicted_s)
+
+
+def thinned(rows: Sequence[T]) -> Sequence[T]:
+    """Return at most ``MOST_ROWS`` of some rows, evenly taken.
+
+    Examples
+    --------
+    >>> thinned(range(300))
+    range(0, 300, 3)
+    """
+    return rows[:: -(-len(rows) // MOST_ROWS) or 1]
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], fraction: float) -> float:

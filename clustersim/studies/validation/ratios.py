@@ -8,10 +8,7 @@ from itertools import combinations
 from math import exp
 
 from clustersim.report.error_bars import RunKind, wider
-from clustersim.studies.validation.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
-
-MOST_ROWS = 120
-"""Most rows of one source that are paired; a larger source is thinned evenly."""
+from clustersim.studies.validation.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, thinned, weighted_quantile
 
 BySource = Mapping[str, Mapping[RunKind, Sequence[float]]]
 """Sizes of the logarithm of measured over predicted ratio, by source and kind of pair."""
@@ -73,7 +70,7 @@ def ratios_of(by_source: Mapping[str, Sequence[Residual]]) -> Ratios:
 def _pairs(rows: Sequence[Residual]) -> dict[RunKind, list[float]]:
     """Return the pairs of a source by what their kinds have in common."""
     found: dict[RunKind, list[float]] = {}
-    for one, other in combinations(rows[:: -(-len(rows) // MOST_ROWS) or 1], 2):
+    for one, other in combinations(thinned(rows), 2):
         if one.machine == other.machine:
             found.setdefault(_common(one.kind, other.kind), []).append(abs(one.log_ratio - other.log_ratio))
     return found

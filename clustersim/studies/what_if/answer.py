@@ -30,7 +30,7 @@ class Probe:
     method: Method | None = None
     """None varies one figure at a time."""
     samples: int | None = None
-    workers: int | None = 1
+    jobs: int | None = 1
     """None for one for each processor."""
 
 
@@ -190,9 +190,9 @@ def answered(matter: Matter, probe: Probe) -> Answer:
     found_one, found_many = None, None
     if probe.inputs and best is not None and number is not None:
         if probe.method is None:
-            found_one = sensitivity(matter, probe.inputs, best, number, workers=probe.workers)
+            found_one = sensitivity(matter, probe.inputs, best, number, jobs=probe.jobs)
         else:
-            found_many = sampled(matter, probe.inputs, best, probe.method, samples=probe.samples, workers=probe.workers)
+            found_many = sampled(matter, probe.inputs, best, probe.method, samples=probe.samples, jobs=probe.jobs)
     return Answer(matter=matter, outcomes=outcomes, best=best, break_even=found_even, sensitivity=found_one, sampled=found_many)
 
 

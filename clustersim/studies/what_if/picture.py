@@ -112,7 +112,7 @@ def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed
     if Path(source).suffix.lower() == ".json":
         return _written_tornado(source, overrides)
     matter, probe = asked_matter(source, Asked(changes=tuple(overrides), seed=seed))
-    answer = answered(matter, Probe(inputs=probe.inputs or inputs_of(matter, (HARDWARE,)), workers=jobs))
+    answer = answered(matter, Probe(inputs=probe.inputs or inputs_of(matter, (HARDWARE,)), jobs=jobs))
     if answer.sensitivity is None:
         raise InfeasibleError(answer.headline())
     return tornado_of(answer.to_dict())

@@ -54,7 +54,7 @@ class Asked:
     sensitivity: tuple[str, ...] = ()
     method: str = ONE_AT_A_TIME
     samples: int | None = None
-    workers: int | None = 1
+    jobs: int | None = 1
     seed: int = 0
 
 
@@ -104,4 +104,4 @@ def _probe(matter: Matter, spec: WhatIfSpec | None, asked: Asked, method: Method
     texts = asked.sensitivity or (() if spec is None else tuple(spec.sensitivity))
     if method is not None and not texts:
         texts = ("hardware",)
-    return Probe(span=span, inputs=inputs_of(matter, texts), method=method, samples=asked.samples, workers=asked.workers)
+    return Probe(span=span, inputs=inputs_of(matter, texts), method=method, samples=asked.samples, jobs=asked.jobs)

@@ -83,7 +83,7 @@ def check_method(name: str) -> Method:
 
 
 def sampled(
-    matter: Matter, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, workers: int | None = 1
+    matter: Matter, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, jobs: int | None = 1
 ) -> Sampled:
     """Return what each figure does where all vary at once, each evenly between its ends.
 
@@ -111,7 +111,7 @@ def sampled(
         "bounds": [[each.span.low, each.span.high] for each in inputs],
     }
     rows = _rows(problem, method, n_base, matter.base.seed)
-    numbers = _numbers(matter, inputs, rows, workers)
+    numbers = _numbers(matter, inputs, rows, jobs)
     others = [each for name, each in numbers.items() if name != best]
     of_number = _measures(problem, method, rows, numbers[best], matter.base.seed)
     of_margin, stays = None, None
@@ -139,7 +139,7 @@ def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) ->
     return np.asarray(sobol.sample(problem, n_base, calc_second_order=False, seed=seed), dtype=np.float64)
 
 
-def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, workers: int | None) -> dict[str, FloatArray]:
+def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, jobs: int | None) -> dict[str, FloatArray]:
     """Return the number of each case at each sample."""
     points: list[Point] = []
     for case in matter.cases:
@@ -149,7 +149,7 @@ def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, workers:
                 values |= each.values(number)
             points.append(Point(number=len(points), values=values))
     found: list[float] = [0.0] * len(points)
-    with phase("vary all figures at once"), local_pool(min(workers or usable_cores(), len(points))) as pool:
+    with phase("vary all figures at once"), local_pool(min(jobs or usable_cores(), len(points))) as pool:
         for n_done, (point, outcome) in enumerate(run_points(matter.base, points, pool), 1):
             advanced(n_done, len(points))
             number = matter.number.of(outcome) if outcome.status == "ok" else None

@@ -104,18 +104,18 @@ def inputs_of(matter: Matter, texts: Sequence[str]) -> tuple[Input, ...]:
     return tuple(found.values())
 
 
-def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: float, *, workers: int | None = 1) -> Sensitivity:
+def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: float, *, jobs: int | None = 1) -> Sensitivity:
     """Return what each figure does to the number of the best case, and to which case that is.
 
     Parameters
     ----------
-    workers
+    jobs
         Processes, None for one for each processor.
     """
     ends = [each.values(end) for each in inputs for end in (each.span.low, each.span.high)]
     asked = [{**case.changes, **values} for values in ends for case in matter.cases]
     with phase("vary figures one by one"):
-        judged = [matter.judged(outcome) for outcome in in_order(partial(evaluate, matter.base), asked, n_workers=workers)]
+        judged = [matter.judged(outcome) for outcome in in_order(partial(evaluate, matter.base), asked, jobs=jobs)]
     names = [case.name for case in matter.cases]
     numbers = [dict(zip(names, judged[at : at + len(names)], strict=True)) for at in range(0, len(judged), len(names))]
     bars = [

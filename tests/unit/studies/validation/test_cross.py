@@ -8,7 +8,6 @@ import pytest
 
 from clustersim.studies.sources import source_names
 from clustersim.studies.validation.cross import (
-    MOST_ROWS,
     Fold,
     cross_validate,
     folds_table,
@@ -18,6 +17,7 @@ from clustersim.studies.validation.cross import (
     shipped_folds_path,
     unmeasured_widening,
 )
+from clustersim.studies.validation.quantiles import MOST_ROWS
 
 PAGE = Path(__file__).parents[4] / "docs" / "theory" / "cross-validation.md"
 README = Path(__file__).parents[4] / "README.md"

@@ -38,16 +38,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     path = write(tmp_path)
 
-    assert validate([path], n_processes=2) == validate([path])
+    assert validate([path], jobs=2) == validate([path])
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("n_processes", [1, 2])
-def test_progress_counts_the_rows_of_all_sources_whoever_does_the_work(tmp_path: Path, n_processes: int) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_counts_the_rows_of_all_sources_whoever_does_the_work(tmp_path: Path, jobs: int) -> None:
     other, told = write(tmp_path, TEXT.replace("source_id: small", "source_id: other"), "other.yaml"), Told()
 
     with watched_by(told):
-        validate([write(tmp_path), other], n_processes=n_processes)
+        validate([write(tmp_path), other], jobs=jobs)
 
     assert told.phases[0] == "simulate published rows"
     assert [each for each in told.progress if each[1] == 4] == [(1, 4), (2, 4), (3, 4), (4, 4)]

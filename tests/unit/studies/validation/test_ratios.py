@@ -7,8 +7,8 @@ from math import exp, log
 
 import pytest
 
-from clustersim.studies.validation.quantiles import LEVEL_FRACTION, Residual
-from clustersim.studies.validation.ratios import MOST_ROWS, Ratios, ratios_of
+from clustersim.studies.validation.quantiles import LEVEL_FRACTION, MOST_ROWS, Residual
+from clustersim.studies.validation.ratios import Ratios, ratios_of
 from tests.unit.studies.validation.test_residuals import DENSE, EXPERTS, spread
 
 
