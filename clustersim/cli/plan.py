@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.scenario.checks import parse_check
 from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.planning.answer import COLUMNS, RUNNERS_UP, Answer, certificate_lines, document, margin_lines, rows
+from clustersim.studies.planning.answer import COLUMNS, RUNNERS_UP, Answer, bound_line, certificate_lines, document, margin_lines, rows
 from clustersim.studies.planning.asking import asked_of
 from clustersim.studies.planning.findings import MARGIN
 from clustersim.studies.planning.flags import FRAMEWORKS
@@ -62,12 +62,16 @@ def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the framework")
     if options.write is not None and not Path(options.write).parent.is_dir():
         raise ScenarioError(f"cannot write {options.write}: its folder does not exist", field="--write", hint="choose another file")
-    terms = Terms(most_replays=options.most_replays, memory_margin_fraction=margin_of(options.memory_margin))
+    terms = Terms(
+        constraints=tuple(map(parse_check, options.constraints)),
+        most_replays=options.most_replays,
+        memory_margin_fraction=margin_of(options.memory_margin),
+    )
     if options.goal is not None:
         return _goal(model, options.goal, options, terms)
     with watched(profiles=False, shows=not options.as_json):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
-        answer = plan_for(asked, constraints=options.constraints, terms=terms)
+        answer = plan_for(asked, terms)
     if options.as_json:
         write_json(document(answer))
     else:
@@ -102,8 +106,7 @@ def margin_of(text: str) -> float:
 
 
 def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
-    terms = replace(terms, constraints=tuple(map(parse_check, options.constraints)))
-    asking = Asking(overrides=options.overrides, limits=options.only, terms=terms, told=None if options.as_json else notice)
+    asking = Asking(overrides=options.overrides, limits=options.only, terms=terms)
     with watched(profiles=False, shows=not options.as_json):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:
@@ -120,14 +123,17 @@ def _print(answer: Answer) -> None:
     search = answer.search
     winner = search.winner
     if winner is None:
-        write_out("No layout can run.\n" if not search.counts.get(MARGIN) else f"{_only_without(answer)}\n")
+        write_out(f"{_why_none(answer)}\n")
     else:
-        write_out(f"{winner.layout.words()}\n  {winner.result.bounds.sentence}\n\n")
+        write_out(f"{winner.layout.words()}\n  {bound_line(winner)}\n\n")
         print_table(COLUMNS, rows(search.tried[: RUNNERS_UP + 1]))
     if len(answer.pareto) > 1:
         write_out("\nNone better in time, cost and energy at once\n")
         print_table(COLUMNS, rows(answer.pareto))
-    sections = (("What 10 % more would buy", margin_lines(answer.margins)), ("Certificate", certificate_lines(search)))
+    sections = (
+        ("What 10 % more would buy", margin_lines(answer.margins)),
+        ("Certificate", certificate_lines(search, answer.memory_margin_fraction)),
+    )
     for heading, lines in sections:
         if lines:
             write_out("\n".join(["", heading, *lines, ""]))
@@ -137,10 +143,14 @@ def _print(answer: Answer) -> None:
         notice(f"assumed: {line}")
 
 
-def _only_without(answer: Answer) -> str:
-    """Return how many layouts the margin alone rules out, where nothing else is left."""
-    share = f"{100 * answer.memory_margin_fraction:g} %"
-    return f"No layout leaves {share} of the memory free; {answer.search.counts[MARGIN]:,} may fit with less (--memory-margin)."
+def _why_none(answer: Answer) -> str:
+    """Return why most layouts cannot run, or how many of them the margin alone rules out."""
+    n_without = answer.search.counts.get(MARGIN)
+    if not n_without:
+        return f"No layout can run: {answer.search.commonest}."
+    return (
+        f"No layout leaves {100 * answer.memory_margin_fraction:g} % of the memory free; {n_without:,} may fit with less (--memory-margin)."
+    )
 
 
 def _write(answer: Answer, options: PlanOptions) -> None:

@@ -59,39 +59,47 @@ class Profile:
 class Bar:
     """A line on a terminal that says what goes on, once it has gone on for a while; it is gone when all is over."""
 
-    _open: list[str] = field(default_factory=list[str])
+    _open: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, "int | None"]])
+    """Phases that go on, the outermost first, with how much of each is done, and of how much where that is known."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
     _task: TaskID | None = None
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
-        self._open.append(phase)
-        self._show(None, None)
+        self._open.append((phase, 0, None))
+        self._show()
 
     def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - a bar shows what goes on, not how long it took
         """Take notice that the innermost phase has ended."""
-        assert self._open.pop() == phase
-        self._show(None, None)
+        assert self._open.pop()[0] == phase
+        self._show()
 
     def advanced(self, n_done: int, n_total: int) -> None:
         """Take notice of how much of the innermost phase is done."""
-        self._show(n_done, n_total)
+        if self._open:
+            self._open[-1] = (self._open[-1][0], n_done, n_total)
+            self._show()
 
     def close(self) -> None:
         """Take the line away."""
         if self._progress is not None:
             self._progress.stop()
 
-    def _show(self, n_done: int | None, n_total: int | None) -> None:
+    def shown(self) -> tuple[str, int, int | None]:
+        """Return the phase to show: the outermost that counts, or the bar would begin anew with each part of it."""
+        return next((each for each in self._open if each[2] is not None), self._open[-1])
+
+    def _show(self) -> None:
         if not self._open or perf_counter() - self._began_s < PATIENCE_S:
             return
+        phase, n_done, n_total = self.shown()
         if self._progress is None:
             self._progress = _make_progress()
-            self._task = self._progress.add_task(self._open[-1], total=None)
+            self._task = self._progress.add_task(phase, total=None)
             self._progress.start()
         assert self._task is not None
-        self._progress.update(self._task, description=self._open[-1], completed=n_done or 0, total=n_total)
+        self._progress.update(self._task, description=phase, completed=n_done, total=n_total)
 
 
 def _make_progress() -> Progress:

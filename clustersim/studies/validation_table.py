@@ -17,7 +17,16 @@ DIGITS: Final = 4
 """Of step times; as many as the sources print."""
 SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in interval", "worst row")
 HIDDEN_MARK: Final = "°"
-HIDDEN_LEGEND: Final = (
+GIVEN_MARK: Final = "†"
+LEGENDS: Final = {
+    HIDDEN_MARK: "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting allows,"
+    " and the rows are not in *all*.",
+    GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not in"
+    " *all*.",
+}
+_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in interval", "worst row")
+HIDDEN_MARK: Final = "°"
+LEGENDS: Final = {HIDDEN_MARK: (
     "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting allows,"
     " and the rows are not in *all*."
 )
@@ -131,10 +140,12 @@ def fitted_text(source: SourceResult) -> str:
 
 
 def summary_table(validation: Validation) -> str:
-    """Return one line for each source and one for all, as a table in Markdown."""
+    """Return one line for each source and one for all, as a table in Markdown, with the legends of the marks that are used."""
     rows = [(f"`{source.source_id}`{_marked(source)}", *summary_cells(source.summary), _fits(source)) for source in validation.sources]
     rows.append(("all", *summary_cells(validation.summary), ""))
-    return _table(("source", *SUMMARY_HEADER, "calibration fitted to it"), SUMMARY_HEADER[:-1], rows)
+    marks = {_marked(source) for source in validation.sources}
+    legend = "".join(f"\n{text}\n" for mark, text in LEGENDS.items() if mark in marks)
+    return _table(("source", *SUMMARY_HEADER, "calibration fitted to it"), SUMMARY_HEADER[:-1], rows) + legend
 
 
 def capability_table(validation: Validation) -> str:
@@ -160,8 +171,7 @@ def markdown_page(validation: Validation) -> str:
     remarks = "".join(f"- {line}\n" for line in together_lines(validation))
     reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
     return (
-        f"{summary_table(validation)}\n{HIDDEN_LEGEND}\n\n{GIVEN_LEGEND}\n\n{remarks}"
-        f"\n## By what runs use\n\n{capability_table(validation)}"
+        f"{summary_table(validation)}\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
         f"\n## What errors go with\n\n{correlates_table(validation)}"
         f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
     )

@@ -14,7 +14,7 @@ from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.studies.explaining.candidates import candidates
 from clustersim.studies.explaining.formulas import Explained, explained
-from clustersim.studies.explaining.gains import Gains, OnCandidate, gains
+from clustersim.studies.explaining.gains import Gains, gains
 from clustersim.studies.run_directories import named_directory, replayed
 from clustersim.trace.critical import CriticalPath
 
@@ -32,9 +32,7 @@ class Explanation:
     """None where they were not asked for."""
 
 
-def explain(
-    source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True, on_candidate: OnCandidate | None = None
-) -> Explanation:
+def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation:
     """Return why the step of a scenario takes as long as it does.
 
     Parameters
@@ -66,5 +64,5 @@ def explain(
         path=critical_path(built, seed=result.seed) if built.plan.strategy.data_parallel.mode == "sync" else None,
         figures=explained(result),
         constants=constants_of(built),
-        gains=gains(written, changed, result, candidates(built), on_candidate) if changes else None,
+        gains=gains(written, changed, result, candidates(built)) if changes else None,
     )

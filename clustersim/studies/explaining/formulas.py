@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Final
 
 from clustersim.report.metrics import ByDimension, Metrics
 from clustersim.scenario.result import Result
 from clustersim.strategy.schedules import SCHEDULES
+
+ROUND_OFF: Final = 1e-9
+"""Share of a step time up to which a part of it is nothing but round-off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,11 @@ def _step(result: Result) -> Iterator[Explained]:
     parts, metrics = result.metrics.breakdown_s, result.metrics
     exposed = {f"exposed_communication.{field.name}": getattr(parts.exposed_communication, field.name) for field in fields(ByDimension)}
     named = {"compute": parts.compute, **exposed, "bubble": parts.bubble, "stall": parts.stall, "optimizer": parts.optimizer}
-    inputs = {f"breakdown_s.{name}": seconds for name, seconds in {**named, "host": parts.host}.items() if seconds > 0.0}
+    inputs = {
+        f"breakdown_s.{name}": seconds
+        for name, seconds in {**named, "host": parts.host}.items()
+        if seconds > ROUND_OFF * metrics.step_time_s
+    }
     yield Explained(
         name="step_time_s",
         value=metrics.step_time_s,

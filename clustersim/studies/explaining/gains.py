@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.progress import advanced, phase
+from clustersim.report.deciding import Decision, is_shorter
 from clustersim.scenario.bounds.run import run_bound
 from clustersim.scenario.build import build
 from clustersim.scenario.load import Source, checked_scenario
@@ -20,8 +22,6 @@ from clustersim.studies.explaining.candidates import Candidate
 LEAST: Final = 1e-3
 """Share of the step from which on a gain is told."""
 
-OnCandidate = Callable[[int, int, str], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
@@ -32,6 +32,8 @@ class Gain:
     saved_s: float
     peak_bytes: float
     """Of the fullest accelerator."""
+    better_than_base: Decision | None
+    """Whether it is shorter, as far as the error bars tell; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,7 @@ class Gains:
     """Could be faster, and need more memory than there is."""
 
 
-def gains(
-    source: Source, changes: Sequence[Override], base: Result, tried: Sequence[Candidate], on_candidate: OnCandidate | None = None
-) -> Gains:
+def gains(source: Source, changes: Sequence[Override], base: Result, tried: Sequence[Candidate]) -> Gains:
     """Return what each of some changes gains over a run, replayed with the same seed.
 
     A change is not replayed where closed forms say that it does not fit in memory, or that no step of it can be short enough to be the
@@ -64,26 +64,29 @@ def gains(
     """
     best: dict[str, Gain] = {}
     n_impossible = n_misfits = 0
-    for number, candidate in enumerate(tried, start=1):
-        if on_candidate is not None:
-            on_candidate(number, len(tried), candidate.what)
-        known = best.get(candidate.family)
-        enough_s = min(known.step_time_s if known else inf, (1.0 - LEAST) * base.step_time_s)
-        try:
-            built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
-            if run_bound(built, base.seed).bound_s >= enough_s:
+    with phase("replay changes"):
+        for number, candidate in enumerate(tried):
+            advanced(number, len(tried))
+            known = best.get(candidate.family)
+            enough_s = min(known.step_time_s if known else inf, (1.0 - LEAST) * base.step_time_s)
+            try:
+                built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
+                if run_bound(built, base.seed).bound_s >= enough_s:
+                    continue
+                if base.metrics.memory.fits and not memory_report(built.plan, built.cluster).fits:
+                    n_misfits += 1
+                    continue
+                metrics = run_built(built, seed=base.seed).metrics
+            except (ScenarioError, InfeasibleError):
+                n_impossible += 1
                 continue
-            if base.metrics.memory.fits and not memory_report(built.plan, built.cluster).fits:
-                n_misfits += 1
-                continue
-            metrics = run_built(built, seed=base.seed).metrics
-        except (ScenarioError, InfeasibleError):
-            n_impossible += 1
-            continue
-        if metrics.step_time_s < enough_s:
-            saved_s = base.step_time_s - metrics.step_time_s
-            best[candidate.family] = Gain(
-                change=candidate, step_time_s=metrics.step_time_s, saved_s=saved_s, peak_bytes=metrics.memory.peak_bytes
-            )
+            if metrics.step_time_s < enough_s:
+                best[candidate.family] = Gain(
+                    change=candidate,
+                    step_time_s=metrics.step_time_s,
+                    saved_s=base.step_time_s - metrics.step_time_s,
+                    peak_bytes=metrics.memory.peak_bytes,
+                    better_than_base=is_shorter(metrics, base.metrics),
+                )
     ordered = sorted(best.values(), key=lambda gain: -gain.saved_s)
     return Gains(best=tuple(ordered), n_tried=len(tried), n_impossible=n_impossible, n_misfits=n_misfits)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clustersim.documents.spots import Data
+from clustersim.report.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
 from clustersim.scenario.plain import plain
 from clustersim.studies.explaining.explanation import Explanation
-from clustersim.studies.explaining.formulas import Explained
+from clustersim.studies.explaining.formulas import ROUND_OFF, Explained
 from clustersim.studies.explaining.gains import Gain
 from clustersim.trace.critical import CriticalPath
 from clustersim.trace.timeline import Span
@@ -21,8 +22,6 @@ N_ENDS = 6
 """Tasks at either end of a long chain that the document holds."""
 LEAST_SHARE = 0.005
 """Of the chain, from which on a part is named by itself."""
-ROUND_OFF = 1e-9
-"""Of a step time."""
 _UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), ("_bytes", "B"), ("_s", "s"))
 
 
@@ -57,16 +56,20 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
         said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks could end later.")
     if gains is not None and gains.best:
         plain_ones = [gain for gain in gains.best if not gain.change.remark]
-        best = dict.fromkeys((*plain_ones[:1], *gains.best[:1]))
-        said.append(f"What would shorten it most: {'; '.join(_gain_text(gain, metrics.step_time_s) for gain in best)}.")
+        first = _gain_text(gains.best[0], metrics.step_time_s)
+        alone = (
+            f"; by settings alone {_gain_text(plain_ones[0], metrics.step_time_s)}" if plain_ones and gains.best[0].change.remark else ""
+        )
+        said.append(f"What would shorten it most: {first}{alone}.")
     elif gains is not None:
-        said.append(f"None of {gains.n_tried} changes that were replayed would shorten it.")
+        said.append(f"None of {gains.n_tried} changes would shorten it.")
     return tuple(said)
 
 
 def _gain_text(gain: Gain, step_s: float) -> str:
     remark = f", which {gain.change.remark}" if gain.change.remark and " " in gain.change.remark else ""
-    return f"{gain.change.what}{remark}, {percent_text(gain.saved_s / step_s)} less"
+    doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
+    return f"{gain.change.what}{remark}, {percent_text(gain.saved_s / step_s)} less{doubt}"
 
 
 def tables(explanation: Explanation) -> tuple[Table, ...]:
@@ -82,7 +85,7 @@ def _changes(explanation: Explanation) -> Table:
     step_s, gains = explanation.result.step_time_s, explanation.gains
     rows = tuple(
         (
-            f"-{percent_text(gain.saved_s / step_s)}",
+            f"-{percent_text(gain.saved_s / step_s)}" + (", not decided" if gain.better_than_base == "not decided" else ""),
             format_quantity(gain.step_time_s, "s"),
             format_quantity(gain.peak_bytes, "B"),
             gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else ""),
@@ -91,7 +94,8 @@ def _changes(explanation: Explanation) -> Table:
         for gain in gains.best[:N_CHANGES]
     )
     left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
-    heading = f"Changes that shorten the step, each replayed by itself ({gains.n_tried} tried; {left})"
+    shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
+    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left})"
     return Table(heading, (">step", ">takes", ">memory", "change", "as options"), rows)
 
 
@@ -106,8 +110,10 @@ def _slack(path: CriticalPath) -> Table:
             path.rank_classes[slack.rank_class].name,
             slack.what,
             f"{slack.n_tasks:,}",
-            "none" if slack.least_s == 0.0 else format_quantity(slack.least_s, "s"),
-            "none" if slack.mean_s == 0.0 else format_quantity(slack.mean_s, "s"),
+            *(
+                "none" if slack_s <= ROUND_OFF * path.step_time_s else format_quantity(slack_s, "s")
+                for slack_s in (slack.least_s, slack.mean_s)
+            ),
         )
         for slack in path.slack
     )

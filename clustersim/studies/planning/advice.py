@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.report.deciding import UNDECIDED, Judged, judged_by, undecided, undecided_text
 from clustersim.report.metrics import Breakdown
 from clustersim.scenario.build import build
 from clustersim.scenario.load import load_scenario
@@ -58,6 +59,8 @@ class Advice:
     sentence: str
     opinions: tuple[Opinion, ...]
     """Fastest family first; those that cannot run last."""
+    undecided: tuple[str, ...]
+    """Families that the fastest cannot be told apart from, by the error bars."""
     assumed: tuple[str, ...]
 
 
@@ -68,10 +71,10 @@ def spaces(space: Space) -> dict[str, Space]:
     lone = replace(space, tp=(1,), pp=(1,), cp=(1,), offload=((),))
     found = {
         "data parallelism": replace(lone, zero_stage=(0, 1)),
-        "fully sharded data parallelism (FSDP)": replace(lone, zero_stage=(2, 3)),
+        "sharded data parallelism (ZeRO 2 or 3)": replace(lone, zero_stage=(2, 3)),
         "tensor parallelism": replace(lone, tp=several_tp, zero_stage=(0, 1)),
         "pipeline parallelism": replace(lone, pp=several_pp, zero_stage=(0, 1)),
-        "hybrid parallelism": replace(space, tp=several_tp, offload=((),)),
+        "hybrid parallelism": replace(space, tp=several_tp, offload=((),), least_dimensions=2),
     }
     return {name: each for name, each in found.items() if each.tp and each.pp}
 
@@ -86,9 +89,11 @@ def advise(asked: Asked) -> Advice:
     if unevenly is not None:
         results[ASYNCHRONOUS], layouts[ASYNCHRONOUS] = unevenly, f"dp {unevenly.metrics.ranks}, parameter servers"
     order = sorted(results, key=lambda name: (_pace(results[name]), name))
-    opinions = [_opinion(name, results, layouts[name], best=order[0]) for name in order]
+    near = [order[place] for place in undecided([_judged(results[name]) for name in order])]
+    opinions = [_opinion(name, results, layouts[name], best=order[0], decided=name not in near) for name in order]
     opinions += [_cannot(name, search) for name, search in searches.items() if name not in results]
-    return Advice(sentence=_answer(order, results, layouts), opinions=tuple(opinions), assumed=asked.assumed)
+    sentence = _answer(order, results, layouts, near)
+    return Advice(sentence=sentence, opinions=tuple(opinions), undecided=tuple(near), assumed=asked.assumed)
 
 
 def _pace(result: Outcome) -> float:
@@ -96,23 +101,31 @@ def _pace(result: Outcome) -> float:
     return 1.0 / result.metrics.samples_per_s
 
 
-def _answer(order: Sequence[str], results: Mapping[str, Outcome], layouts: Mapping[str, str]) -> str:
+def _judged(result: Outcome) -> Judged:
+    bar = result.metrics.error_bar
+    assert bar is not None  # every run of this version has one
+    return judged_by("samples_per_s", result.metrics.samples_per_s, bar, higher_is_better=True)
+
+
+def _answer(order: Sequence[str], results: Mapping[str, Outcome], layouts: Mapping[str, str], near: Sequence[str]) -> str:
     if not order:
         return "Nothing fits: the model does not train on this cluster in any layout that was looked at."
     best = order[0]
-    return f"Use {best}: {layouts[best]}, {format_quantity(results[best].step_time_s, 's')} a step."
+    doubt = f"; {undecided_text(near)}" if near else ""
+    return f"Use {best}: {layouts[best]}, {format_quantity(results[best].step_time_s, 's')} a step{doubt}."
 
 
-def _opinion(name: str, results: Mapping[str, Outcome], layout: str, *, best: str) -> Opinion:
+def _opinion(name: str, results: Mapping[str, Outcome], layout: str, *, best: str, decided: bool) -> Opinion:
     result, metrics = results[name], results[name].metrics
     share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
     step = format_quantity(metrics.step_time_s, "s")
-    evidence = f"{step} a step, {100 * share:.0f} % of memory ({layout})"
+    evidence = f"{step} a step, {100 * share:.0f} % of memory, {layout}"
     if name == best:
         sentence = f"{_capital(name)} is fastest: {evidence}."
     else:
         longer = 100 * (_pace(result) / _pace(results[best]) - 1.0)
-        sentence = f"{_capital(name)} takes {longer:.0f} % longer: {evidence}; it loses by {_loss(result, results[best])}."
+        doubt = "" if decided else f", {UNDECIDED}"
+        sentence = f"{_capital(name)} takes {longer:.0f} % longer{doubt} ({evidence}); it loses by {_loss(result, results[best])}."
     return Opinion(family=name, layout=layout, step_time_s=metrics.step_time_s, mfu=metrics.mfu, memory_fraction=share, sentence=sentence)
 
 
@@ -133,7 +146,7 @@ def _shares(breakdown: Breakdown) -> dict[str, float]:
 def _cannot(name: str, search: Search) -> Opinion:
     margin = f"no layout of it leaves {100 * MEMORY_MARGIN:g} % of memory free"
     reasons = {REFUSED: "no layout of it is legal", MEMORY: "no layout of it fits in memory", MARGIN: margin}
-    reason = max((each for each in reasons if search.counts.get(each)), key=lambda each: search.counts[each], default=MEMORY)
+    reason = max((each for each in reasons if search.counts.get(each)), key=lambda each: search.counts[each], default=REFUSED)
     least = f": the smallest needs {format_quantity(search.least_bytes, 'B')}" if reason != REFUSED and search.least_bytes else ""
     sentence = f"{_capital(name)} cannot run: {reasons[reason]}{least}."
     return Opinion(family=name, layout=None, step_time_s=None, mfu=None, memory_fraction=None, sentence=sentence)
@@ -173,5 +186,6 @@ def advice_document(advice: Advice) -> dict[str, Data]:
             }
             for each in advice.opinions
         ],
+        "undecided": list(advice.undecided),
         "assumed": list(advice.assumed),
     }

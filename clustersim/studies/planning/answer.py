@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from operator import mul
 from typing import Final
 
 from clustersim.documents.spots import Data
-from clustersim.report.deciding import UNDECIDED, Judged, undecided
+from clustersim.report.deciding import UNDECIDED, is_shorter
 from clustersim.report.error_bars import TIGHT
 from clustersim.report.facts import memory_verdict
 from clustersim.report.metrics import Flag
+from clustersim.scenario.bounds.report import NAMES
 from clustersim.strategy.plan import Plan
 from clustersim.studies.planning.findings import ABOVE, REASONS, Search, Tried
 from clustersim.studies.planning.margins import Margin
 from clustersim.units.quantity import format_quantity
 
 RUNNERS_UP: Final = 5
-COLUMNS: Final = ("layout", ">step", ">MFU", ">memory", ">least", ">USD/step", ">kWh/step")
+COLUMNS: Final = ("layout", ">step", ">MFU", ">memory", ">bound", ">cost/step", ">energy/step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +116,7 @@ def _entry(tried: Tried) -> dict[str, Data]:
         "layout": tried.layout.words(),
         "changes": changes,
         "step_time_s": metrics.step_time_s,
-        "bound_s": tried.bound_s,
+        "bound_s": tried.least_s,
         "mfu": metrics.mfu,
         "tokens_per_s": metrics.tokens_per_s,
         "peak_bytes": metrics.memory.peak_bytes,
@@ -131,9 +130,7 @@ def _entry(tried: Tried) -> dict[str, Data]:
 
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
     """Return the layouts that the fastest of some, which are in order, cannot be told apart from."""
-    judged = [(each, each.result.metrics.error_bar) for each in tried]
-    runs = [(each, Judged(at=partial(mul, each.step_time_s), bar=bar)) for each, bar in judged if bar is not None]
-    return [runs[place][0] for place in undecided([run for _, run in runs])]
+    return [each for each in tried[1:] if is_shorter(tried[0].result.metrics, each.result.metrics) == "not decided"]
 
 
 def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
@@ -141,21 +138,28 @@ def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = []
     for tried in found:
         metrics, cost = tried.result.metrics, tried.result.cost
-        usd = f"{cost.step.usd:.2f}" if cost and cost.step.usd is not None else "-"
-        energy = f"{cost.step.energy_kwh:.2f}" if cost else "-"
+        usd = format_quantity(cost.step.usd, "USD") if cost and cost.step.usd is not None else "-"
+        energy = format_quantity(cost.step.energy_kwh, "kWh") if cost else "-"
         share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
-        times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.bound_s, "s")
+        times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.least_s, "s")
         memory = f"{100 * share:.0f} %, {metrics.memory.verdict}"
         table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", memory, times[1], usd, energy))
     return table
 
 
-def certificate_lines(search: Search) -> list[str]:
+def bound_line(tried: Tried) -> str:
+    """Return what binds a layout; how short its step can be at least stands in :func:`rows`."""
+    bounds = tried.result.bounds
+    return f"bound by {NAMES[bounds.binding]}: {format_quantity(bounds.binding_s, 's')} of {format_quantity(tried.step_time_s, 's')}"
+
+
+def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str]:
     """Return why nothing that was left out could have won."""
     replayed = len(search.tried) + len(search.failing)
     near = len(within_error_bars(search.tried))
     lines = [f"{UNDECIDED[0].upper()}{UNDECIDED[1:]} between the first {near + 1} layouts that were replayed"] if near else []
-    lines += [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays"]
+    margin = f"{100 * memory_margin_fraction:g} % of the memory stays free"
+    lines += [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays; {margin}"]
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:

@@ -17,6 +17,8 @@ HOST: Final = "hosts have too little memory for it"
 CONSTRAINT: Final = "a constraint is false"
 SLOWER: Final = "it was replayed and is slower"
 UNSEEN: Final = "the search ended before it"
+INDIVISIBLE: Final = "none divides ranks, layers and batch"
+"""Why there is no layout at all."""
 REASONS: Final = (REFUSED, MEMORY, MARGIN, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
 """Why a layout is not the winner, in the order in which they are told."""
 
@@ -105,6 +107,11 @@ class Search:
     def refusal(self) -> str | None:
         """The commonest reason for which layouts are not legal; None where all of them are."""
         return max(self.refusals, key=lambda reason: self.refusals[reason], default=None)
+
+    @property
+    def commonest(self) -> str:
+        """Why most layouts are not the winner."""
+        return max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
 
     def refuse(self, why: str, n_layouts: int = 1) -> None:
         """Note why some layouts are not legal."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
+from clustersim.progress import advanced, phase
 from clustersim.strategy.flops import model_flops
 from clustersim.studies.planning.answer import Answer, document
 from clustersim.studies.planning.asking import Asked, asked_of
 from clustersim.studies.planning.drafts import Drafts
-from clustersim.studies.planning.findings import TIE_FRACTION, Search
+from clustersim.studies.planning.findings import TIE_FRACTION
 from clustersim.studies.planning.plan import NoLayoutError, plan_for
 from clustersim.studies.planning.search import Terms
 from clustersim.studies.planning.space import families, layouts
@@ -131,17 +131,11 @@ def _figure(option: str, text: str, unit: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """Settings of the plan of each cluster, and the receiver of its progress."""
+    """Settings of the plan of each cluster."""
 
     overrides: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     terms: Terms = field(default_factory=Terms)
-    told: Callable[[str], None] | None = None
-
-    def tell(self, line: str) -> None:
-        """Tell of the progress, where somebody listens."""
-        if self.told is not None:
-            self.told(line)
 
 
 def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
@@ -174,23 +168,20 @@ def counts(most: int) -> tuple[int, ...]:
 def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list[Reached], list[Missed]]) -> None:
     """Try the counts of one kind of node until one is in time."""
     found, missed = into
-    within, began_s = _within(model, node, goal, asking), perf_counter()
-    for place, n_nodes in enumerate(within.counts):
-        n_left = len(within.counts) - place - 1
-        pace = f", about {format_quantity((perf_counter() - began_s) / place, 's', 2)} each" if place else ""
-        asking.tell(f"{node}: planning for {n_nodes}; at most {n_left} more{pace}")
-        asked = _asked(model, node, n_nodes, asking, goal)
-        one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=within.step_s))
-        if isinstance(one, Missed) and not n_left and one.time_s is not None:
-            one = _of_cluster(asked, node, n_nodes, goal, asking.terms)
-        if isinstance(one, Missed):
-            missed.append(one)
-            asking.tell(f"{n_nodes} {node}: {one.why}")
-            continue
-        found.append(one)
-        asking.tell(_words(one))
-        if goal.within_s is None or one.time_s <= goal.within_s:
-            return
+    within = _within(model, node, goal, asking)
+    with phase(f"plan for numbers of {node}"):
+        for place, n_nodes in enumerate(within.counts):
+            advanced(place, len(within.counts))
+            asked = _asked(model, node, n_nodes, asking, goal)
+            one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=within.step_s))
+            if isinstance(one, Missed) and n_nodes == within.counts[-1] and one.time_s is not None:
+                one = _of_cluster(asked, node, n_nodes, goal, asking.terms)
+            if isinstance(one, Missed):
+                missed.append(one)
+                continue
+            found.append(one)
+            if goal.within_s is None or one.time_s <= goal.within_s:
+                return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +224,7 @@ def _asked(model: str, node: str, n_nodes: int, asking: Asking, goal: Goal) -> A
 def _of_cluster(asked: Asked, node: str, n_nodes: int, goal: Goal, terms: Terms) -> Reached | Missed:
     """Return what the best layout on one cluster comes to, or why no layout of it is in time."""
     try:
-        answer = plan_for(asked, terms=terms)
+        answer = plan_for(asked, terms)
     except NoLayoutError as error:
         return Missed(node=node, n_nodes=n_nodes, why=error.message)
     search, winner = answer.search, answer.search.winner
@@ -241,7 +232,7 @@ def _of_cluster(asked: Asked, node: str, n_nodes: int, goal: Goal, terms: Terms)
         least_s = None
         if goal.within_s is not None and search.next_bound_s is not None and not search.failing:
             least_s = goal.within_s * search.next_bound_s / terms.within_s
-        why = f"no layout runs: {_commonest(search)}" if least_s is None else f"it takes {format_quantity(least_s, 's', 4)} at least"
+        why = f"no layout runs: {search.commonest}" if least_s is None else f"it takes {format_quantity(least_s, 's', 4)} at least"
         return Missed(node=node, n_nodes=n_nodes, time_s=least_s, why=why)
     result, cost = winner.result, winner.result.cost
     one = Reached(
@@ -254,11 +245,6 @@ def _of_cluster(asked: Asked, node: str, n_nodes: int, goal: Goal, terms: Terms)
         excess=0.0,
     )
     return _against(one, goal)
-
-
-def _commonest(search: Search) -> str:
-    """Return why most layouts are out."""
-    return max(search.counts, key=lambda reason: search.counts[reason], default="none divides ranks, layers and batch")
 
 
 def _against(one: Reached, goal: Goal) -> Reached:

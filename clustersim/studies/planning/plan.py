@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from clustersim.errors import ScenarioError
-from clustersim.expressions.parse import Condition
-from clustersim.scenario.checks import parse_check
 from clustersim.studies.planning.answer import Answer
 from clustersim.studies.planning.asking import Asked
 from clustersim.studies.planning.drafts import Drafts
@@ -21,24 +16,17 @@ class NoLayoutError(ScenarioError):
     """Every layout of a space is refused."""
 
 
-def plan_for(asked: Asked, *, constraints: Sequence[str] = (), terms: Terms | None = None) -> Answer:
-    """Return the fastest layout of a space that holds constraints, and why.
-
-    Parameters
-    ----------
-    constraints
-        Conditions on the metrics of a run, as people write them, beside those of the terms.
+def plan_for(asked: Asked, terms: Terms | None = None) -> Answer:
+    """Return the fastest layout of a space that holds the terms, and why.
 
     Raises
     ------
     ScenarioError
-        When a constraint is none, or something is wrong with all layouts.
+        When something is wrong with all layouts.
     NoLayoutError
         When every layout is refused.
     """
-    conditions: list[Condition] = [parse_check(text) for text in constraints]
     terms = terms or Terms()
-    terms = replace(terms, constraints=(*terms.constraints, *conditions))
     drafts = Drafts(asked.base)
     with asked.told(), Replays() as replays:
         search = fastest(drafts, asked.space, terms, replays=replays)

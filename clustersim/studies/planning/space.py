@@ -124,11 +124,8 @@ class Space:
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     placement: tuple[tuple[str, ...], ...] = PLACEMENTS
     offload: tuple[tuple[str, ...], ...] = ((), ("optimizer",))
-
-    @property
-    def variants(self) -> int:
-        """How many layouts a family has at most."""
-        return len(self.zero_stage) * len(self.placement) * len(self.offload)
+    least_dimensions: int = 0
+    """How many of tensor, pipeline and context parallelism a layout makes use of at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +169,7 @@ def families(space: Space) -> Iterator[Family]:
         for pp in space.pp:
             for cp in space.cp:
                 dp, rest = divmod(n_ranks, tp * pp * cp)
-                if rest or not dp or batch % dp:
+                if rest or not dp or batch % dp or sum(degree > 1 for degree in (tp, pp, cp)) < space.least_dimensions:
                     continue
                 for ep in space.ep:
                     if (dp * cp * tp) % ep:

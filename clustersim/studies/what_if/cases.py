@@ -12,6 +12,8 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.parse import Condition, Quantity, parse_condition, parse_quantity_of
 from clustersim.expressions.tokens import ExpressionError
 from clustersim.scenario.checks import given_by, lacking
+from clustersim.scenario.machine import hardware_of
+from clustersim.scenario.model_spec import load_model
 from clustersim.scenario.overriding import parse_override
 from clustersim.studies.sweeps.axis import split_values
 from clustersim.studies.sweeps.point import Base, Outcome, evaluate
@@ -142,7 +144,11 @@ def matter_of(base: Base, cases: Sequence[Case], *, metric: str = METRIC, where:
     specs = [base.scenario({}).spec]
     for case in cases:
         try:
-            specs.append(base.scenario(case.changes).spec)
+            scenario = base.scenario(case.changes)
+            # A name that does not exist is a slip; a plan that cannot run is an answer.
+            hardware_of(scenario.spec.cluster, scenario.document)
+            load_model(scenario.document.data.get("model"), document=scenario.document)
+            specs.append(scenario.spec)
         except ScenarioError as error:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"case {case.name}")) from error
     givens = [given_by(spec) for spec in specs]

@@ -13,7 +13,7 @@ def test_it_says_what_sets_the_step_and_what_would_shorten_it(cli: Cli) -> None:
     lines = outcome.out.splitlines()
     assert (outcome.code, outcome.err) == (0, "")
     assert lines[0].startswith("A step takes ")
-    assert any(line.startswith("Changes that shorten the step, each replayed by itself") for line in lines)
+    assert any(line.startswith("Changes that shorten the step, each by itself") for line in lines)
     assert any(line.startswith("ampere.gemm.under_load.default") for line in lines)
 
 

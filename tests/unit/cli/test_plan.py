@@ -128,8 +128,14 @@ def test_a_model_that_does_not_fit_ends_with_one(cli: Cli) -> None:
     outcome = cli("plan", "llama3-70b", "dgx-a100-40g", "--nodes", "1", *SMALL)
 
     assert outcome.code == 1
-    assert outcome.out.startswith("No layout can run.")
-    assert "it does not fit in memory" in outcome.out
+    assert outcome.out.startswith("No layout can run: it does not fit in memory.")
+
+
+def test_values_that_divide_nothing_are_the_reason_why_nothing_is_found(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, "--only", "tp=3")
+
+    assert outcome.code == 1
+    assert outcome.out.startswith("No layout can run: none divides ranks, layers and batch.")
 
 
 def test_a_constraint_is_checked(cli: Cli) -> None:
@@ -165,6 +171,16 @@ def test_advice_names_a_family_and_what_the_others_lose_by(cli: Cli) -> None:
     assert lines[0].startswith("Use ")
     assert sum(" is fastest: " in line for line in lines) == 1
     assert any("it loses by" in line for line in lines)
+
+
+def test_no_layout_stands_for_two_families(cli: Cli) -> None:
+    found = json.loads(cli("advise", "llama3-8b", "dgx-h100", "--nodes", "2", "-s", "training.global_batch_size=64", "--json").out)
+
+    layouts = [each["layout"] for each in found["families"] if each["layout"]]
+    assert len(layouts) == len(set(layouts)) > 2
+    (hybrid,) = [each["layout"] for each in found["families"] if each["family"] == "hybrid parallelism"]
+    assert sum(f"{name} " in hybrid.split(",")[0] for name in ("tp", "pp", "cp")) > 1
+    assert set(found["undecided"]) < {each["family"] for each in found["families"]}
 
 
 def test_advice_considers_asynchronous_workers_where_machines_are_uneven(cli: Cli) -> None:

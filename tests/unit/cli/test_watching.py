@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from clustersim.cli import watching
-from clustersim.cli.watching import Profile, watched
+from clustersim.cli.watching import Bar, Profile, watched
 from clustersim.progress import advanced, phase, watched_by
 
 
@@ -29,6 +29,20 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, patience_s: float, stream: io.Stri
 
 def test_a_bar_shows_on_a_terminal_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "replay" in shown(monkeypatch, patience_s=0.0, stream=Terminal())
+
+
+def test_a_phase_that_counts_is_shown_while_its_parts_count_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
+    bar = Bar()
+
+    with watched_by(bar), phase("draw"), phase("rows"):
+        advanced(3, 4)
+        with phase("replay"):
+            advanced(1, 9)
+
+            assert bar.shown() == ("rows", 3, 4)
+
+    bar.close()
 
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -143,3 +144,21 @@ def test_nothing_can_be_set_in_a_run_directory(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is no run directory"):
         explain(str(tmp_path))
+
+
+def test_round_off_is_no_part_of_a_step(slow: Explanation) -> None:
+    metrics = slow.result.metrics
+    result = replace(slow.result, metrics=replace(metrics, breakdown_s=replace(metrics.breakdown_s, stall=888e-18)))
+
+    assert "breakdown_s.stall" not in dict(explained(result)[0].inputs)
+
+
+def test_a_gain_within_the_error_bars_is_not_decided(slow: Explanation) -> None:
+    assert slow.gains is not None
+    (first, *_) = slow.gains.best
+    near = replace(first, better_than_base="not decided")
+
+    shown = replace(slow, gains=replace(slow.gains, best=(near,)))
+
+    assert lines(shown)[-1].endswith("less, within the error bars: not decided.")
+    assert tables(shown)[0].rows[0][0].endswith(" %, not decided")

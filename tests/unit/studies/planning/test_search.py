@@ -63,7 +63,7 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     assert near
     assert all(each.step_time_s <= bar.ratio_most_fraction * answer.search.winner.step_time_s for each in near)
     assert (
-        certificate_lines(answer.search)[0]
+        certificate_lines(answer.search, MEMORY_MARGIN)[0]
         == f"Within the error bars: not decided between the first {len(near) + 1} layouts that were replayed"
     )
     assert document(answer)["undecided"] == [each.layout.words() for each in near]
@@ -119,7 +119,7 @@ def test_a_search_that_ends_early_says_so() -> None:
     search = fastest(Drafts(question.base), question.space, Terms(most_replays=1))
 
     assert not search.complete or search.counts.get("it was replayed and is slower", 0) == 0
-    assert search.complete == ("ended early" not in "\n".join(certificate_lines(search)))
+    assert search.complete == ("ended early" not in "\n".join(certificate_lines(search, MEMORY_MARGIN)))
 
 
 def test_what_does_not_fit_has_no_winner() -> None:
@@ -282,7 +282,7 @@ def test_a_replay_below_its_bound_withdraws_the_certificate(monkeypatch: pytest.
     assert isinstance(told, dict)
     assert [flag.code for flag in answer.flags] == ["replay_below_bound"]
     assert (told["holds"], told["complete"], told["gap_fraction"]) == (False, False, None)
-    assert "Withdrawn" in certificate_lines(answer.search)[-1]
+    assert "Withdrawn" in certificate_lines(answer.search, MEMORY_MARGIN)[-1]
 
 
 def test_a_search_with_a_limit_replays_nothing_that_is_too_slow_by_its_bound() -> None:
