@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from clustersim.scenario.result import Result as Result
     from clustersim.scenario.run import run as run
     from clustersim.studies.sweeps.calling import sweep as sweep
-    from clustersim.studies.what_if.calling import what_if as what_if
+    from clustersim.studies.what_if.question_file import what_if as what_if
 
 __version__: Final = "0.1.0"
 
@@ -18,7 +18,7 @@ _HOMES: Final = {
     "Result": "clustersim.scenario.result",
     "run": "clustersim.scenario.run",
     "sweep": "clustersim.studies.sweeps.calling",
-    "what_if": "clustersim.studies.what_if.calling",
+    "what_if": "clustersim.studies.what_if.question_file",
 }
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
-from clustersim.studies.sweeps.executors import check_executor, make_pool
-from clustersim.studies.sweeps.pools import Pool
+from clustersim.studies.sweeps.pools import Pool, check_executor, make_pool
 from clustersim.studies.sweeps.question import Question
 from clustersim.studies.sweeps.report import N_SHOWN, count_line, headline, reason_lines, table, value_text
 from clustersim.studies.sweeps.results import check_format

@@ -19,7 +19,7 @@ from clustersim.scenario.plain import plain
 from clustersim.studies.published import SourceResult, Validation, check_complete, parse_error_limit, validate
 from clustersim.studies.sources import QUALITIES, Quality
 from clustersim.studies.validation.cross import cross_validate, folds_table, folds_text
-from clustersim.studies.validation.residual_file import PEAKS, STEP_TIMES, write_residuals
+from clustersim.studies.validation.residuals import PEAKS, STEP_TIMES, write_residuals
 from clustersim.studies.validation.rows import RowResult
 from clustersim.studies.validation.scatter import picture_path, write_scatter
 from clustersim.studies.validation_table import (

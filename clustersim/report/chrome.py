@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from typing import Final
 from clustersim.collection import collection_paused
 from clustersim.documents.files import replacing
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.report.unfolding import STEP_NS, Slice, category_of, n_slices, to_ns, unfolded
 from clustersim.trace.memory import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
@@ -45,6 +45,8 @@ _TOGETHER_S: Final = 1e-9
 """By how much a receive may end before its send, for round-off."""
 
 
+STEP_NS: Final = 125
+"""An eighth of a microsecond: times in microseconds are then binary fractions, and viewers add start and duration without error."""
 _EIGHTHS: Final = tuple(f".{eighth * STEP_NS:03d}" for eighth in range(8))
 """Of a microsecond."""
 
@@ -285,3 +287,57 @@ def _apart(spans: Sequence[Span]) -> list[list[Span]]:
 
 def _us(ns: int) -> str:
     return f"{ns // 1000}{_EIGHTHS[ns % 1000 // STEP_NS]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch inside a span; either a whole repetition of a block or one of its parts."""
+
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    bytes: float = 0.0
+    flops: float = 0.0
+
+
+def to_ns(seconds: float) -> int:
+    """Return nanoseconds in whole steps; what ends before another thing starts does so in steps too."""
+    return round(seconds * 1e9 / STEP_NS) * STEP_NS
+
+
+def category_of(kind: str, dimension: str) -> str:
+    """Return the comma-separated trace categories of a span or slice."""
+    return f"{kind},{dimension}" if dimension else kind
+
+
+def n_slices(span: Span) -> int:
+    """Return how many slices :func:`unfolded` yields at most."""
+    return sum(block.repeat * (1 + len(block.slices)) for block in span.detail)
+
+
+def unfolded(span: Span) -> Iterator[Slice]:
+    """Yield the repetitions of every block of a span, each followed by its parts.
+
+    The parts keep their own durations, so that what the pass waited for beyond them shows as a gap at its end; where they
+    are longer than the span, all are shortened alike to fit into it. What takes no time, such as a collective that is hidden to its
+    end, is no slice: viewers lose the nesting over slices that end where they start.
+    """
+    inner_s = math.fsum(block.repeat * part.duration_s for block in span.detail for part in block.slices)
+    length_s = span.end_s - span.start_s
+    scale = length_s / inner_s if inner_s > length_s else 1.0
+    last_ns = to_ns(span.end_s)
+    at_s = span.start_s
+    for block in span.detail:
+        for repetition in range(block.repeat):
+            parts: list[Slice] = []
+            start_ns = end_ns = min(to_ns(at_s), last_ns)
+            for part in block.slices:
+                at_s += part.duration_s * scale
+                part_ns, end_ns = end_ns, min(to_ns(at_s), last_ns)
+                if end_ns > part_ns:
+                    parts.append(Slice(part.name, category_of(part.kind, part.dimension), part_ns, end_ns, part.bytes, part.flops))
+            name = block.name if block.repeat == 1 else f"{block.name} {repetition}"
+            if parts:
+                yield Slice(name, span.kind, start_ns, end_ns)
+                yield from parts

@@ -16,17 +16,17 @@ from clustersim.report.error_bars import Bands
 from clustersim.scenario.error_bars import shipped_bands
 from clustersim.studies.ranking import Ranking, rankings
 from clustersim.studies.sources import QUALITIES, PublishedSource, Quality, read_source, source_names, value_at
-from clustersim.studies.validation.correlates import Correlate, correlates
 from clustersim.studies.validation.cross import read_folds, shipped_folds_path, unmeasured_widening
-from clustersim.studies.validation.many_rows import run_rows
 from clustersim.studies.validation.quantiles import FEWEST_SOURCES, Residual
 from clustersim.studies.validation.residuals import ErrorBars, error_bars
-from clustersim.studies.validation.rows import MisfitResult, RowResult, run_misfit
+from clustersim.studies.validation.rows import MisfitResult, RowResult, run_misfit, run_rows
 from clustersim.studies.validation.summary import (
     CapabilitySummary,
+    Correlate,
     RankingSummary,
     Summary,
     by_capability,
+    correlates,
     summarise,
     summarise_rankings,
 )

@@ -1,4 +1,4 @@
-"""Run directories as input: found by what a user names, and replayed as they were run."""
+"""Runs as input: from a scenario, or from a run directory that a user names, which is replayed as it was run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.json_text import read_json
-from clustersim.errors import Place, ScenarioError
+from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.scenario.build import build
-from clustersim.scenario.load import Scenario, Source, checked_scenario, read_source
+from clustersim.scenario.load import Scenario, Source, checked_scenario, load_scenario, read_source
 from clustersim.scenario.overriding import Override, parse_override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
@@ -128,3 +128,31 @@ def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
     seed, overrides = (manifest.get("seed"), manifest.get("overrides")) if isinstance(manifest, dict) else (None, None)
     texts = tuple(str(text) for text in overrides) if isinstance(overrides, list) else ()
     return seed if isinstance(seed, int) else 0, texts
+
+
+def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result:
+    """Return a run with its timeline.
+
+    Parameters
+    ----------
+    source
+        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``.
+    overrides
+        ``key=value`` texts for a scenario.
+    seed
+        Of everything random in a scenario; a run directory has its own.
+
+    Raises
+    ------
+    ScenarioError
+        When there is neither, or the directory is not one of this version.
+    InfeasibleError
+        When the scenario cannot run.
+    """
+    folder = named_directory(source, overrides)
+    if folder is not None:
+        return replayed(folder).result
+    try:
+        return run_built(build(load_scenario(source, overrides)), seed=seed)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{source}: {error}") from error

@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.scenario.error_bars import MEMORY, read_bands, shipped_path
 from clustersim.studies.planning.search import MEMORY_MARGIN
-from clustersim.studies.validation.residual_file import PEAKS, residuals_text, write_residuals
+from clustersim.studies.validation.residuals import PEAKS, residuals_text, write_residuals
 from tests.published.validated import bars, everything
 
 pytestmark = pytest.mark.xdist_group("published")

@@ -13,7 +13,7 @@ from clustersim.documents.files import replacing
 from clustersim.errors import ScenarioError
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
-from clustersim.studies.drawing.results import load_result
+from clustersim.studies.run_directories import load_result
 from clustersim.trace.timeline import Timeline
 
 

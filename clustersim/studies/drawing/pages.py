@@ -14,7 +14,7 @@ from clustersim.report.page.render import has_plotly, render
 from clustersim.scenario.page import draw_images, image_of, page_of
 from clustersim.scenario.rundir import results_document
 from clustersim.studies.drawing.plots import TABLES, read_points, subjects_of
-from clustersim.studies.drawing.results import load_result
+from clustersim.studies.run_directories import load_result
 from clustersim.studies.side_by_side import Run, side_by_side
 from clustersim.studies.side_by_side_text import tables, verdicts
 

@@ -14,7 +14,7 @@ from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.progress import phase
 from clustersim.scenario.result import Result
 from clustersim.scenario.subject import subject_of
-from clustersim.studies.drawing.results import load_result
+from clustersim.studies.run_directories import load_result
 from clustersim.studies.sweeps.point import reason_of
 from clustersim.studies.sweeps.pools import in_order
 

@@ -12,9 +12,8 @@ from clustersim.scenario.load import checked_scenario, read_source
 from clustersim.scenario.overriding import parse_override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
-from clustersim.studies.explaining.candidates import candidates
+from clustersim.studies.explaining.candidates import Gains, candidates, gains
 from clustersim.studies.explaining.formulas import Explained, explained
-from clustersim.studies.explaining.gains import Gains, gains
 from clustersim.studies.run_directories import named_directory, replayed
 from clustersim.trace.critical import CriticalPath
 

@@ -8,9 +8,9 @@ from clustersim.documents.spots import Data
 from clustersim.report.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
 from clustersim.scenario.plain import plain
+from clustersim.studies.explaining.candidates import Gain
 from clustersim.studies.explaining.explanation import Explanation
 from clustersim.studies.explaining.formulas import ROUND_OFF, Explained
-from clustersim.studies.explaining.gains import Gain
 from clustersim.trace.critical import CriticalPath
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_quantity

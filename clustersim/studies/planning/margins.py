@@ -8,8 +8,7 @@ from typing import Final
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.findings import Search, TooLarge, Tried
-from clustersim.studies.planning.larger import resources
-from clustersim.studies.planning.replays import Replays
+from clustersim.studies.planning.replays import Replays, resources
 
 MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""

@@ -1,27 +1,76 @@
-"""Replays of layouts, two at a time where they take long."""
+"""Replays of layouts, two at a time where they take long, also on a cluster with a tenth more of one of its resources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.hardware.models import Node
 from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
-from clustersim.scenario.build import build
+from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
+from clustersim.scenario.machine import link_changes
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
-from clustersim.studies.planning.larger import with_more
 from clustersim.studies.sweeps.pools import InlineExecutor, LocalPool, usable_cores
+from clustersim.topology.lately import cluster_of
+
+MORE: Final = 1.1
+
+
+def _products(node: Node) -> Node:
+    peaks = {precision: MORE * rate for precision, rate in node.accelerator.peak_flops_per_s.items()}
+    return replace(node, accelerator=replace(node.accelerator, peak_flops_per_s=MappingProxyType(peaks)))
+
+
+def _memory(node: Node) -> Node:
+    card = node.accelerator
+    return replace(node, accelerator=replace(card, memory_bandwidth_bytes_per_s=MORE * card.memory_bandwidth_bytes_per_s))
+
+
+def _scale_up(node: Node) -> Node:
+    card = node.accelerator
+    return replace(node, accelerator=replace(card, scale_up_bandwidth_bytes_per_s=MORE * card.scale_up_bandwidth_bytes_per_s))
+
+
+def _network(node: Node) -> Node:
+    return replace(node, nic=replace(node.nic, bandwidth_bytes_per_s=MORE * node.nic.bandwidth_bytes_per_s))
+
+
+RESOURCES: Final[Mapping[str, Callable[[Node], Node]]] = MappingProxyType(
+    {"rate of matrix products": _products, "memory bandwidth": _memory, "scale-up bandwidth": _scale_up, "network bandwidth": _network}
+)
+"""What is made a tenth larger, by what people call it; the switches grow with the adapters."""
+UPLINKS: Final = "uplinks of leaf switches"
+"""These too, where they are fewer than what hangs below them."""
+
+
+def with_more(built: Built, resource: str) -> Built:
+    """Return a scenario on a cluster with a tenth more of a resource of ``RESOURCES``, or ``UPLINKS``."""
+    kinds, fabric = built.cluster.kinds, built.cluster.fabric
+    if resource == UPLINKS:
+        fabric = replace(fabric, oversubscription=max(1.0, fabric.oversubscription / MORE))
+    else:
+        kinds = tuple((RESOURCES[resource](node), count) for node, count in kinds)
+    return replace(built, cluster=cluster_of(kinds, fabric, changes=link_changes(built.scenario.spec.cluster)))
+
+
+def resources(built: Built) -> tuple[str, ...]:
+    """Return the resources that a cluster has, and of which more may make a step shorter."""
+    several = built.cluster.n_nodes > 1
+    found = [name for name, change in RESOURCES.items() if several or change is not _network]
+    return (*found, *((UPLINKS,) if several and built.cluster.fabric.oversubscription > 1.0 else ()))
+
 
 AT_ONCE: Final = 2
 """Replays that are under way before the first of them is looked at, whoever does them: the search does not depend on that."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Final, Protocol, TypeGuard, runtime_checkable
 
-from clustersim.studies.sweeps.executors import LOCAL, make_pool
-from clustersim.studies.sweeps.python_values import axes_of, texts_of
+from clustersim.errors import Place, ScenarioError
+from clustersim.scenario.load import read_source
+from clustersim.studies.sweeps.axis import Axis, Values, axis_from_data, axis_of
+from clustersim.studies.sweeps.design import MOST_POINTS
+from clustersim.studies.sweeps.pools import LOCAL, make_pool
 from clustersim.studies.sweeps.results import ALL
 from clustersim.studies.sweeps.study_file import Asked, asked_question
 from clustersim.studies.sweeps.sweep import SweepResult, run_sweep
@@ -59,3 +65,69 @@ def sweep(
     question = asked_question(source, asked)
     folder = None if out is None else Path(out)
     return run_sweep(question, lambda n_points: make_pool(LOCAL, workers, n_points), folder=folder)
+
+
+_PLACE: Final = Place(file="over")
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """An array or a number of numpy, a column of pandas."""
+
+    def tolist(self) -> object: ...
+
+
+def texts_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return texts; a single one stands for a list of it."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def axes_of(over: str | Sequence[str] | Mapping[str, object]) -> tuple[str | Axis, ...]:
+    """Return what is varied: values by key, or texts as on the command line.
+
+    Raises
+    ------
+    ScenarioError
+        When a value is none that a scenario can have.
+
+    Examples
+    --------
+    >>> [axis.values() for axis in axes_of({"strategy.tp": range(1, 4), "strategy.pp": "1..8 times 2"})]
+    [[1, 2, 3], [1, 2, 4, 8]]
+    """
+    if isinstance(over, Mapping):
+        return tuple(_axis(key, values) for key, values in over.items())
+    return texts_of(over)
+
+
+def _axis(key: str, values: object) -> Axis:
+    if isinstance(values, range) and values:
+        return axis_of(key, [Values(first=values.start, count=len(values), by=Decimal(values.step))], _PLACE)
+    try:
+        # Read like a scenario, which refuses what is no data.
+        data = read_source({key: _plain(values)}).document.data[key]
+    except ScenarioError as error:
+        raise error.at(_PLACE) from error
+    return axis_from_data(key, data, _PLACE)
+
+
+def _plain(value: object) -> object:
+    """Return a value with arrays, paths and other iterables as lists and texts."""
+    if isinstance(value, _Array):
+        return value.tolist()
+    if isinstance(value, PurePath):
+        return str(value)
+    if _is_mapping(value):
+        return {key: _plain(below) for key, below in value.items()}
+    if _is_iterable(value) and not isinstance(value, str | bytes | set | frozenset):
+        # As many as can be too many: an iterator need not end.
+        return [_plain(each) for each in islice(value, MOST_POINTS + 1)]
+    return value
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_iterable(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, Iterable)

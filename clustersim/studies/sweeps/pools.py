@@ -1,4 +1,4 @@
-"""Who runs the points: this process, processes of its own, or a Dask cluster; all are executors of ``concurrent.futures``."""
+"""Executors and their names: this process, processes of its own (``local``), or Dask (``dask``, ``dask:ADDRESS``)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from multiprocessing.connection import wait
 from time import perf_counter
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from clustersim.documents.check import choices_hint
 from clustersim.errors import ScenarioError
 from clustersim.progress import advanced
 
@@ -193,3 +195,33 @@ def interrupts_kept_from_children() -> Generator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+LOCAL: Final = "local"
+DASK: Final = "dask"
+ADDRESS: Final = "dask:"
+
+
+def check_executor(name: str) -> None:
+    """Refuse an executor that does not exist, or whose library is not installed, before anything else is done.
+
+    Raises
+    ------
+    ScenarioError
+        Says which there are.
+    """
+    if name not in {LOCAL, DASK} and (not name.startswith(ADDRESS) or name == ADDRESS):
+        hint = choices_hint(name, (LOCAL, DASK, "dask:tcp://host:8786"))
+        raise ScenarioError(f"'{name}' is no executor", field="--executor", hint=hint)
+    if name != LOCAL and find_spec("distributed") is None:
+        raise ScenarioError("Dask is not installed", field="--executor", hint="pip install 'clustersim[dask]'")
+
+
+def make_pool(name: str, jobs: int | None, n_points: int) -> AbstractContextManager[Pool]:
+    """Return the workers of an executor, no more than there are points; as many as processors if nobody says how many."""
+    most = min(jobs or usable_cores(), n_points)
+    if name == LOCAL:
+        return local_pool(most)
+    from clustersim.studies.sweeps.dask_pool import cluster_pool, scheduler_pool
+
+    return cluster_pool(most) if name == DASK else scheduler_pool(name.removeprefix(ADDRESS))

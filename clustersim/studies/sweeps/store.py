@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,7 +23,6 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.report.deciding import bar_of
 from clustersim.scenario.model_spec import HUB_PREFIX
 from clustersim.studies.sweeps.axis import canonical
-from clustersim.studies.sweeps.lock import locked
 from clustersim.studies.sweeps.point import STATUSES, Base, Outcome, Status
 from clustersim.studies.sweeps.pools import KEPT
 
@@ -233,3 +233,57 @@ def _digest(folder: Path, name: str) -> str | None:
         return hashlib.sha256(read_bytes(folder / name.removeprefix(HUB_PREFIX), _MOST_BYTES)).hexdigest()
     except ScenarioError:
         return None
+
+
+LOCK = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Hold the lock of a folder inside.
+
+    Raises
+    ------
+    ScenarioError
+        When another process holds it.
+    """
+    path = folder / LOCK
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        hint = "remove it, or choose another folder with --out"
+        raise ScenarioError("is no lock but leads elsewhere, and would be written over", place=Place(file=str(path)), hint=hint)
+    # O_NOFOLLOW: nor may a link take its place in the meantime.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    try:
+        if not _take(handle):
+            holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() if sys.platform != "win32" else ""
+            who = f" (process {holder})" if holder else ""
+            raise ScenarioError(
+                f"another sweep{who} writes into {folder} now", hint="wait until it has ended, or choose another folder with --out"
+            )
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+        # The file stays: removing it would let a third process lock one that nobody sees any more.
+    finally:
+        os.close(handle)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _take(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

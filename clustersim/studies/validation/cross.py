@@ -17,8 +17,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.constant_names import changed, constant
 from clustersim.progress import advanced, phase
-from clustersim.studies.calibration.slopes import Slopes, slopes_of
-from clustersim.studies.calibration.steps import Predictions, Step, fit_steps, predicted_s, steps_of
+from clustersim.studies.calibration.steps import Predictions, Slopes, Step, fit_steps, predicted_s, slopes_of, steps_of
 from clustersim.studies.sources import read_source, source_names
 from clustersim.studies.validation.quantiles import thinned
 

@@ -1,22 +1,27 @@
-"""One published run, measured and predicted."""
+"""Published runs, measured and predicted: one row, or many in several processes, with what tells them apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.error_bars import RunKind
 from clustersim.report.metrics import Flag, Parallelism
+from clustersim.report.shares import PART_LABELS, step_seconds
 from clustersim.scenario.error_bars import machine_of, run_kind
 from clustersim.scenario.model_spec import MEASURED_SPEED
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run
 from clustersim.strategy.plan import Plan
-from clustersim.studies.sources import MeasuredSpec, PublishedSource, Quality, RowSpec
+from clustersim.studies.sources import MeasuredSpec, PublishedSource, Quality, RowSpec, read_source
+from clustersim.studies.sweeps.pools import in_order
 from clustersim.studies.validation.capabilities import capabilities_of
-from clustersim.studies.validation.features import features_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,3 +208,68 @@ def _fitted(source: PublishedSource, row: RowSpec, result: Result) -> tuple[str,
     calibration = calibration_for(result.built.cluster.node.accelerator)
     cited = (f"{calibration.name}.{constant}" for each in calibration.sources if each.url in addresses for constant in each.covers)
     return (*source.spec.fitted, *cited)
+
+
+LAYOUT: Final = MappingProxyType(
+    {
+        "dp": "replicas",
+        "tp": "tensor-parallel degree",
+        "pp": "pipeline stages",
+        "cp": "context-parallel degree",
+        "ep": "expert-parallel degree",
+    }
+)
+
+
+def features_of(result: Result) -> Mapping[str, float]:
+    """Return the features of a run by name: degrees and sizes, shares of the predicted step, and the share of memory that it fills."""
+    plan, metrics = result.built.plan, result.metrics
+    training, degrees = plan.training, metrics.parallelism
+    sizes = {
+        **{name: float(getattr(degrees, key)) for key, name in LAYOUT.items()},
+        "accelerators": float(metrics.gpus),
+        "micro-batch": float(training.micro_batch_size),
+        "micro-batches": training.global_batch_size / (training.micro_batch_size * degrees.dp),
+        "tokens of a sequence": float(training.seq_length),
+        "share of memory": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,
+    }
+    step_s = metrics.step_time_s
+    return sizes | {f"share of {PART_LABELS[part]}": seconds / step_s for part, seconds in step_seconds(metrics).items()}
+
+
+Wanted = tuple[PublishedSource, int]
+"""A source, and the number of a row in it, from zero."""
+Ran = tuple[RowResult, tuple[str, ...]]
+"""A row, and the calibration constants that were fitted to its source."""
+ROWS_AT_ONCE: Final = 8
+"""That a process is given: few enough that none is left alone with the last ones."""
+
+
+def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1) -> list[Ran]:
+    """Return the results of some rows, in their order, however many processes simulate them; None for one for each processor."""
+    rows = [_Row(source.document.name, _version(source.document.name), index) for source, index in wanted]
+    return list(in_order(_run, rows, jobs=jobs, chunk=ROWS_AT_ONCE))
+
+
+class _Row(NamedTuple):
+    """A row as it is handed to a process."""
+
+    path: str
+    version: int
+    """Modification time of the file, in ns, which may have been edited since it was read."""
+    number: int
+
+
+def _version(path: str) -> int:
+    return Path(path).stat().st_mtime_ns
+
+
+def _run(row: _Row) -> Ran:
+    return run_row(_read_once(row.path, row.version), row.number)
+
+
+@lru_cache
+def _read_once(path: str, version: int) -> PublishedSource:
+    """Return a source, read once in each process."""
+    del version
+    return read_source(path)

@@ -1,4 +1,4 @@
-"""A what-if as it is asked for: a scenario and cases on the command line, or all of it in a YAML file."""
+"""A what-if as it is asked for: on the command line, from Python, or in a YAML file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from clustersim.hardware.schema import Checked
 from clustersim.scenario.load import read_source
 from clustersim.scenario.overriding import parse_override
 from clustersim.studies.sweeps.axis import parse_span
+from clustersim.studies.sweeps.calling import texts_of
 from clustersim.studies.sweeps.point import Base
 from clustersim.studies.sweeps.study_file import scenario_of_study, study_document
-from clustersim.studies.what_if.answer import Probe
+from clustersim.studies.what_if.answer import Answer, Probe, answered
 from clustersim.studies.what_if.break_even import check_span
 from clustersim.studies.what_if.cases import BASE, METRIC, Case, Matter, matter_of, parse_case
 from clustersim.studies.what_if.sampled import Method, check_method
@@ -105,3 +106,50 @@ def _probe(matter: Matter, spec: WhatIfSpec | None, asked: Asked, method: Method
     if method is not None and not texts:
         texts = ("hardware",)
     return Probe(span=span, inputs=inputs_of(matter, texts), method=method, samples=asked.samples, jobs=asked.jobs)
+
+
+def what_if(
+    source: str | Path | Mapping[str, object],
+    cases: str | Sequence[str] = (),
+    *,
+    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    where: str | Sequence[str] = (),
+    break_even: str | None = None,
+    sensitivity: str | Sequence[str] = (),
+) -> Answer:
+    """Say which of some changes to a scenario is best, where that changes, and what it depends on.
+
+    Parameters
+    ----------
+    source
+        A scenario as for :func:`clustersim.run`, or a file with cases.
+    cases
+        As on the command line: ``"wide:strategy.tp=8,strategy.pp=2"``.
+    set
+        Changes that hold for the base and all cases.
+    where
+        Conditions that a case must meet, such as ``"memory_fraction <= 0.9"``.
+    break_even
+        A key between two values, such as ``"cluster.nics.bandwidth=10..100 GB/s"``.
+    sensitivity
+        Figures to vary one at a time, likewise; ``"hardware"`` stands for those of the hardware.
+
+    Returns
+    -------
+    Answer
+        With ``headline()``, ``best``, ``numbers``, ``break_even``, ``sensitivity`` and ``to_dict()``.
+
+    Raises
+    ------
+    ScenarioError
+        When something of it cannot be used; says what, where, and what would be right.
+
+    Examples
+    --------
+    >>> what_if("llama3-8b-8xh100", ["wide:strategy.tp=8"]).best
+    'base'
+    """
+    asked = Asked(
+        cases=texts_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
+    )
+    return answered(*asked_matter(source, asked))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log
+from pathlib import Path
 
 import pytest
 
+from clustersim.errors import ScenarioError
 from clustersim.report.error_bars import RunKind
+from clustersim.scenario.error_bars import read_bands, shipped_bands
 from clustersim.studies.validation.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
-from clustersim.studies.validation.residuals import digest, error_bars
+from clustersim.studies.validation.residuals import digest, error_bars, residuals_text, write_residuals
 
 DENSE: RunKind = ("dense", "one node", "measured accelerator")
 EXPERTS: RunKind = ("experts", "one node", "measured accelerator")
@@ -126,3 +129,29 @@ def test_a_quantile_of_equal_weights_is_the_usual_one(fraction: float, value: fl
 
 def test_a_heavy_value_pulls_a_quantile() -> None:
     assert weighted_quantile([0.0, 1.0], [1.0, 9.0], 0.5) > weighted_quantile([0.0, 1.0], [1.0, 1.0], 0.5) == 0.5
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    bars, file = error_bars(FOUR, unmeasured_widening=1.3), tmp_path / "step-time.yaml"
+
+    write_residuals(bars, file)
+
+    read = read_bands(file)
+    assert read.level_fraction == 0.8
+    assert read.band(DENSE).least_fraction == pytest.approx(bars.bands.band(DENSE).least_fraction, abs=5e-5)
+    assert read.ratio(DENSE) == pytest.approx(bars.bands.ratio(DENSE), abs=5e-5)
+    assert (read.accelerators, read.unmeasured_widening) == (bars.bands.accelerators, 1.3)
+    assert read.held_out["a", DENSE].most_fraction == pytest.approx(bars.bands.held_out["a", DENSE].most_fraction, abs=5e-5)
+
+
+def test_equal_error_bars_give_equal_text() -> None:
+    assert residuals_text(error_bars(FOUR)) == residuals_text(error_bars(FOUR))
+
+
+def test_a_file_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="cannot write"):
+        write_residuals(error_bars(FOUR), tmp_path / "missing" / "step-time.yaml")
+
+
+def test_the_shipped_file_covers_any_run() -> None:
+    assert shipped_bands().band(("served", "many nodes", "accelerator not measured")).kind == ()

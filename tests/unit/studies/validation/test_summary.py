@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from clustersim.scenario.run import run
-from clustersim.studies.validation.correlates import FEWEST_ROWS, MOST_SHOWN, correlates, mean_ranks
-from clustersim.studies.validation.features import features_of
-from clustersim.studies.validation.rows import RowResult
+from clustersim.studies.validation.rows import RowResult, features_of
+from clustersim.studies.validation.summary import FEWEST_ROWS, MOST_SHOWN, correlates, mean_ranks
 from tests.unit.studies.samples import ROW
 
 

@@ -14,9 +14,8 @@ import pytest
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.studies.sweeps.axis import Axis
-from clustersim.studies.sweeps.calling import sweep
+from clustersim.studies.sweeps.calling import axes_of, sweep
 from clustersim.studies.sweeps.design import MOST_POINTS
-from clustersim.studies.sweeps.python_values import axes_of
 
 
 def axis(values: object) -> Axis:

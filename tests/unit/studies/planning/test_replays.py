@@ -10,8 +10,7 @@ from clustersim.scenario.build import Built, build
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.run import run_built
 from clustersim.studies.planning import replays
-from clustersim.studies.planning.larger import RESOURCES, UPLINKS, resources, with_more
-from clustersim.studies.planning.replays import Replays, replayed
+from clustersim.studies.planning.replays import RESOURCES, UPLINKS, Replays, replayed, resources, with_more
 
 SCENARIO: dict[str, Any] = {
     "version": 1,
