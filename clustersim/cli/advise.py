@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK
-from clustersim.studies.planning.advice import advice_document, advise
+from clustersim.scenario.plain import plain
+from clustersim.studies.planning.advice import advise
 from clustersim.studies.planning.asking import asked_of
 
 
@@ -18,10 +19,10 @@ def advise_command(
     with watched(profiles=False, shows=not as_json):
         advice = advise(asked_of(model, cluster, nodes=nodes, overrides=overrides, limits=only))
     if as_json:
-        write_json(advice_document(advice))
+        write_json(plain(advice))
     else:
         write_out(f"{advice.sentence}\n\n")
-        write_out("".join(f"- {each.sentence}\n" for each in advice.opinions))
+        write_out("".join(f"- {each.sentence}\n" for each in advice.families))
         for line in advice.assumed:
             notice(f"assumed: {line}")
-    return EXIT_OK if any(each.layout for each in advice.opinions) else EXIT_NO
+    return EXIT_OK if any(each.layout for each in advice.families) else EXIT_NO

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.studies.calibration.calibrate import Calibrated, CalibrationRequest, calibrate, write_calibration
 from clustersim.studies.calibration.calibration_text import (
@@ -20,25 +20,16 @@ from clustersim.studies.calibration.calibration_text import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrateOptions:
-    """The options of ``calibrate`` beside the measurements."""
-
-    out: str
-    as_json: bool
-
-
-def calibrate_command(request: CalibrationRequest, options: CalibrateOptions) -> int:
+def calibrate_command(request: CalibrationRequest, *, out: str, as_json: bool) -> int:
     """Fit a calibration to measurements, write it, print the errors before and after, and return the exit code."""
-    path = Path(options.out)
+    path = Path(out)
     if path.suffix != ".yaml":
-        raise ScenarioError(f"'{options.out}' is not the name of a calibration", field="--out", hint="write such as -o mine.yaml")
-    if not path.parent.is_dir():
-        raise ScenarioError(f"cannot write {options.out}: its folder does not exist", hint="choose another file with --out")
+        raise ScenarioError(f"'{out}' is not the name of a calibration", field="--out", hint="write such as -o mine.yaml")
+    check_folder(path)
     with watched():
         found = calibrate(request, path.stem)
     write_calibration(found, path)
-    if options.as_json:
+    if as_json:
         write_json(document(found))
     else:
         _print(found)

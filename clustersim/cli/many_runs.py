@@ -86,7 +86,7 @@ def what_if(
 
     Also where another one becomes best.
     """
-    from clustersim.cli.what_if import WhatIfOptions, what_if_command
+    from clustersim.cli.what_if import what_if_command
     from clustersim.studies.what_if.question_file import Asked
 
     asked = Asked(
@@ -101,7 +101,7 @@ def what_if(
         jobs=jobs,
         seed=seed,
     )
-    return what_if_command(source, asked, WhatIfOptions(plot=plot, as_json=json))
+    return what_if_command(source, asked, plot=plot, as_json=json)
 
 
 def plan(
@@ -181,9 +181,9 @@ def study(
     json: JsonOption = False,
 ) -> int:
     """Run many cases to answer one question, with tables and plots."""
-    from clustersim.cli.study import StudyOptions, study_command
+    from clustersim.cli.study import study_command
 
-    return study_command(name, StudyOptions(out=out, as_json=json))
+    return study_command(name, out=out, as_json=json)
 
 
 def validate(
@@ -245,7 +245,7 @@ def calibrate(
 
     Show errors before and after.
     """
-    from clustersim.cli.calibrate import CalibrateOptions, calibrate_command
+    from clustersim.cli.calibrate import calibrate_command
     from clustersim.studies.calibration.calibrate import CalibrationRequest
     from clustersim.studies.calibration.nccl_tests import Ranks
 
@@ -262,4 +262,4 @@ def calibrate(
         algorithm=algorithm,
         device=device,
     )
-    return calibrate_command(request, CalibrateOptions(out=out, as_json=json))
+    return calibrate_command(request, out=out, as_json=json)

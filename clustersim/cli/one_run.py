@@ -43,10 +43,10 @@ def compare(
 
     Show keys of the scenarios that differ, and all figures side by side.
     """
-    from clustersim.cli.compare import CompareOptions, compare_command
+    from clustersim.cli.compare import compare_command
 
     formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
-    return compare_command(tuple(runs), CompareOptions(overrides=tuple(set_ or ()), formats=formats, out=out, seed=seed))
+    return compare_command(tuple(runs), tuple(set_ or ()), formats=formats, out=out, seed=seed)
 
 
 def explain(
@@ -107,10 +107,9 @@ def report(
 
     The page is one file that opens without a network. Several runs stand side by side.
     """
-    from clustersim.cli.report import ReportOptions, report_command
+    from clustersim.cli.report import report_command
 
-    options = ReportOptions(overrides=tuple(set_ or ()), out=out, seed=seed, static=static, as_json=json)
-    return report_command(tuple(runs), options)
+    return report_command(tuple(runs), tuple(set_ or ()), out=out, seed=seed, static=static, as_json=json)
 
 
 def export(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.check import did_you_mean
-from clustersim.documents.files import write_text
+from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.scenario.checks import parse_check
 from clustersim.scenario.yaml_text import yaml_text
@@ -60,8 +60,8 @@ def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
         raise ScenarioError(f"'{options.framework}' is no framework that plans are written for", field="--as", hint=hint)
     if options.alone and options.as_json:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the framework")
-    if options.write is not None and not Path(options.write).parent.is_dir():
-        raise ScenarioError(f"cannot write {options.write}: its folder does not exist", field="--write", hint="choose another file")
+    if options.write is not None:
+        check_folder(Path(options.write), field="--write", hint="choose another file")
     terms = Terms(
         constraints=tuple(map(parse_check, options.constraints)),
         most_replays=options.most_replays,

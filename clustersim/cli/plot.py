@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
+from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 from clustersim.studies.drawing.plots import FORMATS, draw_plot
@@ -47,8 +48,7 @@ def _file(kind: str, out: str | None) -> Path:
     path = Path(out or f"{kind}.png")
     if path.suffix.lower() not in FORMATS:
         raise ScenarioError(f"'{path}' does not say its format", hint=f"name a file that ends in {' or '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise ScenarioError(f"cannot write {path}: its folder does not exist", hint="choose another file with --out")
+    check_folder(path)
     return path
 
 

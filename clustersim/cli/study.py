@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,23 +20,15 @@ _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyOptions:
-    """The options of ``study``."""
-
-    out: str | None
-    as_json: bool
-
-
-def study_command(name: str | None, options: StudyOptions) -> int:
+def study_command(name: str | None, *, out: str | None, as_json: bool) -> int:
     """List the shipped studies, or run one, print what it found, keep tables and pictures, and return the exit code."""
     if name is None:
-        _list(as_json=options.as_json)
+        _list(as_json=as_json)
         return EXIT_OK
     study = run_study(name)
-    folder = FOLDER / study.name if options.out is None else Path(options.out)
+    folder = FOLDER / study.name if out is None else Path(out)
     write_study(study, folder)
-    if options.as_json:
+    if as_json:
         write_json(_document(study))
     else:
         _print(study)

@@ -12,7 +12,7 @@ from typing import Final
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
-from clustersim.documents.files import write_text
+from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.scenario.error_bars import MEMORY
 from clustersim.scenario.plain import plain
@@ -102,8 +102,7 @@ def _write_residuals(validation: Validation, file: Path) -> None:
 
 def _cross_validate(sources: tuple[str, ...], path: Path) -> int:
     """Leave each source and each generation out, print how they are predicted without, and write a table."""
-    if not path.parent.is_dir():
-        raise ScenarioError(f"cannot write {path}: its folder does not exist", field="--cross-validate", hint="choose another file")
+    check_folder(path, field="--cross-validate", hint="choose another file")
     with watched():
         folds = cross_validate(sources)
     write_text(path, folds_text(folds), field="--cross-validate", hint="choose another file")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.studies.what_if.answer import Answer, answered
 from clustersim.studies.what_if.picture import tornado_of, tornado_rows
@@ -14,40 +14,31 @@ from clustersim.studies.what_if.question_file import Asked, asked_matter
 from clustersim.studies.what_if.sampled import Sampled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfOptions:
-    """The options of ``what-if`` that do not say what is asked."""
-
-    plot: str | None
-    as_json: bool
-
-
-def what_if_command(source: str, asked: Asked, options: WhatIfOptions) -> int:
+def what_if_command(source: str, asked: Asked, *, plot: str | None, as_json: bool) -> int:
     """Compare cases, say which is best and how sure that is, and return the exit code."""
-    if options.plot is not None:
-        _check_plot(Path(options.plot))
+    if plot is not None:
+        _check_plot(Path(plot))
     matter, probe = asked_matter(source, asked)
-    if options.plot is not None and (not probe.inputs or probe.method is not None):
+    if plot is not None and (not probe.inputs or probe.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
     with watched():
         answer = answered(matter, probe)
-    if options.as_json:
+    if as_json:
         write_json(answer.to_dict())
     else:
         _print(answer)
-    if options.plot is not None and answer.sensitivity is not None:
+    if plot is not None and answer.sensitivity is not None:
         from clustersim.report.plots.tornado import write_tornado
 
-        write_tornado(tornado_of(answer.to_dict()), Path(options.plot))
-        notice(f"wrote {options.plot}")
+        write_tornado(tornado_of(answer.to_dict()), Path(plot))
+        notice(f"wrote {plot}")
     return EXIT_OK if answer.best is not None else EXIT_NO
 
 
 def _check_plot(path: Path) -> None:
     if path.suffix not in {".png", ".svg"}:
         raise ScenarioError(f"'{path}' does not say its format", field="--plot", hint="name a file that ends in .png or .svg")
-    if not path.parent.is_dir():
-        raise ScenarioError(f"cannot write {path}: its folder does not exist", field="--plot", hint="choose another file")
+    check_folder(path, field="--plot", hint="choose another file")
 
 
 def _print(answer: Answer) -> None:

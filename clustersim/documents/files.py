@@ -105,6 +105,18 @@ def text_of(raw: bytes, name: str, hint: str | None = None) -> str:
         raise ScenarioError("is not text in UTF-8", place=Place(file=name), hint=hint) from error
 
 
+def check_folder(path: Path, *, hint: str = _OTHER_FILE, field: str | None = None) -> None:
+    """Refuse a file whose folder does not exist, before anything is simulated for it.
+
+    Raises
+    ------
+    ScenarioError
+        Says which file.
+    """
+    if not path.parent.is_dir():
+        raise ScenarioError(f"cannot write {path}: its folder does not exist", field=field, hint=hint)
+
+
 def write_text(path: Path, text: str, *, hint: str = _OTHER_FILE, field: str | None = None) -> None:
     """Write text into a file that a user names, whole or not at all.
 

@@ -14,6 +14,7 @@ from clustersim.documents.spots import Data
 from clustersim.expressions.measures import measure_of_key
 from clustersim.report.deciding import UNDECIDED
 from clustersim.report.shares import COMMUNICATION, PART_LABELS
+from clustersim.scenario.plain import plain
 from clustersim.studies.side_by_side import Difference, Figure, Run, SideBySide
 from clustersim.units.quantity import format_quantity
 
@@ -71,7 +72,7 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 _PERCENT: Final = ("mfu", "hfu")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """A heading and rows of text."""
 
@@ -151,7 +152,7 @@ def document(compared: SideBySide) -> dict[str, object]:
             {"label": label, "against": compared.labels[0], "faster": compared.faster(place), "text": text}
             for (place, label), text in zip(list(enumerate(compared.labels))[1:], verdicts(compared), strict=False)
         ],
-        "differences": [{"key": row.key, "values": list(row.values)} for row in compared.differences],
+        "differences": plain(compared.differences),
         "figures": [{"key": each.key, "values": list(each.values), "relative": list(each.relative)} for each in compared.figures],
     }
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.documents.check import choices_hint
 from clustersim.documents.csv_text import csv_cell
-from clustersim.documents.files import replacing
+from clustersim.documents.files import check_folder, replacing
 from clustersim.errors import ScenarioError
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
@@ -56,8 +56,7 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
         raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, tuple(EXPORTS)))
     name, write = EXPORTS[form]
     path = Path(out or name)
-    if not path.parent.is_dir():
-        raise ScenarioError(f"cannot write {path}: its folder does not exist", hint="choose another name with --out")
+    check_folder(path, hint="choose another name with --out")
     timeline = load_result(source, overrides, seed=seed).spans
     try:
         write(timeline, path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clustersim.documents.spots import Data
 from clustersim.report.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
@@ -11,6 +9,7 @@ from clustersim.scenario.plain import plain
 from clustersim.studies.explaining.candidates import Gain
 from clustersim.studies.explaining.explanation import Explanation
 from clustersim.studies.explaining.formulas import ROUND_OFF, Explained
+from clustersim.studies.side_by_side_text import Table
 from clustersim.trace.critical import CriticalPath
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_quantity
@@ -23,15 +22,6 @@ N_ENDS = 6
 LEAST_SHARE = 0.005
 """Of the chain, from which on a part is named by itself."""
 _UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), ("_bytes", "B"), ("_s", "s"))
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under a heading; a column whose name begins with ``>`` holds numbers."""
-
-    heading: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def lines(explanation: Explanation) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Advice:
     """What suits, and why the others do not."""
 
     sentence: str
-    opinions: tuple[Opinion, ...]
+    families: tuple[Opinion, ...]
     """Fastest family first; those that cannot run last."""
     undecided: tuple[str, ...]
     """Families that the fastest cannot be told apart from, by the error bars."""
@@ -93,7 +93,7 @@ def advise(asked: Asked) -> Advice:
     opinions = [_opinion(name, results, layouts[name], best=order[0], decided=name not in near) for name in order]
     opinions += [_cannot(name, search) for name, search in searches.items() if name not in results]
     sentence = _answer(order, results, layouts, near)
-    return Advice(sentence=sentence, opinions=tuple(opinions), undecided=tuple(near), assumed=asked.assumed)
+    return Advice(sentence=sentence, families=tuple(opinions), undecided=tuple(near), assumed=asked.assumed)
 
 
 def _pace(result: Outcome) -> float:
@@ -169,23 +169,3 @@ def _asynchronous(asked: Asked) -> Outcome | None:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def advice_document(advice: Advice) -> dict[str, Data]:
-    """Return advice as one JSON document."""
-    return {
-        "sentence": advice.sentence,
-        "families": [
-            {
-                "family": each.family,
-                "layout": each.layout,
-                "step_time_s": each.step_time_s,
-                "mfu": each.mfu,
-                "memory_fraction": each.memory_fraction,
-                "sentence": each.sentence,
-            }
-            for each in advice.opinions
-        ],
-        "undecided": list(advice.undecided),
-        "assumed": list(advice.assumed),
-    }

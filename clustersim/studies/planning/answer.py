@@ -12,6 +12,7 @@ from clustersim.report.error_bars import TIGHT
 from clustersim.report.facts import memory_verdict
 from clustersim.report.metrics import Flag
 from clustersim.scenario.bounds.report import NAMES
+from clustersim.scenario.plain import plain
 from clustersim.strategy.plan import Plan
 from clustersim.studies.planning.findings import ABOVE, REASONS, Search, Tried
 from clustersim.studies.planning.margins import Margin
@@ -88,10 +89,7 @@ def document(answer: Answer) -> dict[str, Data]:
         "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
-        "margins": [
-            {"resource": each.resource, "step_time_s": each.step_time_s, "gain_fraction": each.gain_fraction, "layout": each.layout}
-            for each in answer.margins
-        ],
+        "margins": plain(answer.margins),
         "certificate": {
             "complete": search.complete,
             "holds": not search.below_bound,
@@ -103,7 +101,7 @@ def document(answer: Answer) -> dict[str, Data]:
             "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
         },
         "memory_margin_fraction": answer.memory_margin_fraction,
-        "flags": [{"code": flag.code, "message": flag.message} for flag in answer.flags],
+        "flags": plain(answer.flags),
         "scenario": answer.scenario,
         "assumed": list(answer.assumed),
     }
