@@ -19,10 +19,10 @@ SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in in
 HIDDEN_MARK: Final = "°"
 GIVEN_MARK: Final = "†"
 LEGENDS: Final = {
-    HIDDEN_MARK: "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting allows,"
-    " and the rows are not in *all*.",
-    GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not in"
-    " *all*.",
+    HIDDEN_MARK: "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting"
+    " allows, and the rows are not in *all*.",
+    GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not"
+    " in *all*.",
 }
 _HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
 _RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
