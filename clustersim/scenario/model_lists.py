@@ -225,4 +225,6 @@ class LayeredSpec(BaseModel):
             raise ScenarioError("no layer has parameters", field="layers", hint="add a conv, a linear or an embedding")
         if self.samples_per_s is None:
             return model
+        if model.forward_flops == 0.0:
+            raise ScenarioError("no layer has FLOPs by which a measured time is shared", field="samples_per_s", hint="leave it out")
         return replace(model, measured_s_per_flop=1.0 / (self.samples_per_s * model.forward_flops))

@@ -138,9 +138,11 @@ def _from_own(data: Mapping[str, Data], origin: Origin, *, default_name: str) ->
     return _finish(Reading(fields=fields, written=reading.written, flags=flags), origin, default_name)
 
 
-def _with_layers_of(data: Mapping[str, Data], origin: Origin) -> Mapping[str, Data]:
-    """Return the description of the model that ``layers`` names, with what stands beside it on top."""
-    base = load_model(data["layers"], document=origin.document, at=(*origin.at, "layers"))
+def _with_layers_of(name: str, data: Mapping[str, Data], origin: Origin) -> Mapping[str, Data]:
+    """Return the description of the shipped model that ``layers`` names, with what stands beside it on top."""
+    base = _load_shipped(name)
+    if base is None:
+        raise origin.error(f"there is no model '{name}'", key="layers", hint=choices_hint(name, model_names()))
     if not isinstance(base.spec, LayeredSpec):
         raise origin.error(f"{base.model.name} is a transformer", key="layers", hint="name a model of layers, such as resnet-50")
     own = {key: value for key, value in data.items() if key != "layers"}
@@ -149,7 +151,7 @@ def _with_layers_of(data: Mapping[str, Data], origin: Origin) -> Mapping[str, Da
 
 def _from_list(data: Mapping[str, Data], origin: Origin, default_name: str) -> LoadedModel:
     if isinstance(data["layers"], str):
-        data = _with_layers_of(data, origin)
+        data = _with_layers_of(data["layers"], data, origin)
     try:
         spec = validate_part(LayeredSpec, data, origin.document, origin.at)
         model = spec.build(spec.name or default_name)

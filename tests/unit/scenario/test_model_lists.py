@@ -67,11 +67,19 @@ def test_layers_may_be_those_of_another_model() -> None:
     assert load_model(loaded.spec.model_dump(mode="json", exclude_none=True)).model == loaded.model
 
 
-def test_layers_of_a_transformer_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="gpt2 is a transformer") as caught:
-        load_model({"layers": "gpt2"})
+@pytest.mark.parametrize(
+    ("change", "message", "field"),
+    [
+        ({"layers": "gpt2"}, "gpt2 is a transformer", "layers"),
+        ({"layers": "resnet-51"}, "there is no model 'resnet-51'", "layers"),
+        ({"layers": [{"embedding": {"rows": 8, "features": 4}}], "samples_per_s": "1 samples/s"}, "no layer has FLOPs", "samples_per_s"),
+    ],
+)
+def test_layers_that_cannot_be_had_or_timed_are_refused(change: dict[str, Data], message: str, field: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as caught:
+        load_model({**SMALL, **change})
 
-    assert caught.value.field == "layers"
+    assert caught.value.field == field
 
 
 def test_a_measured_speed_is_divided_among_layers_by_their_flops() -> None:
