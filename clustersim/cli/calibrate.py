@@ -7,17 +7,11 @@ from pathlib import Path
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
+from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.studies.calibration.calibrate import Calibrated, CalibrationRequest, calibrate, write_calibration
-from clustersim.studies.calibration.calibration_text import (
-    CONSTANT_COLUMNS,
-    ERROR_COLUMNS,
-    constant_rows,
-    document,
-    error_rows,
-    headline,
-    kept_line,
-)
+from clustersim.scenario.plain import plain
+from clustersim.studies.calibration.calibrate import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
+from clustersim.studies.calibration.doubts import worded
 
 
 def calibrate_command(request: CalibrationRequest, *, out: str, as_json: bool) -> int:
@@ -49,3 +43,81 @@ def _print(found: Calibrated) -> None:
     write_out("\nConstants\n")
     print_table(CONSTANT_COLUMNS, constant_rows(found))
     write_out(f"\n{kept_line(found)}\n")
+
+
+SCHEMA_VERSION = 1
+ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">median before", ">median after", ">bias after", "worst after")
+CONSTANT_COLUMNS = ("constant", ">before", ">after", ">change", "from")
+
+
+def error_rows(found: Calibrated) -> list[tuple[str, ...]]:
+    """Return a row for each part: errors of predicted times before and after."""
+    return [_error_row(part) for part in found.parts]
+
+
+def constant_rows(found: Calibrated) -> list[tuple[str, ...]]:
+    """Return a row for each constant that was measured."""
+    return [
+        (
+            change.name,
+            worded(change.name, change.before),
+            worded(change.name, change.after),
+            f"{100 * (change.after / change.before - 1):+.1f} %" if change.before else "",
+            change.part,
+        )
+        for change in found.changes
+    ]
+
+
+def headline(found: Calibrated) -> str:
+    """Return what was calibrated, and from what."""
+    n_files = sum(len(part.files) for part in found.parts)
+    n_traces = len(found.read_off)
+    fitted = [f"fitted to {_counted(n_files, 'file')}"] if n_files else []
+    read = [f"read off {_counted(n_traces, 'trace')}"] if n_traces else []
+    return f"{found.accelerator} ({found.generation}), {' and '.join([*read, *fitted])} from the constants of {found.base}"
+
+
+def kept_line(found: Calibrated) -> str:
+    """Return which constants these measurements do not move."""
+    return f"Not moved by these measurements, and kept from {found.base}: {', '.join(found.kept_sections) or 'nothing'}"
+
+
+def document(found: Calibrated) -> dict[str, Data]:
+    """Return the JSON document: errors and constants before and after, in SI units."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": found.name,
+        "accelerator": found.accelerator,
+        "generation": found.generation,
+        "base": found.base,
+        "read_off": list(found.read_off),
+        "parts": plain(found.parts),
+        "constants": plain(found.changes),
+        "kept": list(found.kept),
+        "doubts": list(found.doubts),
+        "notices": list(found.notices),
+    }
+
+
+def _error_row(part: PartResult) -> tuple[str, ...]:
+    before, after = part.before, part.after
+    worst = f"{part.worst}: {_percent(part.worst_error_fraction, signed=True)}"
+    return (
+        part.name,
+        str(after.n_measurements),
+        _percent(before.mean_absolute_error_fraction),
+        _percent(after.mean_absolute_error_fraction),
+        _percent(before.median_absolute_error_fraction),
+        _percent(after.median_absolute_error_fraction),
+        _percent(after.mean_error_fraction, signed=True),
+        worst,
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"one {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _percent(fraction: float, *, signed: bool = False) -> str:
+    return f"{100 * fraction:+.1f} %" if signed else f"{100 * fraction:.1f} %"

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
-from clustersim.errors import EXIT_OK
+from clustersim.documents.check import choices_hint
+from clustersim.documents.csv_text import csv_cell
+from clustersim.documents.files import check_folder, replacing
+from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
-from clustersim.studies.drawing.exports import export
+from clustersim.report.chrome import write_trace
+from clustersim.report.kineto import write_kineto
+from clustersim.studies.run_directories import load_result
+from clustersim.trace.timeline import Timeline
 
 
 def export_command(source: str, form: str, *, overrides: tuple[str, ...], out: str | None, seed: int, as_json: bool) -> int:
@@ -17,3 +28,51 @@ def export_command(source: str, form: str, *, overrides: tuple[str, ...], out: s
         write_json({"format": form, "file": str(path)})
     notice(f"wrote {path}")
     return EXIT_OK
+
+
+def _chrome(timeline: Timeline, path: Path) -> None:
+    write_trace(timeline, path)
+
+
+def _csv(timeline: Timeline, path: Path) -> None:
+    from pandas.api.types import is_numeric_dtype
+
+    frame = timeline.to_frame()
+    for column in frame.columns:
+        if not is_numeric_dtype(frame[column]):
+            # Few names stand in many rows.
+            frame[column] = frame[column].map({name: csv_cell(name) for name in frame[column].unique()})
+    with replacing(path) as fresh:
+        frame.to_csv(fresh, index=False, lineterminator="\n")
+
+
+def _kineto(timeline: Timeline, path: Path) -> None:
+    path.mkdir(exist_ok=True)
+    write_kineto(timeline, path)
+
+
+EXPORTS: Final[Mapping[str, tuple[str, Callable[[Timeline, Path], None]]]] = MappingProxyType(
+    {"chrome": ("trace.json.gz", _chrome), "kineto": ("kineto", _kineto), "csv": ("timeline.csv", _csv)}
+)
+"""Of each format, what is written where nothing is named, and what writes it; kineto fills a folder."""
+
+
+def export(source: str, form: str, out: str | None = None, overrides: Sequence[str] = (), *, seed: int = 0) -> Path:
+    """Write the timeline of a run in some format, and return the file or folder.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such format or run, or it cannot be written there.
+    """
+    if form not in EXPORTS:
+        raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, tuple(EXPORTS)))
+    name, write = EXPORTS[form]
+    path = Path(out or name)
+    check_folder(path, hint="choose another name with --out")
+    timeline = load_result(source, overrides, seed=seed).spans
+    try:
+        write(timeline, path)
+    except OSError as error:
+        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another name with --out") from error
+    return path

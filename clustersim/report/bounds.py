@@ -34,8 +34,3 @@ class BoundsReport:
     parts: tuple[BoundPart, ...]
     """Of the longest way; they add up to ``path_s``."""
     sentence: str
-
-
-def bound_lines(report: BoundsReport) -> tuple[str, ...]:
-    """Return the bound in words."""
-    return (report.sentence,)

@@ -8,8 +8,8 @@ from typing import Final
 
 from clustersim.report.error_bars import TIGHT
 from clustersim.report.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse
+from clustersim.report.shares import nine_digits
 from clustersim.report.steps import StepsReport, WaitedFor
-from clustersim.report.ties import nine_digits
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 

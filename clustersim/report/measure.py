@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.report.metrics import Breakdown, BusyLink, ByDimension, SharedLink, TierUse
-from clustersim.report.ties import nine_digits
+from clustersim.report.shares import nine_digits
 from clustersim.trace.columns import Columns, columns_of
 from clustersim.trace.timeline import DIMENSIONS, RankClass, Span, Timeline
 

@@ -127,3 +127,14 @@ def by_dimension(times: ByDimension) -> dict[str, float]:
     """Return seconds for each dimension, in the order of :data:`COMMUNICATION`."""
     found = {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps, "offload": times.offload}
     return {dimension: found[dimension] for dimension in COMMUNICATION}
+
+
+def nine_digits(value: float) -> float:
+    """Return a value to nine significant digits: those that differ in round-off alone are equal.
+
+    Examples
+    --------
+    >>> nine_digits(0.1 + 0.2) == nine_digits(0.3)
+    True
+    """
+    return float(f"{value:.9g}")

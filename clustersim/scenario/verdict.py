@@ -6,7 +6,6 @@ import textwrap
 from io import StringIO
 from typing import Final
 
-from clustersim.report.bounds import bound_lines
 from clustersim.report.cost import cost_lines
 from clustersim.report.goodput import goodput_lines
 from clustersim.report.summary import LARGEST_WIDTH, terminal_report
@@ -85,7 +84,7 @@ def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
     found = (
-        ("Least time", bound_lines(result.bounds)),
+        ("Least time", (result.bounds.sentence,)),
         ("With failures", goodput_lines(result.goodput)),
         ("Power and cost", cost_lines(result.cost, unit=unit)),
     )

@@ -261,3 +261,21 @@ def _escaped(text: str) -> str:
     """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
     shown = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in columns of equal width; one whose name begins with ``>`` is set to the right.
+
+    Examples
+    --------
+    >>> print(aligned(("case", ">step"), [("base", "16.7 s"), ("wide", "9 s")]))
+    case    step
+    base  16.7 s
+    wide     9 s
+    """
+    cells = [[name.removeprefix(">") for name in columns], *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = [">" if name.startswith(">") else "<" for name in columns]
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in cells
+    )

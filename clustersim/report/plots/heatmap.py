@@ -13,8 +13,7 @@ import numpy as np
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
 from clustersim.report.deciding import UNDECIDED, Judged, judged_by, undecided
-from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, size_px
-from clustersim.report.plots.colour_scale import share_colour
+from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
 from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, caption, new_axes
-from clustersim.report.plots.colour_scale import SCALE, draw_scale
+from clustersim.report.plots.canvas import FAINT_INK, SCALE, FloatArray, Margins, caption, draw_scale, new_axes
 from clustersim.report.plots.layout import drawn_part, excerpt_of, whole_step
 from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.report.utilisation import used_links, utilisation_over_time

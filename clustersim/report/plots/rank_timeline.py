@@ -15,7 +15,16 @@ import numpy as np
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.layout import Excerpt, TimeScale, busy_intervals, drawn_part, excerpt_of, joined, split_by, time_scale
+from clustersim.report.plots.layout import (
+    Excerpt,
+    TimeScale,
+    busy_intervals,
+    drawn_part,
+    excerpt_of,
+    joined,
+    split_by,
+    time_scale,
+)
 from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.report.shares import by_dimension
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline

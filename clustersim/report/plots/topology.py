@@ -14,8 +14,7 @@ import numpy as np
 
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import STALL
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes
-from clustersim.report.plots.colour_scale import draw_scale, share_colour
+from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
 from clustersim.report.utilisation import used_links
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity

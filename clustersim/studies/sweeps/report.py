@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from clustersim.report.deciding import undecided_text
-from clustersim.studies.aligned import aligned
-from clustersim.studies.side_by_side_text import shown
+from clustersim.studies.side_by_side_text import aligned, shown
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.point import STATUSES
 from clustersim.studies.sweeps.results import Row, chosen_metrics

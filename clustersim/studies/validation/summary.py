@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.report.ties import nine_digits
+from clustersim.report.shares import nine_digits
 from clustersim.studies.ranking import Ranking
 from clustersim.studies.validation.capabilities import CAPABILITIES
 from clustersim.studies.validation.rows import RowResult

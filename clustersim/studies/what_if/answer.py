@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from clustersim.documents.spots import Data
 from clustersim.report.deciding import UNDECIDED, Decision, is_better, undecided_text
-from clustersim.studies.aligned import aligned
-from clustersim.studies.side_by_side_text import shown
+from clustersim.studies.side_by_side_text import aligned, shown
 from clustersim.studies.sweeps.axis import Span, canonical
 from clustersim.studies.sweeps.point import Outcome
 from clustersim.studies.what_if.break_even import BreakEven, Crossing, break_even

@@ -107,7 +107,7 @@ def test_colours_of_one_picture_differ_to_every_eye(colours: Mapping[str, str], 
 
 
 def test_a_scale_of_shares_grows_darker_to_every_eye() -> None:
-    from clustersim.report.plots.colour_scale import share_colour
+    from clustersim.report.plots.canvas import share_colour
 
     for eyes in EYES:
         lightness = [float(seen(share_colour(share), eyes)[0]) for share in np.linspace(0, 1, 21)]
