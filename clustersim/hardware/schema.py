@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.hardware.models import FabricTopology, Routing, ScaleUpKind
 from clustersim.units.fields import (
@@ -19,6 +18,7 @@ from clustersim.units.fields import (
     PositiveRatio,
     Seconds,
     Watts,
+    mistake,
 )
 
 PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -36,10 +36,6 @@ PositivePower = Annotated[Watts, Field(gt=0)]
 MEASURED: Final = "measured"
 ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept", MEASURED)
 """What may stand instead of an address; each asks for a note."""
-
-
-def _refusal(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("source", "{message}", {"message": message, "hint": hint})
 
 
 class Checked(BaseModel):
@@ -77,21 +73,21 @@ class SourceSpec(Checked):
     @classmethod
     def _check_url(cls, url: str) -> str:
         if url not in ADDRESS_WORDS and not url.startswith(("https://", "http://")):
-            raise _refusal(f"'{url}' is not an address", f"write https://... or one of {', '.join(ADDRESS_WORDS)}")
+            raise mistake(f"'{url}' is not an address", f"write https://... or one of {', '.join(ADDRESS_WORDS)}")
         return url
 
     @model_validator(mode="after")
     def _check_note(self) -> SourceSpec:
         if self.url in ADDRESS_WORDS and not self.note:
-            raise _refusal(f"a source with url '{self.url}' needs a note", "say what is known of the figure")
+            raise mistake(f"a source with url '{self.url}' needs a note", "say what is known of the figure")
         return self
 
     @model_validator(mode="after")
     def _check_day(self) -> SourceSpec:
         if self.url == MEASURED and self.sha256 is None:
-            raise _refusal("nothing says which file was measured", "add its 'sha256: ...', as clustersim calibrate does")
+            raise mistake("nothing says which file was measured", "add its 'sha256: ...', as clustersim calibrate does")
         if self.url != MEASURED and not self.accessed:
-            raise _refusal("'accessed' is missing", "add the day, such as 'accessed: 2026-11-21'")
+            raise mistake("'accessed' is missing", "add the day, such as 'accessed: 2026-11-21'")
         return self
 
 
@@ -157,7 +153,7 @@ class HostSpec(Spec):
     @model_validator(mode="after")
     def _reads_and_writes(self) -> HostSpec:
         if (self.storage_bandwidth is None) != (self.storage_write_bandwidth is None):
-            raise _refusal("storage_bandwidth and storage_write_bandwidth go together", "give both, or neither where there is no NVMe")
+            raise mistake("storage_bandwidth and storage_write_bandwidth go together", "give both, or neither where there is no NVMe")
         return self
 
 

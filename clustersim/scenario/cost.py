@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.documents.files import read_text
 from clustersim.documents.spots import Data
@@ -24,7 +23,7 @@ from clustersim.operation.power import IDLE_FRACTION, REST_OF_ACCELERATORS, REST
 from clustersim.report.cost import CostReport, PowerReport, TrainingCost
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Flag, Metrics
-from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Seconds, UsdPerKilowattHour, Watts
+from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Seconds, UsdPerKilowattHour, Watts, mistake
 from clustersim.units.quantity import YEAR_S, format_quantity
 
 LIFE_S: Final = 5 * YEAR_S
@@ -65,11 +64,7 @@ class CostSpec(Checked):
     @model_validator(mode="after")
     def _check_one_owner(self) -> CostSpec:
         if self.gpu_hour is not None and self.owned is not None:
-            raise PydanticCustomError(
-                "cost",
-                "{message}",
-                {"message": "machines are rented (gpu_hour) and bought (owned) at once", "hint": "keep one of the two"},
-            )
+            raise mistake("machines are rented (gpu_hour) and bought (owned) at once", "keep one of the two")
         return self
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.hardware.schema import Checked
+from clustersim.units.fields import mistake
 
 Distribution = Literal["lognormal", "exponential"]
 
@@ -44,9 +44,9 @@ class JitterSpec(Checked):
     @model_validator(mode="after")
     def _check_sigma(self) -> JitterSpec:
         if self.distribution == "lognormal" and self.sigma is None:
-            raise _mistake("'sigma' is missing", "write how much steps vary, such as sigma: 0.03")
+            raise mistake("'sigma' is missing", "write how much steps vary, such as sigma: 0.03")
         if self.distribution == "exponential" and self.sigma is not None:
-            raise _mistake("an exponential factor of mean 1 has no sigma to choose", "delete sigma, or use distribution: lognormal")
+            raise mistake("an exponential factor of mean 1 has no sigma to choose", "delete sigma, or use distribution: lognormal")
         return self
 
 
@@ -69,12 +69,8 @@ def _share(value: object) -> float:
         percent = math.nan
     if not 0.0 <= percent <= _MOST * _PERCENT:
         shown = f"'{value}'" if isinstance(value, str) else str(value) if isinstance(value, int | float) else "that"
-        raise _mistake(f"{shown} is not a share from 0 % to {_MOST * _PERCENT:.0f} %", _HINT)
+        raise mistake(f"{shown} is not a share from 0 % to {_MOST * _PERCENT:.0f} %", _HINT)
     return percent / _PERCENT
-
-
-def _mistake(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("jitter", "{message}", {"message": message, "hint": hint})
 
 
 JitterField = Annotated[

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from clustersim.errors import ScenarioError
+from clustersim.units.fields import mistake
 from clustersim.units.quantity import exact_quantity, parse_quantity
 
 _HINT: Final = "write it such as '40 Gbit/s' or '50 %'"
@@ -40,9 +40,9 @@ def _read(value: object) -> Amount:
     try:
         rate = parse_quantity(value, "B/s")
     except ScenarioError as error:
-        raise _mistake(error.message) from error
+        raise mistake(error.message, _HINT) from error
     if rate == 0.0:
-        raise _mistake("a load of nothing is none")
+        raise mistake("a load of nothing is none", _HINT)
     return Amount(rate_bytes_per_s=rate)
 
 
@@ -52,7 +52,7 @@ def _share(text: str) -> float:
     except ValueError:
         percent = math.nan
     if not 0.0 < percent <= _PERCENT:
-        raise _mistake(f"'{text}' is not a share above 0 % and at most 100 %")
+        raise mistake(f"'{text}' is not a share above 0 % and at most 100 %", _HINT)
     return percent / _PERCENT
 
 
@@ -62,10 +62,6 @@ def _write(amount: Amount) -> str:
     fraction = amount.fraction or 0.0
     text = f"{fraction * _PERCENT:g} %"
     return text if _share(text) == fraction else f"{fraction * _PERCENT!r} %"
-
-
-def _mistake(message: str) -> PydanticCustomError:
-    return PydanticCustomError("load", "{message}", {"message": message, "hint": _HINT})
 
 
 LoadAmount = Annotated[

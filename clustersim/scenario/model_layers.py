@@ -7,11 +7,10 @@ from math import prod
 from typing import Annotated, Final, Literal, Self, TypeGuard
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import ScenarioError
-from clustersim.units.fields import NonNegativeInt, PositiveInt
+from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake
 from clustersim.workload.convolution import Pair, reach
 from clustersim.workload.kinds.attending import AttentionLayer
 from clustersim.workload.kinds.call import IMAGE_SIDES, SEQUENCE_SIDES, Layer, Shape
@@ -37,7 +36,7 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
 def _one_or_two(value: object) -> object:
     if _is_list(value) and len(value) != PAIR:
         message = f"a list of {len(value)} is not rows and columns"
-        raise PydanticCustomError("scenario", "{message}", {"message": message, "hint": "write one number for both, or two such as [1, 7]"})
+        raise mistake(message, "write one number for both, or two such as [1, 7]")
     return value
 
 
@@ -156,7 +155,7 @@ class PoolSpec(Part):
     @model_validator(mode="after")
     def _kernel_or_places(self) -> Self:
         if (self.kernel is None) == (self.to is None):
-            raise PydanticCustomError("scenario", "{message}", {"message": "give either 'kernel' or 'to'", "hint": "to: 1 pools all"})
+            raise mistake("give either 'kernel' or 'to'", "to: 1 pools all")
         return self
 
     def build(self, here: Here) -> Layer:
@@ -289,7 +288,7 @@ def _word(value: object) -> object:
     if value == "flatten":
         return {"flatten": True}
     hint = did_you_mean(value, ["flatten"]) or "write a mapping such as 'conv: {channels: 64, kernel: 3}'"
-    raise PydanticCustomError("scenario", "{message}", {"message": f"'{value}' is not a layer", "hint": hint})
+    raise mistake(f"'{value}' is not a layer", hint)
 
 
 Word: Final = BeforeValidator(_word)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.errors import ScenarioError
 from clustersim.scenario.model_fields import SourceSpec
@@ -27,7 +26,7 @@ from clustersim.scenario.model_layers import (
     joined,
     shape_text,
 )
-from clustersim.units.fields import PositiveInt, SamplesPerSecond
+from clustersim.units.fields import PositiveInt, SamplesPerSecond, mistake
 from clustersim.workload.kinds.call import IMAGE_SIDES, Layer, Shape
 from clustersim.workload.kinds.joining import Auxiliary, Concatenation, Path, Residual, View
 from clustersim.workload.kinds.loss import SoftmaxLoss
@@ -83,7 +82,7 @@ class LayerSpec(Part):
         if len(self.model_fields_set) != 1:
             written = ", ".join(name for name in LayerSpec.model_fields if name in self.model_fields_set) or "no kind"
             hint = "begin a new entry with '-' for each layer"
-            raise PydanticCustomError("scenario", "{message}", {"message": f"a layer is of one kind, not {written}", "hint": hint})
+            raise mistake(f"a layer is of one kind, not {written}", hint)
         return self
 
     def build(self, here: Here) -> Path:

@@ -8,13 +8,12 @@ from itertools import chain, repeat
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.schema import NodeChange
 from clustersim.scenario.own_constants import ConstantsFile
-from clustersim.units.fields import Degree
+from clustersim.units.fields import Degree, mistake
 
 
 class NodeGroupSpec(NodeChange):
@@ -26,8 +25,7 @@ class NodeGroupSpec(NodeChange):
 
 def _check_some(groups: list[NodeGroupSpec]) -> list[NodeGroupSpec]:
     if not groups:
-        message = {"message": "no node is named", "hint": "write such as [{node: dgx-h100, count: 4}, {node: dgx-a100-80g, count: 4}]"}
-        raise PydanticCustomError("groups", "{message}", message)
+        raise mistake("no node is named", "write such as [{node: dgx-h100, count: 4}, {node: dgx-a100-80g, count: 4}]")
     return groups
 
 

@@ -6,7 +6,8 @@ import re
 from typing import Annotated, Final, TypeGuard
 
 from pydantic import BeforeValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+
+from clustersim.units.fields import mistake
 
 _PART: Final = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
 _MOST: Final = 1_000_000
@@ -31,13 +32,13 @@ def numbers_of(value: object) -> tuple[int, ...]:
     for part in _parts(value):
         first, last = _range(part)
         if last - first >= _MOST or len(found) + last - first >= _MOST:
-            raise _mistake(f"'{part}' names more than {_MOST} numbers", _HINT)
+            raise mistake(f"'{part}' names more than {_MOST} numbers", _HINT)
         for number in range(first, last + 1):
             if number in found:
-                raise _mistake(f"{number} stands there twice", "name each number once")
+                raise mistake(f"{number} stands there twice", "name each number once")
             found[number] = None
     if not found:
-        raise _mistake("the list is empty", _HINT)
+        raise mistake("the list is empty", _HINT)
     return tuple(found)
 
 
@@ -46,7 +47,7 @@ def _parts(value: object) -> list[object]:
         return list(value.split(","))
     if _is_list(value):
         return [part for item in value for part in (item.split(",") if isinstance(item, str) else [item])]
-    raise _mistake("that is not a list of numbers", _HINT)
+    raise mistake("that is not a list of numbers", _HINT)
 
 
 def _range(part: object) -> tuple[int, int]:
@@ -55,15 +56,11 @@ def _range(part: object) -> tuple[int, int]:
     match = _PART.fullmatch(part) if isinstance(part, str) else None
     if match is None:
         shown = f"'{part}'" if isinstance(part, str | int | float) else "that"
-        raise _mistake(f"{shown} is not a number or a range", _HINT)
+        raise mistake(f"{shown} is not a number or a range", _HINT)
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise _mistake(f"the range '{match[0].strip()}' ends before it begins", f"write {last}-{first}")
+        raise mistake(f"the range '{match[0].strip()}' ends before it begins", f"write {last}-{first}")
     return first, last
-
-
-def _mistake(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("numbers", "{message}", {"message": message, "hint": hint})
 
 
 def _is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:

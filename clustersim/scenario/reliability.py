@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.hardware.schema import Checked
-from clustersim.units.fields import MOST_GPUS, Bytes, BytesPerSecond, NonNegativeInt, Seconds
+from clustersim.units.fields import MOST_GPUS, Bytes, BytesPerSecond, NonNegativeInt, Seconds, mistake
 
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 
@@ -66,9 +65,5 @@ class ReliabilitySpec(Checked):
     def _check_repair(self) -> ReliabilitySpec:
         if self.repair is None and (self.spares is not None or self.shrink):
             because = "spares are used up" if self.spares is not None else "a job that shrinks grows again"
-            raise PydanticCustomError(
-                "reliability",
-                "{message}",
-                {"message": f"{because} as nodes are repaired, and 'repair' is missing", "hint": "add 'repair: 1 day'"},
-            )
+            raise mistake(f"{because} as nodes are repaired, and 'repair' is missing", "add 'repair: 1 day'")
         return self

@@ -18,9 +18,9 @@ from clustersim.scenario.number_list import Numbers
 from clustersim.scenario.reliability import ReliabilitySpec
 from clustersim.scenario.stragglers import StragglerSpec
 from clustersim.strategy.plan import StrategySettings
-from clustersim.strategy.settings import mistake, refuse_boolean
+from clustersim.strategy.settings import refuse_boolean
 from clustersim.strategy.step_settings import Training
-from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Seconds
+from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Seconds, mistake
 
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 

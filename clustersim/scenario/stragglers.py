@@ -7,12 +7,11 @@ from itertools import accumulate
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.schema import Checked
 from clustersim.scenario.number_list import Numbers
-from clustersim.units.fields import PositiveRatio
+from clustersim.units.fields import PositiveRatio, mistake
 
 
 def _listed(value: object) -> object:
@@ -48,7 +47,7 @@ class StragglerSpec(Checked):
         if (self.ranks is None) == (self.nodes is None):
             message = "nobody is named" if self.ranks is None else "ranks and nodes both say who is meant"
             hint = "write ranks, such as 3 or [0-7], or nodes"
-            raise PydanticCustomError("straggler", "{message}", {"message": message, "hint": hint})
+            raise mistake(message, hint)
         return self
 
 

@@ -11,9 +11,9 @@ from clustersim.documents.check import choices_hint
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts
 from clustersim.strategy.schedules.written import WrittenSchedule
-from clustersim.strategy.settings import Settings, Written, auto, mistake, refuse_boolean, setting
+from clustersim.strategy.settings import Settings, Written, auto, refuse_boolean, setting
 from clustersim.strategy.step_settings import DataParallel, DataParallelSettings, Training, WirePrecision
-from clustersim.units.fields import Degree, NonNegativeInt
+from clustersim.units.fields import Degree, NonNegativeInt, mistake
 from clustersim.workload.model import Model
 from clustersim.workload.routing import EVEN_LOAD, ExpertLoad
 from clustersim.workload.shapes import ContextKind

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function, plain_serializer_function_ser_schema
+
+from clustersim.units.fields import mistake
 
 T = TypeVar("T")
 
@@ -120,11 +122,6 @@ def _declared(field: object, needs: Sequence[str]) -> Any:  # noqa: ANN401 - pyd
 
 def _without_default(schema: JsonDict) -> None:
     schema.pop("default", None)
-
-
-def mistake(message: str, hint: str) -> PydanticCustomError:
-    """Return the error of a value that cannot be used."""
-    return PydanticCustomError("scenario", "{message}", {"message": message, "hint": hint})
 
 
 def refuse_boolean(value: object) -> object:

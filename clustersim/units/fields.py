@@ -11,8 +11,10 @@ from pydantic_core import PydanticCustomError
 from clustersim.errors import ScenarioError
 from clustersim.units.quantity import exact_quantity, parse_quantity, unit_example
 
-QUANTITY_ERROR: Final = "quantity"
-"""The pydantic error type of a quantity that cannot be read."""
+
+def mistake(message: str, hint: str) -> PydanticCustomError:
+    """Return the error of a value that cannot be used, for validators of pydantic."""
+    return PydanticCustomError("mistake", "{message}", {"message": message, "hint": hint})
 
 
 def _reader(unit: str) -> Callable[[object], float]:
@@ -20,8 +22,7 @@ def _reader(unit: str) -> Callable[[object], float]:
         try:
             return parse_quantity(value, unit)
         except ScenarioError as error:
-            context = {"message": error.message, "hint": error.hint or ""}
-            raise PydanticCustomError(QUANTITY_ERROR, "{message}", context) from error
+            raise mistake(error.message, error.hint or "") from error
 
     return read
 

@@ -4,7 +4,6 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from clustersim.units.fields import (
-    QUANTITY_ERROR,
     Bytes,
     BytesPerSecond,
     Count,
@@ -59,7 +58,6 @@ def test_a_field_that_cannot_be_read_says_why_and_what_would_be_right() -> None:
         Device.model_validate({**TEXTS, "bandwidth": 3350})
 
     (error,) = caught.value.errors()
-    assert error["type"] == QUANTITY_ERROR
     assert error["loc"] == ("bandwidth",)
     assert error["msg"] == "3350 has no unit"
     assert error.get("ctx", {})["hint"] == "write it with a unit, such as '3.35 TB/s'"
