@@ -38,7 +38,7 @@ def refusal(error: DomainError, *, field: str, hint: str | None = None) -> Scena
 
 
 def dotted(path: Path, data: dict[str, Data]) -> str:
-    """Return the dotted key of the value that a path of attributes leads to; of several keys for it, that of which most stands in the data.
+    """Return the dotted key of the value at a path of attributes; of several keys, the one of which least is missing in the data.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def dotted(path: Path, data: dict[str, Data]) -> str:
     'cluster.node.accelerators_per_node'
     """
     choices = [("cluster", *keys) for keys in _in_cluster(path[1:], data)] if path[:1] == ("cluster",) else [_in_settings(path)]
-    return ".".join(map(str, max(choices, key=lambda keys: _depth(keys, data))))
+    return ".".join(map(str, min(choices, key=lambda keys: _n_missing(keys, data))))
 
 
 def _in_settings(path: Path) -> Path:
@@ -90,7 +90,7 @@ def _keys(path: Path, keys: Mapping[str, str]) -> Path:
     return ()
 
 
-def _depth(keys: Path, data: dict[str, Data]) -> int:
-    """Return how much of a path of keys stands in the data."""
+def _n_missing(keys: Path, data: dict[str, Data]) -> int:
+    """Return how many keys of a path, counted from its end, do not stand in the data."""
     above = (value_at(data, keys[:depth]) for depth in range(1, len(keys)))
-    return sum(isinstance(value, dict | list) for value in above) + (value_at(data, keys) is not None)
+    return len(keys) - sum(isinstance(value, dict | list) for value in above) - (value_at(data, keys) is not None)
