@@ -8,7 +8,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from clustersim.documents.check import validate_part
+from clustersim.documents.check import validate_part, value_at
+from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator, load_host, load_nic, load_node, load_switch, named
@@ -88,6 +89,12 @@ def node_from_mapping(base: str | None, overrides: Mapping[str, object], documen
     if base is None:
         return _from_nothing(change, document, path)
     return _changed(load_node(base), change, document, path)
+
+
+def changes_at(document: Document, at: Sequence[str | int]) -> dict[str, Data]:
+    """Return what a mapping of a document says of a node, without its other keys."""
+    given = value_at(document.data, at)
+    return {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
 
 
 def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document: Document, at: Sequence[str | int]) -> Fabric:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clustersim.documents.check import value_at
 from clustersim.documents.merging import merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
 from clustersim.hardware.models import Node
-from clustersim.hardware.overrides import changed_fields, fabric_from_mapping, node_from_mapping
+from clustersim.hardware.overrides import changed_fields, changes_at, fabric_from_mapping, node_from_mapping
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.hardware.schema import NodeChange
 from clustersim.report.metrics import Flag
@@ -34,8 +35,7 @@ def hardware_of(spec: ClusterSpec, document: Document) -> Hardware:
 
 
 def _described(spec: ClusterSpec, document: Document) -> Hardware:
-    given = document.data.get("cluster")
-    changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
+    changes = changes_at(document, ("cluster",))
     if isinstance(spec.nodes, list):
         return _mixed(spec, spec.nodes, changes, document)
     if spec.name is not None:
@@ -56,7 +56,7 @@ def _described(spec: ClusterSpec, document: Document) -> Hardware:
         raise ScenarioError("'node' is missing", field="cluster.node", hint="name a shipped node or cluster; see clustersim show nodes")
     if spec.nodes is None:
         raise ScenarioError("'nodes' is missing", field="cluster.nodes", hint="write how many nodes there are, such as 'nodes: 1'")
-    node = _node(spec.node, given, changes, document, ("cluster",))
+    node = _node(spec.node, changes, document, ("cluster",))
     return Hardware(kinds=((node, spec.nodes),), fabric=node.fabric, unseen=remembered_fields(node))
 
 
@@ -85,18 +85,14 @@ def _of_group(group: NodeGroupSpec, index: int, document: Document) -> Node:
     if group.fabric is not None:
         hint = "write it beside nodes, once for the whole cluster"
         raise ScenarioError("a group of nodes has no fabric of its own", field=f"cluster.nodes.{index}.fabric", hint=hint)
-    cluster = document.data.get("cluster")
-    groups = cluster.get("nodes") if isinstance(cluster, dict) else None
-    given = groups[index] if isinstance(groups, list) else None
-    changes: dict[str, Data] = {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
-    return _node(group.node, given, changes, document, path)
+    return _node(group.node, changes_at(document, path), document, path)
 
 
-def _node(asked: str | NodeChange, given: Data, changes: dict[str, Data], document: Document, path: tuple[str | int, ...]) -> Node:
+def _node(asked: str | NodeChange, changes: dict[str, Data], document: Document, path: tuple[str | int, ...]) -> Node:
     if isinstance(asked, str):
         named(load_node, asked, document, (*path, "node"))
         return node_from_mapping(asked, changes, document, path)
-    inline = given.get("node") if isinstance(given, dict) else None
+    inline = value_at(document.data, (*path, "node"))
     return node_from_mapping(None, merged(inline if isinstance(inline, dict) else {}, changes), document, (*path, "node"))
 
 
