@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clustersim.engine.traffic import Flight, Flights
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 
 

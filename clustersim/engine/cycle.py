@@ -8,7 +8,7 @@ import numpy as np
 
 from clustersim.engine.repetition import SAME, Rows, flown_within, is_repeated_on_links
 from clustersim.engine.replay import Replay
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.topology.cluster import FloatArray
 from clustersim.trace.columns import Repetition
 

@@ -18,7 +18,7 @@ from clustersim.engine.recording import Record, patterns_of
 from clustersim.engine.traffic import Moved, Traffic, moved_by
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.errors import DeadlockError
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
 from clustersim.progress import advanced

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
 from clustersim.trace.timeline import LinkUse, Meeting

@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.engine.alone import Alone, alone
 from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Uneven, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail

@@ -11,7 +11,7 @@ import numpy as np
 
 from clustersim.engine.clock import Clock
 from clustersim.engine.lean import LeanReplay
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.timeline import PASS_KINDS

@@ -18,7 +18,7 @@ from clustersim.engine.traffic import Moved, Traffic
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.engine.waiting import Waiting
 from clustersim.errors import DeadlockError
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Task, Transfer
 from clustersim.trace.columns import Spans

@@ -22,7 +22,7 @@ from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import Calibration
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective

@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.network.flights import INF, Flights
 from clustersim.network.grain import grained
-from clustersim.network.levels import FEW, Levels, State
+from clustersim.network.rates import FEW, RateCache, State
 from clustersim.network.wiring import Kind, Wiring, lay_wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.load import Footprint
@@ -71,7 +71,7 @@ class SharedNetwork:
         self._weights: FloatArray | None = None
         self._flights = Flights(in_grains=in_grains)
         self._touched: dict[int, None] = {}
-        self._levels: Levels | None = None
+        self._levels: RateCache | None = None
 
     def add_kind(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
         """Return the number of a kind of coupled flow; of the same one if an equal kind is there already.
@@ -155,7 +155,7 @@ class SharedNetwork:
             touched.setdefault(levels.components[kind], []).append((kind, counts.get(kind, 0)))
         self._touched.clear()
         for component, changes in touched.items():
-            part = levels.part(component)
+            part = levels.component(component)
             changed, new = levels.change(part, tuple(changes))
             if self._occupancy is not None:
                 self._occupancy.note(component, part.state(), self.now_s)
@@ -194,11 +194,11 @@ class SharedNetwork:
             return levels
         return self._weights[np.asarray(kinds, dtype=np.int64)] * levels
 
-    def _solver(self) -> Levels:
+    def _solver(self) -> RateCache:
         """Return the levels of the present kinds; with new kinds everything in flight is laid and shared anew."""
         if self._levels is None:
             wiring = lay_wiring(self._kinds, self._capacity_bytes_per_s, self._labels)
-            self._levels = Levels(wiring=wiring, compiled=self._compiled, few=self._few)
+            self._levels = RateCache(wiring=wiring, compiled=self._compiled, few=self._few)
             weights = np.array([kind.weight for kind in self._kinds])
             self._weights = None if (weights == 1.0).all() else weights
             self._flights.grow(len(self._kinds))

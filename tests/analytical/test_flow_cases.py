@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clustersim.documents.json_text import read_json
-from clustersim.network.compiled import numba_is_installed
 from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.rates import numba_is_installed
 from clustersim.scenario.flows_file import load_flows
 
 FILES = sorted((Path(__file__).parent / "flows").glob("*.json*"))

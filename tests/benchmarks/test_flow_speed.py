@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.network.compiled import numba_is_installed
 from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.rates import numba_is_installed
 from tests.benchmarks.claims import best_s, held
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")

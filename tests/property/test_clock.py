@@ -13,7 +13,7 @@ from clustersim.engine.alone import alone
 from clustersim.engine.clock import Clock
 from clustersim.engine.links import link_cells
 from clustersim.engine.traffic import Flight, Flights
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import FloatArray
 from clustersim.topology.load import Footprint

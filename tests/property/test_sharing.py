@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.network.flows import Flow, Pipe, finish_times
-from clustersim.network.levels import FEW, State
+from clustersim.network.rates import FEW, State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.load import Footprint
 

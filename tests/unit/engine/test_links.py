@@ -11,7 +11,7 @@ from clustersim.collectives import ALGORITHMS
 from clustersim.engine.links import link_cells, link_use
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.hardware.models import Node
-from clustersim.network.levels import State
+from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Communicate
 from clustersim.topology.build import build_cluster

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.network.compiled import numba_is_installed
 from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.rates import numba_is_installed
 
 
 def link(bandwidth: float = 1.0, latency_s: float = 0.0) -> Pipe:

@@ -1,0 +1,272 @@
+"""A change is followed as far as it reaches, by the interpreter and by the compiled solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from clustersim.network.filling import progressive_filling
+from clustersim.network.rates import Following, numba_is_installed
+from clustersim.network.wiring import Kind, Wiring
+from tests.unit.network.factories import INF, kind, wiring
+
+PATIENCE = 1000
+WAYS = [
+    "interpreted",
+    pytest.param("compiled", marks=pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')")),
+]
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def following(way: str, laid: Wiring) -> Following:
+    return Following(laid, compiled=way == "compiled")
+
+
+def made(way: str, kinds: Sequence[Kind], capacity: Sequence[float]) -> Following:
+    return following(way, wiring(kinds, capacity))
+
+
+def settle(to: Following, counts: Mapping[int, float], patience: int = PATIENCE) -> dict[int, float] | None:
+    """Return classes with another rate, and the rate."""
+    changes = to.settle(list(counts), list(counts.values()), patience)
+    return None if changes is None else dict(zip(*changes, strict=True))
+
+
+def rates(of: Following) -> list[float]:
+    """Return the rate of each class; 0 for those that are not in flight."""
+    table = of.table
+    return [float(table.fair[link]) if n_flows else 0.0 for link, n_flows in zip(table.bottleneck, table.n_flows, strict=True)]
+
+
+def out_of_balance(of: Following) -> list[str]:
+    """Return what is wrong."""
+    table, wrong = of.table, list[str]()
+    for link, capacity in enumerate(table.capacity):
+        first, n_group = table.first[link], table.n_group[link]
+        places = range(first, first + table.n_crossing[link])
+        flows = [int(table.crossing[place]) for place in places]
+        loads = [float(table.load[place]) for place in places]
+        group: dict[int, float] = {}
+        for flow in flows[:n_group]:
+            for other, unit in zip(table.route[flow], table.unit[flow], strict=True):
+                if unit > 0.0:
+                    group[int(other)] = group.get(int(other), 0.0) + float(unit * table.n_flows[flow])
+        carried = sum(load * rates(of)[flow] for load, flow in zip(loads, flows, strict=True))
+        checks = {
+            "the group goes at its fair rate": all(table.bottleneck[flow] == link for flow in flows[:n_group]),
+            "others do not": all(table.bottleneck[flow] != link for flow in flows[n_group:]),
+            "loads of the group": dict(of.groups[link]) == pytest.approx(group, rel=1e-9),
+            "its own load": table.group[link] == pytest.approx(group.get(link, 0.0), rel=1e-9),
+            "what it carries": table.taken[link] == pytest.approx(carried, rel=1e-9, abs=1e-9),
+            "nobody above": all(rates(of)[flow] <= table.fair[link] * (1.0 + 1e-9) for flow in flows),
+            "not overbooked": carried <= capacity * (1.0 + 1e-9),
+            "full": table.fair[link] == INF or carried >= capacity * (1.0 - 1e-9),
+            "full with a group": table.fair[link] < INF or not n_group,
+            "waits for nothing": not table.waiting[link],
+        }
+        wrong += [f"link {link}: {claim}" for claim, holds in checks.items() if not holds]
+    return wrong
+
+
+def random_wiring(generator: np.random.Generator) -> Wiring:
+    n_links, n_kinds = int(generator.integers(1, 12)), int(generator.integers(1, 25))
+    kinds: list[Kind] = []
+    for _ in range(n_kinds):
+        links = generator.choice(n_links, int(generator.integers(1, min(5, n_links) + 1)), replace=False).tolist()
+        flows = dict(zip(links, generator.choice([0.5, 1.0, 1.0, 2.0, 14.0], len(links)).tolist(), strict=True))
+        cap = float(generator.choice([0.2, 1.0, 3.0, INF, INF, INF]))
+        kinds.append(kind(flows, weight=float(generator.choice([0.25, 1.0, 1.0, 2.0])), cap=cap))
+    return wiring(kinds, generator.choice([1.0, 2.0, 4.0, 7.3, 33.0], n_links).tolist())
+
+
+def test_a_kind_enters_an_idle_network_at_its_narrowest_cell(way: str) -> None:
+    found = made(way, [kind([0, 1])], [8.0, 5.0])
+
+    assert settle(found, {0: 1.0})
+    assert rates(found) == [5.0]
+    assert out_of_balance(found) == []
+
+
+def test_a_kind_that_enters_takes_from_those_on_its_cells(way: str) -> None:
+    found = made(way, [kind([0]), kind([0, 1]), kind([1])], [10.0, 4.0])
+
+    settle(found, {0: 1.0})
+    settle(found, {1: 1.0, 2: 1.0})
+
+    assert rates(found) == [8.0, 2.0, 2.0]
+    assert out_of_balance(found) == []
+
+
+def test_what_departs_leaves_its_share_to_those_at_its_level_and_above(way: str) -> None:
+    found = made(way, [kind([0]), kind([0]), kind([0, 1]), kind([1])], [6.0, 10.0])
+    settle(found, dict.fromkeys(range(4), 1.0))
+    assert rates(found) == [2.0, 2.0, 2.0, 8.0]
+
+    settle(found, {0: 0.0})
+
+    assert rates(found) == [0.0, 3.0, 3.0, 7.0]
+    assert out_of_balance(found) == []
+
+
+def test_what_has_a_lower_level_than_a_departing_flow_is_not_looked_at(way: str) -> None:
+    # Kinds 0 and 1 share a narrow cell, 1 and 2 a wide one.
+    found = made(way, [kind([0]), kind([0, 1]), kind([1]), kind([1])], [2.0, 11.0])
+    settle(found, dict.fromkeys(range(4), 1.0))
+    assert rates(found) == [1.0, 1.0, 5.0, 5.0]
+    looks = found.table.n_looks[0]
+
+    assert settle(found, {3: 0.0}) == {2: 10.0}
+    assert found.table.n_looks[0] - looks == 1
+    assert rates(found) == [1.0, 1.0, 10.0, 0.0]
+
+
+def test_another_component_is_not_looked_at(way: str) -> None:
+    found = made(way, [kind([0]), kind([0]), kind([1]), kind([1])], [2.0, 4.0])
+    settle(found, dict.fromkeys(range(4), 1.0))
+
+    assert settle(found, {0: 0.0}) == {1: 2.0}
+
+
+def test_more_flows_of_a_kind_weigh_more(way: str) -> None:
+    found = made(way, [kind([0]), kind([0])], [8.0])
+    settle(found, {0: 1.0, 1: 1.0})
+
+    settle(found, {1: 3.0})
+    assert rates(found) == [2.0, 2.0]
+    settle(found, {1: 1.0})
+    assert rates(found) == [4.0, 4.0]
+    assert out_of_balance(found) == []
+
+
+def test_a_kind_at_its_limit_stays_there_until_a_cell_holds_it_back(way: str) -> None:
+    found = made(way, [kind([0], cap=3.0), kind([0]), kind([0])], [8.0])
+
+    settle(found, {0: 1.0})
+    assert rates(found)[0] == 3.0
+    settle(found, {1: 1.0})
+    assert rates(found)[:2] == [3.0, 5.0]
+    settle(found, {2: 2.0})
+    assert rates(found) == [2.0, 2.0, 2.0]
+    settle(found, {2: 0.0})
+    assert rates(found)[:2] == [3.0, 5.0]
+    assert out_of_balance(found) == []
+
+
+def test_a_kind_that_neither_was_nor_is_in_flight_changes_nothing(way: str) -> None:
+    found = made(way, [kind([0]), kind([0])], [8.0])
+    settle(found, {0: 1.0})
+
+    assert settle(found, {1: 0.0}) == {}
+    assert rates(found) == [8.0, 0.0]
+    assert out_of_balance(found) == []
+
+
+def test_a_cell_without_capacity_stops_its_kinds(way: str) -> None:
+    found = made(way, [kind([0, 1]), kind([1])], [0.0, 4.0])
+
+    settle(found, {0: 1.0, 1: 1.0})
+
+    assert rates(found) == [0.0, 4.0]
+
+
+def test_a_change_that_goes_too_far_is_given_up(way: str) -> None:
+    # A chain of cells, each wider than the last: taking the first kind off moves all of them, one after the other.
+    n_kinds = 20
+    found = made(way, [kind([0]), *(kind([link, link + 1]) for link in range(n_kinds))], [2.0**link for link in range(n_kinds + 1)])
+    settle(found, dict.fromkeys(range(n_kinds + 1), 1.0))
+
+    assert settle(found, {0: 0.0}, patience=3) is None
+
+
+def test_a_light_kind_is_exact_beside_heavy_ones_that_come_and_go(way: str) -> None:
+    # What a cell's own kinds take at level 1 shrinks to a billionth when the heavy one leaves: what is left is counted anew.
+    found = made(way, [kind([0], weight=1e6), kind([0], weight=1e-3 / 3), kind([0], weight=1e-3 / 7)], [1.0])
+    settle(found, {0: 1.0, 1: 1.0, 2: 1.0})
+
+    settle(found, {0: 0.0})
+
+    assert rates(found)[1] == pytest.approx(1.0 / (1e-3 / 3 + 1e-3 / 7), rel=1e-13)
+
+
+def test_a_kind_with_another_count_is_named_even_with_its_old_rate(way: str) -> None:
+    found = made(way, [kind([0], cap=2.0)], [8.0])
+    settle(found, {0: 1.0})
+
+    assert settle(found, {0: 2.0}) == {0: 2.0}
+
+
+def test_filling_from_nothing_leaves_all_in_balance(way: str) -> None:
+    found = made(way, [kind([0]), kind([0, 1]), kind([1], cap=1.0)], [8.0, 4.0])
+    settle(found, {0: 5.0, 2: 1.0})
+
+    assert found.fill(np.arange(3), np.array([1, 2]), np.array([2.0, 1.0])).tolist() == [1.5, 1.0]
+
+    assert rates(found) == [0.0, 1.5, 1.0]
+    assert out_of_balance(found) == []
+    # Kind 0 is gone: as a newcomer it takes its share.
+    settle(found, {0: 1.0})
+    assert rates(found) == [5.0, 1.5, 1.0]
+
+
+def test_another_component_is_left_alone_when_one_is_filled(way: str) -> None:
+    found = made(way, [kind([0]), kind([1]), kind([1])], [8.0, 4.0])
+    settle(found, {0: 1.0, 1: 1.0, 2: 1.0})
+
+    found.fill(np.array([1, 2]), np.array([2]), np.array([1.0]))
+
+    assert rates(found) == [8.0, 0.0, 4.0]
+    assert out_of_balance(found) == []
+
+
+def test_a_component_can_be_emptied(way: str) -> None:
+    found = made(way, [kind([0])], [8.0])
+    settle(found, {0: 2.0})
+
+    assert found.fill(np.array([0]), np.zeros(0, dtype=np.int64), np.zeros(0)).tolist() == []
+    settle(found, {0: 1.0})
+    assert rates(found) == [8.0]
+
+
+def test_a_change_that_was_given_up_can_be_filled_from_nothing(way: str) -> None:
+    n_kinds = 20
+    found = made(way, [kind([0]), *(kind([link, link + 1]) for link in range(n_kinds))], [2.0**link for link in range(n_kinds + 1)])
+    everything = dict.fromkeys(range(n_kinds + 1), 1.0)
+    settle(found, everything)
+    settle(found, {0: 0.0}, patience=3)
+
+    rest = np.arange(1, n_kinds + 1)
+    expected = found.fill(np.arange(n_kinds + 1), rest, np.ones(n_kinds)).tolist()
+
+    assert rates(found)[1:] == expected
+    assert out_of_balance(found) == []
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_after_every_change_the_rates_are_those_of_progressive_filling(way: str, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    laid = random_wiring(generator)
+    n_kinds = len(laid.limits)
+    found, counts = following(way, laid), np.zeros(n_kinds)
+
+    for _ in range(30):
+        changed = generator.choice(n_kinds, int(generator.integers(1, min(4, n_kinds) + 1)), replace=False)
+        counts[changed] = generator.choice([0.0, 0.0, 1.0, 1.0, 3.0], len(changed))
+        kinds = np.flatnonzero(counts)
+        before = rates(found)
+        after = settle(found, {int(number): float(counts[number]) for number in changed})
+        if after is not None:
+            assert {number: after.get(number, before[number]) for number in kinds.tolist()} == {
+                number: rates(found)[number] for number in kinds.tolist()
+            }
+        else:
+            found.fill(np.arange(n_kinds), kinds, counts[kinds])
+
+        assert out_of_balance(found) == []
+        expected = progressive_filling(laid.problem(kinds, counts[kinds])[0]).levels
+        assert [rates(found)[number] for number in kinds] == pytest.approx(expected.tolist(), rel=1e-11)
