@@ -30,7 +30,7 @@ class SharedNetwork:
     account
         Whether to keep ``occupancy``.
     compiled
-        Whether to compile the loops for many kinds with numba; by default where it is installed and the kinds are very many.
+        Whether to compile the solver for many kinds with numba; by default where it is installed and the kinds are very many.
         The results are the same.
     few
         Up to so many kinds in flight all levels are found from nothing after each change. They then depend on what is in flight
@@ -71,7 +71,7 @@ class SharedNetwork:
         self._weights: FloatArray | None = None
         self._flights = Flights(in_grains=in_grains)
         self._touched: dict[int, None] = {}
-        self._levels: RateCache | None = None
+        self._cache: RateCache | None = None
 
     def add_kind(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
         """Return the number of a kind of coupled flow; of the same one if an equal kind is there already.
@@ -95,7 +95,7 @@ class SharedNetwork:
                 return number
         known.append(len(self._kinds))
         self._kinds.append(kind)
-        self._levels = None
+        self._cache = None
         return known[-1]
 
     def emptied(self) -> SharedNetwork:
@@ -124,11 +124,11 @@ class SharedNetwork:
     @property
     def wiring(self) -> Wiring:
         """The kinds on cells of links that none of them tells apart."""
-        return self._solver().wiring
+        return self._rate_cache().wiring
 
     def start(self, flow: int, kind: int, size_bytes: float) -> None:
         """Put a flow in flight now. One of infinite size is background traffic: it goes on until it is stopped."""
-        self._solver()
+        self._rate_cache()
         self._flights.start(flow, kind, size_bytes, self.now_s)
         self._touched[kind] = None
 
@@ -149,14 +149,14 @@ class SharedNetwork:
 
     def share(self) -> None:
         """Give everything in flight its max-min fair rate."""
-        levels, counts = self._solver(), self._flights.counts
+        cache, counts = self._rate_cache(), self._flights.counts
         touched: dict[int, list[tuple[int, int]]] = {}
         for kind in self._touched:
-            touched.setdefault(levels.components[kind], []).append((kind, counts.get(kind, 0)))
+            touched.setdefault(cache.components[kind], []).append((kind, counts.get(kind, 0)))
         self._touched.clear()
         for component, changes in touched.items():
-            part = levels.component(component)
-            changed, new = levels.change(part, tuple(changes))
+            part = cache.component(component)
+            changed, new = cache.change(part, tuple(changes))
             if self._occupancy is not None:
                 self._occupancy.note(component, part.state(), self.now_s)
             self._flights.set_rates(changed, self._rates(changed, new), self.now_s)
@@ -179,7 +179,7 @@ class SharedNetwork:
         state
             Pairs of a kind and the number of its flows, ascending.
         """
-        return {kind: level * self._kinds[kind].weight for kind, level in self._solver().solve(state).items()}
+        return {kind: level * self._kinds[kind].weight for kind, level in self._rate_cache().solve(state).items()}
 
     def occupancy(self) -> Mapping[State, float]:
         """Return for how many seconds each state was in flight.
@@ -194,18 +194,18 @@ class SharedNetwork:
             return levels
         return self._weights[np.asarray(kinds, dtype=np.int64)] * levels
 
-    def _solver(self) -> RateCache:
-        """Return the levels of the present kinds; with new kinds everything in flight is laid and shared anew."""
-        if self._levels is None:
+    def _rate_cache(self) -> RateCache:
+        """Return the rates of the present kinds; with new kinds everything in flight is laid and shared anew."""
+        if self._cache is None:
             wiring = lay_wiring(self._kinds, self._capacity_bytes_per_s, self._labels)
-            self._levels = RateCache(wiring=wiring, compiled=self._compiled, few=self._few)
+            self._cache = RateCache(wiring=wiring, compiled=self._compiled, few=self._few)
             weights = np.array([kind.weight for kind in self._kinds])
             self._weights = None if (weights == 1.0).all() else weights
             self._flights.grow(len(self._kinds))
             self._touched.update(dict.fromkeys(self._flights.counts))
             if self._occupancy is not None:
                 self._occupancy.close(self.now_s)
-        return self._levels
+        return self._cache
 
 
 @dataclass(slots=True)
