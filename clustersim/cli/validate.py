@@ -157,10 +157,9 @@ def _print(validation: Validation) -> None:
         head = ("", "Measured faster than the peak of the data sheet, so that an input is wrong")
         write_out(_text([head, *(("  ", line) for line in beaten), ("", "")]))
     write_out(_text([("", _LEGEND), ("", "")]))
-    print_table(
-        ("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1]),
-        [(each.capability, f"{each.n_sources}", *summary_cells(each.summary, "")) for each in validation.capabilities],
-    )
+    used = [(each.capability, f"{each.n_sources}", *summary_cells(each.summary, "")) for each in validation.capabilities]
+    if used:
+        print_table(("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1]), used)
     first, *others = together_lines(validation)
     write_out(_text([("", ""), ("", f"All together, {first}"), *(("", line) for line in others)]))
 
