@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.scenario.pipelining import check_micro_batches, divisors, listed
+from clustersim.scenario.pipelining import check_micro_batches
 from clustersim.strategy.plan import SHARDS_PARAMETERS
+from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
 
 if TYPE_CHECKING:

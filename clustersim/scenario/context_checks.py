@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clustersim.errors import ScenarioError
-from clustersim.scenario.pipelining import divisors, listed
+from clustersim.units.divisors import divisors, listed
 
 if TYPE_CHECKING:
     from clustersim.strategy.step_settings import Training

@@ -12,12 +12,12 @@ from clustersim.documents.files import MB, read_text
 from clustersim.errors import DomainError, Place, ScenarioError
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.written import WrittenSchedule, read_schedule
+from clustersim.units.divisors import divisors, listed
 
 if TYPE_CHECKING:
     from clustersim.strategy.plan import StrategySettings
     from clustersim.strategy.schedules.schedule import Schedule
 
-_MOST_SHOWN: Final = 12
 _MAX_FILE_BYTES: Final = 50 * MB
 _DIGITS: Final = 8
 _WITHOUT_LAYERS: Final = 2
@@ -232,17 +232,3 @@ def check_micro_batches(strategy: StrategySettings, found: Pipelining, n_micro_b
 
 def _chunk_choices(n_layers: int, pp: int) -> list[int]:
     return [chunks for chunks in divisors(n_layers // pp) if chunks > 1] if n_layers % pp == 0 else [2]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors of a number, ascending."""
-    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
-    return sorted({*small, *(number // divisor for divisor in small)})
-
-
-def listed(numbers: list[int]) -> str:
-    """Return numbers as a sentence has them, at most a dozen."""
-    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
-    if len(numbers) > _MOST_SHOWN:
-        return f"{', '.join(shown)} and so on"
-    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]

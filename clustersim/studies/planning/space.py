@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.documents.spots import Data
-from clustersim.scenario.pipelining import divisors
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.units.divisors import divisors
 
 PLACEMENTS: Final = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
