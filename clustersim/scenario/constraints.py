@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from clustersim.hardware.models import Accelerator
     from clustersim.scenario.pipelining import Pipelining
-    from clustersim.strategy.plan import StrategySettings, TensorOverlap
+    from clustersim.strategy.plan import StrategySettings
     from clustersim.strategy.step_settings import Training
-    from clustersim.workload.model import Model
     from clustersim.workload.shapes import AttentionKind
 
 
@@ -56,20 +55,6 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
             field="cluster.nodes",
             hint=f"use at most {MOST_GPUS // n_accelerators}",
         )
-
-
-def check_tensor_parallelism(model: Model, tp: int) -> None:
-    """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
-    if _divides_heads(model, tp) and model.intermediate_size % tp == 0:
-        return
-    good = [degree for degree in divisors(model.n_heads) if _divides_heads(model, degree) and model.intermediate_size % degree == 0]
-    if model.n_heads % tp:
-        what = f"{tp} does not divide {model.n_heads} attention heads"
-    elif model.intermediate_size % tp:
-        what = f"{tp} does not divide the intermediate size {model.intermediate_size}"
-    else:
-        what = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
-    raise ScenarioError(what, field="strategy.tp", hint=f"use {listed(good)}")
 
 
 def shard_degree(strategy: StrategySettings, dp: int) -> int | None:
@@ -152,29 +137,16 @@ def check_fp8_parameters(*, fp8_parameters: bool, precision: str, zero_stage: in
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
 
 
-def check_recomputation(most: int, strategy: StrategySettings) -> None:
-    """Refuse details of full recomputation beside another kind, and more layers than a model chunk has.
-
-    Parameters
-    ----------
-    most
-        Layers of the largest model chunk.
+def check_recomputed_layers(n_layers: int | None, most: int) -> None:
+    """Refuse to repeat more layers of each model chunk than the largest one has.
 
     Raises
     ------
     ScenarioError
-        At the value that does not fit.
+        With the most that can be.
     """
-    if strategy.gives("recompute_modules") and strategy.recompute != "selective":
-        message = f"parts of layers that selective recomputation repeats, and recompute is {strategy.recompute}"
-        raise ScenarioError(message, field="strategy.recompute_modules", hint="leave it out, or write recompute: selective")
-    details = {"recompute_layers": strategy.recompute_layers is not None, "recompute_stops_early": strategy.recompute_stops_early}
-    for key, given in details.items():
-        if given and strategy.recompute != "full":
-            message = f"a detail of full recomputation, and recompute is {strategy.recompute}"
-            raise ScenarioError(message, field=f"strategy.{key}", hint="leave it out, or write recompute: full")
-    if strategy.recompute_layers is not None and strategy.recompute_layers > most:
-        message = f"{strategy.recompute_layers} layers of a model chunk that has {most}"
+    if n_layers is not None and n_layers > most:
+        message = f"{n_layers} layers of a model chunk that has {most}"
         raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
 
 
@@ -228,36 +200,6 @@ def check_batch(training: Training, strategy: StrategySettings, dp: int, found: 
     return n_micro_batches
 
 
-def tensor_overlap(strategy: StrategySettings) -> TensorOverlap:
-    """Return what tensor-parallel collectives run beside.
-
-    Raises
-    ------
-    ScenarioError
-        When products are to be cut into chunks without sequence parallelism, which gives each rank its slice.
-    """
-    asked = strategy.overlap_tp
-    if asked in ("gemm_chunks", "async_tp") and strategy.tp > 1 and strategy.gives("sequence_parallel") and not strategy.sequence_parallel:
-        raise ScenarioError(
-            f"{asked} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
-            field="strategy.overlap_tp",
-            hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
-        )
-    return asked
-
-
-def check_sequence_parallelism(seq_length: int, tp: int, *, chosen: bool) -> None:
-    """Refuse sequences that do not divide among the tensor-parallel ranks."""
-    if seq_length % tp:
-        nearest = max(1, round(seq_length / tp)) * tp
-        why = "" if chosen else ", which is on with tp > 1 unless switched off"
-        raise ScenarioError(
-            f"{seq_length} tokens do not divide among tp = {tp} ranks for sequence parallelism{why}",
-            field="training.seq_length",
-            hint=f"use a multiple of {tp} such as {nearest}, or sequence_parallel: false",
-        )
-
-
 def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:
     """Return which degree to blame for not dividing the cluster, and what it may be instead."""
     for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp), ("cp", strategy.tp * strategy.pp)):
@@ -267,9 +209,3 @@ def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:
         if good:
             return f"strategy.{name}", f"with the other degrees as they are, use {name} {listed(good)}"
     return "strategy.tp", f"use degrees whose product divides {n_gpus}"
-
-
-def _divides_heads(model: Model, tp: int) -> bool:
-    heads = model.n_kv_heads
-    # More ranks than key and value heads: each head is kept by several ranks.
-    return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)

@@ -9,20 +9,14 @@ from clustersim.hardware.models import Fabric, Node
 from clustersim.report.metrics import Flag
 from clustersim.scenario.constraints import (
     check_batch,
-    check_recomputation,
-    check_sequence_parallelism,
-    check_tensor_parallelism,
+    check_recomputed_layers,
     resolve_dp,
     shard_degree,
-    tensor_overlap,
 )
-from clustersim.scenario.context_checks import check_context
 from clustersim.scenario.data_parallel import data_parallel, server_flags
-from clustersim.scenario.expert_checks import check_experts
 from clustersim.scenario.expert_load import expert_load_of
 from clustersim.scenario.jobs import Planned
 from clustersim.scenario.keys import dotted
-from clustersim.scenario.layered_checks import check_layered
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import Scenario
 from clustersim.scenario.model_spec import load_model
@@ -32,6 +26,8 @@ from clustersim.scenario.pipelining import Pipelining, pipelining_of
 from clustersim.scenario.placement import placement_of
 from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.training import training_of
+from clustersim.strategy.contributors import CONTRIBUTORS
+from clustersim.strategy.contributors.contributor import check_division
 from clustersim.strategy.needs import idle
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.stages import model_chunks
@@ -56,22 +52,21 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
     model = loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
-    if not model.divisible:
-        check_layered(spec, model)
-    check_tensor_parallelism(model, spec.strategy.tp)
+    for contributor in CONTRIBUTORS:
+        contributor.refuse_model(model, spec.strategy)
+    check_division(model, "pp", spec.strategy.pp)
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
     strategy = _strategy(spec, nodes, found).changed(placement=placement)
-    check_experts(model, spec.strategy, strategy)
     load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
     strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
     training, training_flags = training_of(spec, loaded, nodes)
-    check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel)
+    plan = Plan(model=model, training=training, strategy=strategy)
+    for contributor in CONTRIBUTORS:
+        contributor.refuse(plan, spec.strategy)
     check_batch(spec.training, spec.strategy, strategy.dp, found)
-    if strategy.sequence_parallel:
-        check_sequence_parallelism(training.seq_length, strategy.tp, chosen=spec.strategy.gives("sequence_parallel"))
-    plan = arranged(Plan(model=model, training=training, strategy=strategy), node)
-    check_recomputation(max(chunk.n_layers for stage in model_chunks(plan) for chunk in stage), spec.strategy)
+    plan = arranged(plan, node)
+    check_recomputed_layers(spec.strategy.recompute_layers, max(chunk.n_layers for stage in model_chunks(plan) for chunk in stage))
     kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
@@ -117,7 +112,6 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         virtual_stages=found.chunks,
         optimizer_post_validation=asked.pp > 1 and completed.optimizer_post_validation,
         data_parallel=data_parallel(asked, node, n_nodes),
-        overlap_tp=tensor_overlap(asked),
         shard_degree=shard_degree(asked, dp),
         node_size=node.n_accelerators,
         domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,

@@ -29,6 +29,9 @@ _SHORT: Final = ("fp16", "bf16", "fp8")
 def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) -> tuple[Training, tuple[Flag, ...]]:
     """Return one optimizer step, and what was assumed of it."""
     asked = spec.training
+    if not loaded.model.divisible:
+        # A preset says of the vocabulary what its framework does with any model.
+        _check_layered(asked, loaded.model, has_preset=spec.strategy.preset is not None)
     accelerators = list({node.accelerator.name: node.accelerator for node in nodes}.values())
     precision, flags = _precision(asked, accelerators)
     check_attention(asked.attention, accelerators)
@@ -48,6 +51,26 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         channels_last=precision in _SHORT,
     ).changed(seq_length=seq_length)
     return training, (*flags, *length_flags)
+
+
+def _check_layered(training: Training, model: Model, *, has_preset: bool) -> None:
+    """Refuse what a list of layers says itself, and what is known for transformers only."""
+    if training.gives("seq_length"):
+        message = f"the layers of {model.name} say how large a sample is"
+        hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"
+        raise ScenarioError(message, field="training.seq_length", hint=hint)
+    if training.gives("attention"):
+        message = f"the layers of {model.name} say what attention there is"
+        raise ScenarioError(message, field="training.attention", hint="leave it out")
+    for name, asked in (
+        ("elementwise_precision", training.elementwise_precision != "same"),
+        ("clip_micro_batches", training.clip_micro_batches),
+        ("vocabulary_multiple", training.vocabulary_multiple is not None and not has_preset),
+        ("loss_metrics", training.loss_metrics > 0),
+    ):
+        if asked:
+            message = f"known for transformers only, and {model.name} is a list of layers"
+            raise ScenarioError(message, field=f"training.{name}", hint="leave it out")
 
 
 def _seq_length(asked: Training, model: Model) -> tuple[int, tuple[Flag, ...]]:

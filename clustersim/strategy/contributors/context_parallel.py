@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.contributors.contributor import Contributor, check_division
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, StrategySettings
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
 from clustersim.strategy.shard import local_model, numerics
+from clustersim.units.divisors import divisors, listed
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
-from clustersim.workload.model import Sublayer
+from clustersim.workload.model import Model, Sublayer
 from clustersim.workload.operators import Kernel, Operator
 from clustersim.workload.shapes import ContextShare
 
@@ -26,6 +28,40 @@ class ContextParallelism(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether sequences are divided."""
         return plan.strategy.cp > 1
+
+    @classmethod
+    def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
+        """Refuse models that are lists of layers."""
+        check_division(model, "cp", asked.cp)
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse sequences, heads and kernels that so many ranks cannot divide among them."""
+        model, training, cp, tp, kind = plan.model, plan.training, plan.strategy.cp, plan.strategy.tp, plan.strategy.context_parallel
+        if cp == 1:
+            return
+        if training.attention == "unfused":
+            message = f"cp = {cp} divides fused attention only, which keeps no scores"
+            raise DomainError(message, path=("training", "attention"), hint="use flash, or cp: 1")
+        if kind == "ring" and model.window is not None and model.window.tokens < training.seq_length:
+            message = f"a ring passes all keys on, but {model.name} has layers that see a window only"
+            raise DomainError(message, path=("strategy", "context_parallel"), hint="use all_gather or ulysses")
+        if kind == "ulysses":
+            _check_heads(model, cp, tp)
+        # Under a causal mask a rank has a piece of the front and one of the back.
+        balanced = model.causal and kind != "ulysses"
+        pieces = cp * tp * (2 if balanced else 1)
+        if training.seq_length % pieces:
+            why = "two pieces for each" if balanced else "one piece for each"
+            nearest = max(1, round(training.seq_length / pieces)) * pieces
+            raise DomainError(
+                f"{training.seq_length} tokens do not divide among cp * tp = {cp} * {tp} ranks, {why}",
+                path=("training", "seq_length"),
+                hint=f"use a multiple of {pieces} such as {nearest}",
+            )
+        if training.scored_tokens is not None and training.scored_tokens % cp:
+            message = f"{training.scored_tokens} scored tokens do not divide among cp = {cp} ranks"
+            raise DomainError(message, path=("training", "scored_tokens"), hint=f"use a multiple of {cp}")
 
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
@@ -117,3 +153,13 @@ def _with_attention(entries: Entries, attention: Callable[[Operator], tuple[Item
 
 def _work(kernels: tuple[Kernel, ...], phase: Phase) -> Work:
     return Work(name="attention", phase=phase, kernels=kernels)
+
+
+def _check_heads(model: Model, cp: int, tp: int) -> None:
+    heads, kv_heads = model.n_heads // tp, max(1, model.n_kv_heads // tp)
+    good = [degree for degree in divisors(heads) if kv_heads % degree == 0 or degree % kv_heads == 0]
+    if cp in good:
+        return
+    among = f" that tp = {tp} leaves" if tp > 1 else ""
+    message = f"ulysses deals out heads, and cp = {cp} does not divide the {heads} heads and {kv_heads} key and value heads{among}"
+    raise DomainError(message, path=("strategy", "cp"), hint=f"use {listed(good)}, or context_parallel: ring")

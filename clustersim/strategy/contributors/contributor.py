@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
@@ -13,11 +14,12 @@ from clustersim.strategy.division import Division
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.offload import HostSide
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Dimension, Plan, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import LayerTechnique
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.stages import ModelChunk, model_chunks
+from clustersim.workload.model import Model
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +105,26 @@ class Contributor:
         return True
 
     @classmethod
+    def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
+        """Refuse settings that the model does not allow on any cluster.
+
+        Raises
+        ------
+        DomainError
+            At the setting to change, with what would do.
+        """
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse settings that this technique cannot do on the cluster, or beside others.
+
+        Raises
+        ------
+        DomainError
+            At the setting to change, with what would do.
+        """
+
+    @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
         """Return the memory that this technique holds for a rank of a stage."""
         return ()
@@ -121,3 +143,16 @@ class Contributor:
 
     def finish(self) -> None:
         """Add the tasks at the end of a step."""
+
+
+def check_division(model: Model, dimension: Dimension, degree: int) -> None:
+    """Refuse to divide a model that is a list of layers.
+
+    Raises
+    ------
+    DomainError
+        At the degree.
+    """
+    if degree > 1 and not model.divisible:
+        hint = "a list of layers is trained by replicas alone: dp, with any zero_stage, or parameter servers"
+        raise DomainError(f"{degree} parts of {model.name}, which is not a transformer", path=("strategy", dimension), hint=hint)

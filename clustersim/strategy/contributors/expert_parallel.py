@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Collective, Phase, Uneven
-from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.contributors.contributor import Contributor, check_division
 from clustersim.strategy.gradients import WIRE_BYTES
 from clustersim.strategy.groups import ExpertGroups, ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.routing import Dispatch, expected_nodes
 from clustersim.strategy.sequence import Beside, Entries, LayerTechnique, Run, backward_runs, forward_runs, joined_work
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.step_settings import WirePrecision
+from clustersim.units.divisors import divisors, listed
 from clustersim.workload.experts import MoeHalf
-from clustersim.workload.model import Sublayer
+from clustersim.workload.model import Model, Sublayer
 from clustersim.workload.operators import Operator
 from clustersim.workload.shapes import FP32_BYTES
+from clustersim.workload.transformer_shape import Experts
 
 COMPUTED = ("sort", "experts", "unsort")
 """Parts of a sublayer with experts between its two exchanges."""
@@ -32,6 +35,30 @@ class ExpertParallelism(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether experts, or each of them, are divided."""
         return plan.model.experts is not None and plan.strategy.ep * plan.strategy.expert_tp > 1
+
+    @classmethod
+    def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
+        """Refuse settings of experts for a model without them."""
+        check_division(model, "ep", asked.ep)
+        given = {"ep": asked.ep > 1, "etp": asked.etp is not None, "expert_load": asked.expert_load.kind != "balanced"}
+        vain = next((name for name, is_given in given.items() if is_given), None)
+        if model.experts is None and vain is not None:
+            hint = f"leave it out{', or take a model with experts' if model.divisible else ''}"
+            raise DomainError(f"{model.name} has no experts", path=("strategy", vain), hint=hint)
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse degrees that the experts or the ranks of a stage do not divide by."""
+        strategy = plan.strategy
+        if plan.model.experts is None:
+            return
+        _check_degrees(plan.model.experts, strategy)
+        if strategy.tp > 1 and not strategy.sequence_parallel:
+            message = "experts take tokens that tensor-parallel ranks have divided among them"
+            raise DomainError(message, path=("strategy", "sequence_parallel"), hint="use true, or tp: 1")
+        if strategy.data_parallel.service is not None and strategy.ep * strategy.expert_tp > strategy.tp:
+            message = "parameter servers keep whole models, and experts are spread over the workers"
+            raise DomainError(message, path=("strategy", "ep"), hint="use 1, or another algorithm of data_parallel")
 
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
@@ -177,3 +204,27 @@ def _beside(ways: tuple[Collective, ...], runs: tuple[Run, ...], *, last: bool) 
     """Return collectives, the first or the last of which runs beside some operators."""
     place = len(ways) - 1 if last else 0
     return (*ways[:place], Beside(collective=ways[place], runs=runs), *ways[place + 1 :])
+
+
+def _check_degrees(experts: Experts, strategy: Strategy) -> None:
+    ep, etp, stage = strategy.ep, strategy.expert_tp, strategy.dp * strategy.cp * strategy.tp
+    if experts.n_experts % ep:
+        good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
+        raise DomainError(f"{ep} does not divide {experts.n_experts} experts", path=("strategy", "ep"), hint=f"use {listed(good or [1])}")
+    if experts.intermediate_size % etp:
+        good = [each for each in divisors(experts.intermediate_size) if stage % (ep * each) == 0]
+        message = f"{etp} does not divide the width {experts.intermediate_size} of an expert"
+        hint = f"use {listed(good)}" if good else f"use 1, and an ep that divides {stage}"
+        raise DomainError(message, path=("strategy", "etp"), hint=hint)
+    if stage % (ep * etp):
+        good = [degree for degree in divisors(experts.n_experts) if stage % (degree * etp) == 0]
+        raise DomainError(
+            f"ep * etp = {ep} * {etp} does not divide the dp * cp * tp = {stage} ranks of a stage",
+            path=("strategy", "ep"),
+            hint=f"use {listed(good)}" if good else f"use an etp that divides {stage}",
+        )
+    degree, replicas = strategy.sharding.degree, strategy.replicas
+    if degree > 1 and degree * strategy.expert_replicas % replicas:
+        least = ep * etp // strategy.tp
+        message = f"{degree} ranks that hold one copy together do not hold all experts, which are on {least}"
+        raise DomainError(message, path=("strategy", "shard_degree"), hint=f"use auto or a multiple of {least}")

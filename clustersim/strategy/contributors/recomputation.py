@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clustersim.errors import DomainError
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.local_model import LocalModel
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, StrategySettings
 from clustersim.strategy.recomputation import Recomputation, recomputation_of
 from clustersim.strategy.sequence import LayerTechnique
 from clustersim.strategy.shard import local_model
-from clustersim.workload.model import Sublayer
+from clustersim.workload.model import Model, Sublayer
 from clustersim.workload.operators import Operator
 
 
@@ -22,6 +23,28 @@ class ActivationRecomputation(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether anything is repeated."""
         return plan.strategy.recompute != "none"
+
+    @classmethod
+    def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
+        """Refuse kinds that repeat parts that the layers of the model do not have."""
+        if not model.divisible and asked.recompute in ("selective", "alternate"):
+            message = f"{asked.recompute} recomputation is that of a layer of a transformer, and {model.name} is not one"
+            raise DomainError(message, path=("strategy", "recompute"), hint="use none or full")
+        if model.experts is not None and asked.recompute == "alternate":
+            message = "every second product is recomputed of dense layers only"
+            raise DomainError(message, path=("strategy", "recompute"), hint="use none, selective (with recompute_modules) or full")
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse details of one kind of recomputation beside another."""
+        if asked.gives("recompute_modules") and asked.recompute != "selective":
+            message = f"parts of layers that selective recomputation repeats, and recompute is {asked.recompute}"
+            raise DomainError(message, path=("strategy", "recompute_modules"), hint="leave it out, or write recompute: selective")
+        details = {"recompute_layers": asked.recompute_layers is not None, "recompute_stops_early": asked.recompute_stops_early}
+        for name, given in details.items():
+            if given and asked.recompute != "full":
+                message = f"a detail of full recomputation, and recompute is {asked.recompute}"
+                raise DomainError(message, path=("strategy", name), hint="leave it out, or write recompute: full")
 
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:

@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped, Phase, Work
-from clustersim.strategy.contributors.contributor import Contributor
+from clustersim.strategy.contributors.contributor import Contributor, check_division
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
-from clustersim.strategy.plan import Plan, TensorOverlap
+from clustersim.strategy.plan import Plan, StrategySettings, TensorOverlap
 from clustersim.strategy.sequence import Beside, Entries, Entry, LayerTechnique, Run
 from clustersim.strategy.shard import local_model, numerics
-from clustersim.workload.model import HEAD, Sublayer
+from clustersim.units.divisors import divisors, listed
+from clustersim.workload.model import HEAD, Model, Sublayer
 from clustersim.workload.operators import Gemm, Kernel, Operator, Stream
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -36,6 +38,45 @@ class TensorParallelism(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether layers are divided."""
         return plan.strategy.tp > 1
+
+    @classmethod
+    def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
+        """Refuse a degree that would cut a head, or leave some ranks more key and value heads than others."""
+        check_division(model, "tp", asked.tp)
+        if asked.sequence_parallel and not model.divisible:
+            message = f"{model.name} is not a transformer"
+            raise DomainError(message, path=("strategy", "sequence_parallel"), hint="leave it out, or false")
+        tp, inner_size = asked.tp, model.intermediate_size
+        if _divides_heads(model, tp) and inner_size % tp == 0:
+            return
+        good = [degree for degree in divisors(model.n_heads) if _divides_heads(model, degree) and inner_size % degree == 0]
+        if model.n_heads % tp:
+            message = f"{tp} does not divide {model.n_heads} attention heads"
+        elif inner_size % tp:
+            message = f"{tp} does not divide the intermediate size {inner_size}"
+        else:
+            message = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
+        raise DomainError(message, path=("strategy", "tp"), hint=f"use {listed(good)}")
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse chunks of products without slices of the sequence, and sequences that do not divide among the ranks."""
+        strategy, seq_length = plan.strategy, plan.training.seq_length
+        tp = strategy.tp
+        if strategy.overlap_tp in ("gemm_chunks", "async_tp") and tp > 1 and not strategy.sequence_parallel:
+            raise DomainError(
+                f"{strategy.overlap_tp} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",
+                path=("strategy", "overlap_tp"),
+                hint="use sequence_parallel: true, or overlap_tp: weight_gradient",
+            )
+        if strategy.sequence_parallel and seq_length % tp:
+            nearest = max(1, round(seq_length / tp)) * tp
+            why = "" if asked.gives("sequence_parallel") else ", which is on with tp > 1 unless switched off"
+            raise DomainError(
+                f"{seq_length} tokens do not divide among tp = {tp} ranks for sequence parallelism{why}",
+                path=("training", "seq_length"),
+                hint=f"use a multiple of {tp} such as {nearest}, or sequence_parallel: false",
+            )
 
     @classmethod
     def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
@@ -199,3 +240,9 @@ def _sum(collective: Collective) -> tuple[Kernel, ...]:
 
 def _names(operators: Sequence[Operator]) -> str:
     return " and ".join(operator.name for operator in operators)
+
+
+def _divides_heads(model: Model, tp: int) -> bool:
+    heads = model.n_kv_heads
+    # More ranks than key and value heads: each head is kept by several ranks.
+    return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clustersim.documents.spots import Data
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.scenario.bounds.bench import Bench, cut_key
 from clustersim.scenario.bounds.run import bench_of
 from clustersim.scenario.build import Built, build
-from clustersim.scenario.constraints import check_sequence_parallelism, check_tensor_parallelism
-from clustersim.scenario.context_checks import check_context
-from clustersim.scenario.expert_checks import check_experts
 from clustersim.scenario.load import load_scenario
 from clustersim.scenario.pass_costs import balanced_layers
 from clustersim.scenario.replaying import kernels_of
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.contributors import CONTRIBUTORS
+from clustersim.strategy.plan import Plan, StrategySettings
 from clustersim.strategy.stages import places_of
 from clustersim.studies.planning.space import Family, Layout
 
@@ -37,6 +35,7 @@ class Drafts:
     _templates: dict[Key, Built | str] = field(default_factory=dict[Key, "Built | str"])
     """By kind of layout; in place of one that cannot be built, why."""
     _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
+    """By kind of layout and degrees, why the model does not go with them."""
     _balanced: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
     _bench: Bench | None = None
     _first: Built | None = None
@@ -96,7 +95,10 @@ class Drafts:
         if isinstance(template, str):
             return template
         plan = self._moved(template.plan, layout)
-        return self._refusal(plan, template) or plan
+        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp)
+        if checked not in self._checked:
+            self._checked[checked] = _refused(plan, template.scenario.spec.strategy)
+        return self._checked[checked] or plan
 
     def bench(self) -> Bench:
         """Return what bounds all of them."""
@@ -139,35 +141,14 @@ class Drafts:
             found = self._balanced[key] = balanced_layers(plan, kernels, n_parts=n_parts)
         return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
 
-    def _refusal(self, plan: Plan, template: Built) -> str | None:
-        """Return why the model does not go with degrees; each combination is looked at once."""
-        model, strategy, training = plan.model, plan.strategy, plan.training
-        checks: list[tuple[Key, Callable[[], None]]] = [
-            (("tp", strategy.tp), lambda: check_tensor_parallelism(model, strategy.tp)),
-            (
-                ("cp", strategy.cp, strategy.tp),
-                lambda: check_context(model, training, cp=strategy.cp, tp=strategy.tp, kind=strategy.context_parallel),
-            ),
-        ]
-        if strategy.sequence_parallel:
-            checks.append((("sequence", strategy.tp), lambda: check_sequence_parallelism(training.seq_length, strategy.tp, chosen=False)))
-        if model.experts is not None:
-            sharing = (strategy.sharding.degree, strategy.replicas, strategy.expert_replicas)
-            spec = template.scenario.spec.strategy
-            checks.append(
-                (("ep", strategy.tp, strategy.ep, strategy.dp, strategy.cp, *sharing), lambda: check_experts(model, spec, strategy))
-            )
-        for key, check in checks:
-            if key not in self._checked:
-                self._checked[key] = _reason(check)
-            if self._checked[key] is not None:
-                return self._checked[key]
-        return None
 
-
-def _reason(check: Callable[[], None]) -> str | None:
+def _refused(plan: Plan, asked: StrategySettings) -> str | None:
+    """Return why a plan that was moved from another cannot be."""
     try:
-        check()
-    except ScenarioError as error:
+        for contributor in CONTRIBUTORS:
+            contributor.refuse_model(plan.model, plan.strategy)
+        for contributor in CONTRIBUTORS:
+            contributor.refuse(plan, asked)
+    except DomainError as error:
         return error.message
     return None

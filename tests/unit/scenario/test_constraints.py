@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from clustersim.errors import ScenarioError
-from clustersim.scenario.constraints import check_size, check_tensor_parallelism
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.scenario.constraints import check_size
+from clustersim.strategy.contributors.tensor_parallel import TensorParallelism
+from clustersim.strategy.plan import StrategySettings
 from clustersim.strategy.stages import model_chunks
 from tests.unit.scenario.samples import MODEL, built, refusal
 from tests.unit.scenario.test_expert_checks import MIXTURE
@@ -83,9 +85,9 @@ def test_exactly_the_degrees_that_are_offered_are_taken(heads: int, kv_heads: in
     offered = ""
     for degree in range(1, heads + 2):
         try:
-            check_tensor_parallelism(model, degree)
+            TensorParallelism.refuse_model(model, StrategySettings(tp=degree))
             taken.append(degree)
-        except ScenarioError as error:
+        except DomainError as error:
             offered = error.hint or ""
 
     assert [int(number) for number in re.findall(r"\d+", offered)] == taken
