@@ -17,16 +17,13 @@ from clustersim.scenario.keys import refusal
 from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Offload, Plan, StrategySettings
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, StrategySettings
 from clustersim.strategy.sharding_groups import expert_replicas, replicas
 from clustersim.strategy.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings
 from clustersim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
     from clustersim.hardware.communication import CollectiveOp
-
-SERVER_KEYS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
-"""Keys of ``data_parallel`` that nothing but parameter servers reads."""
 
 MAX_SENDS: Final = 20_000_000
 """Pairs of an accelerator and a server: some seconds of routing."""
@@ -41,20 +38,11 @@ def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataPara
     Raises
     ------
     ScenarioError
-        When keys of parameter servers stand beside another algorithm, or the servers or the workers cannot be had as asked.
+        When so many servers cannot be had.
     """
     given = asked.data_parallel
-    served = given.algorithm == PARAMETER_SERVER
-    if not served:
-        _check_no_servers(given)
-    _check_pace(given)
-    if given.single_process:
-        _check_single_process(asked, n_nodes)
-    if asked.offload != Offload() and (served or given.single_process):
-        what = "parameter servers keep all of it" if served else "one process keeps all of it on its first accelerator"
-        raise ScenarioError(f"nothing is left to offload: {what}", field="strategy.offload", hint="leave the key out")
     completed = given.completed(no_sync=_adds_up_first(asked)).changed(overlap=given.overlap and not given.single_process)
-    return DataParallel.of(_served(completed, asked, node, n_nodes) if served else completed)
+    return DataParallel.of(_served(completed, node, n_nodes) if given.algorithm == PARAMETER_SERVER else completed)
 
 
 def check_workers(plan: Plan, n_workers: int) -> None:
@@ -70,44 +58,6 @@ def check_workers(plan: Plan, n_workers: int) -> None:
         what = f"{spare} backup workers of {n_workers} leave none to wait for"
         advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"
         raise ScenarioError(what, field=f"{_KEY}.backup_workers", hint=advice)
-
-
-def _check_pace(given: DataParallelSettings) -> None:
-    """Refuse staleness and backup workers beside a mode that has none."""
-    if given.mode == "ssp" and given.staleness is None:
-        raise ScenarioError("mode ssp needs a bound", field=f"{_KEY}.mode", hint="add how many steps, such as staleness: 3")
-    if given.mode != "ssp" and given.staleness:
-        what = f"staleness is for mode ssp, and the mode is {given.mode}"
-        raise ScenarioError(what, field=f"{_KEY}.staleness", hint="use mode: ssp, or leave the key out")
-    if given.backup_workers and given.mode != "sync":
-        what = f"backup_workers are for mode sync, and the mode is {given.mode}"
-        raise ScenarioError(what, field=f"{_KEY}.backup_workers", hint="use mode: sync, or leave the key out")
-    if given.algorithm != PARAMETER_SERVER and (given.mode != "sync" or given.backup_workers):
-        what = f"mode {given.mode}" if given.mode != "sync" else "backup_workers"
-        key = "mode" if given.mode != "sync" else "backup_workers"
-        raise ScenarioError(
-            f"{what} needs parameter servers, and the algorithm is {given.algorithm}",
-            field=f"{_KEY}.{key}",
-            hint=f"use algorithm: {PARAMETER_SERVER}, or mode: sync without backup_workers",
-        )
-
-
-def _check_single_process(asked: StrategySettings, n_nodes: int) -> None:
-    """Refuse what one process of PyTorch's DataParallel cannot do."""
-    given = asked.data_parallel
-    if n_nodes > 1:
-        what = f"one process drives the accelerators of one node, and there are {n_nodes}"
-        raise ScenarioError(what, field=f"{_KEY}.single_process", hint="use nodes: 1, or single_process: false")
-    if given.no_sync:
-        what = "one process adds up gradients after each micro-batch, because it replicates the model for each"
-        raise ScenarioError(what, field=f"{_KEY}.no_sync", hint="use no_sync: false, or single_process: false")
-    if given.algorithm != "auto":
-        what = f"one process sends through its first accelerator, and the algorithm is {given.algorithm}"
-        raise ScenarioError(what, field=f"{_KEY}.algorithm", hint="use auto, or single_process: false")
-    for key, value, whole in (("tp", asked.tp, 1), ("pp", asked.pp, 1), ("cp", asked.cp, 1), ("zero_stage", asked.zero_stage, 0)):
-        if value != whole:
-            what = f"single_process keeps the whole model on every accelerator, and {key} is {value}"
-            raise ScenarioError(what, field=f"strategy.{key}", hint=f"use {key}: {whole}, or single_process: false")
 
 
 def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHosts | None:
@@ -154,20 +104,8 @@ def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
     return (Flag(code="server_memory", message=message),)
 
 
-def _check_no_servers(given: DataParallelSettings) -> None:
-    for key in SERVER_KEYS:
-        if given.gives(key):
-            what = f"{key} is for parameter servers, and the algorithm is {given.algorithm}"
-            raise ScenarioError(what, field=f"{_KEY}.{key}", hint=f"use algorithm: {PARAMETER_SERVER}, or leave the key out")
-
-
-def _served(given: DataParallelSettings, asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
+def _served(given: DataParallelSettings, node: Node, n_nodes: int) -> DataParallel:
     """Return how gradients meet on parameter servers."""
-    if asked.pp > 1 or asked.zero_stage > 0:
-        beside = f"{asked.pp} pipeline stages" if asked.pp > 1 else f"zero_stage {asked.zero_stage}"
-        advice = "pp: 1" if asked.pp > 1 else "zero_stage: 0 (servers keep all optimizer state)"
-        what = f"{PARAMETER_SERVER} with {beside} is not available in this version"
-        raise ScenarioError(what, field=f"{_KEY}.algorithm", hint=f"use {advice}, or another algorithm")
     given = given.completed(
         servers=n_nodes, placement="colocated", assignment="key_ranges", priority="layers", reduce_in_node=_together(given)
     )

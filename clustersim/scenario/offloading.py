@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -13,15 +12,13 @@ from clustersim.hardware.models import Node
 from clustersim.program.holds import held_bytes
 from clustersim.strategy.holds import stage_peak
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan, StrategySettings
+from clustersim.strategy.plan import Plan, StrategySettings
 from clustersim.topology.cluster import Cluster, FloatArray
 from clustersim.units.quantity import format_quantity
 
-FIELD: Final = "strategy.offload"
 
-
-def check_offload(asked: StrategySettings, nodes: Sequence[Node]) -> None:
-    """Refuse parts of the training state that cannot go without another or with this ``zero_stage``, and drives that a node lacks.
+def check_drives(asked: StrategySettings, nodes: Sequence[Node]) -> None:
+    """Refuse drives that a node lacks.
 
     Parameters
     ----------
@@ -31,35 +28,15 @@ def check_offload(asked: StrategySettings, nodes: Sequence[Node]) -> None:
     Raises
     ------
     ScenarioError
-        With what would be right.
+        With the nodes that have some.
     """
-    _check_parts(asked.offload.parts, asked.zero_stage)
-    if asked.offload.to_drives:
-        _check_drives(nodes)
-
-
-def _check_parts(parts: Sequence[str], zero_stage: int) -> None:
-    for part in parts:
-        if part not in ("optimizer", "activations") and "optimizer" not in parts:
-            hint = f"write [optimizer, {part}]: the processors that hold the optimizer update what is there"
-            raise ScenarioError(f"{part} cannot be offloaded without the optimizer", field=FIELD, hint=hint)
-    if "gradients" in parts and zero_stage < SHARDS_GRADIENTS:
-        raise ScenarioError(
-            f"with zero_stage {zero_stage} gradients stay on the accelerator until the last micro-batch",
-            field=FIELD,
-            hint="use zero_stage: 2, or offload the optimizer alone, to which they are then copied",
-        )
-    if "parameters" in parts and zero_stage < SHARDS_PARAMETERS:
-        hint = "use zero_stage: 3, or leave parameters out"
-        raise ScenarioError(f"with zero_stage {zero_stage} every rank needs all parameters at any time", field=FIELD, hint=hint)
-
-
-def _check_drives(nodes: Sequence[Node]) -> None:
+    if not asked.offload.to_drives:
+        return
     for node in nodes:
         if node.host.storage_bandwidth_bytes_per_s is None:
             known = [name for name in node_names() if load_node(name).host.storage_bandwidth_bytes_per_s is not None]
             hint = f"use {{to: host}}, or a node with NVMe: {', '.join(known)}"
-            raise ScenarioError(f"{node.name} has no NVMe", field=FIELD, hint=hint)
+            raise ScenarioError(f"{node.name} has no NVMe", field="strategy.offload", hint=hint)
 
 
 def host_shortfall(plan: Plan, cluster: Cluster) -> str:

@@ -20,7 +20,7 @@ from clustersim.scenario.keys import dotted
 from clustersim.scenario.layout import rank_layout
 from clustersim.scenario.load import Scenario
 from clustersim.scenario.model_spec import load_model
-from clustersim.scenario.offloading import check_offload
+from clustersim.scenario.offloading import check_drives
 from clustersim.scenario.pass_costs import arranged
 from clustersim.scenario.pipelining import Pipelining, pipelining_of
 from clustersim.scenario.placement import placement_of
@@ -97,7 +97,7 @@ def _without_idle(scenario: Scenario, plan: Plan) -> tuple[Scenario, tuple[Flag,
 def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> Strategy:
     asked, node, n_nodes = spec.strategy, nodes[0], len(nodes)
     dp = resolve_dp(asked, n_nodes * node.n_accelerators)
-    check_offload(asked, nodes)
+    check_drives(asked, nodes)
     completed = asked.completed(
         overlap_p2p=found.sends_beside,
         optimizer_post_validation=found.validates_later,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from clustersim.errors import DomainError
 from clustersim.program.holds import UPDATE, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
@@ -13,7 +14,7 @@ from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.memory import kept_parameters, stage_weights
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
 from clustersim.strategy.optimizer import offloaded_update, optimizer_bytes_per_parameter, optimizer_update, update_copies_bytes
-from clustersim.strategy.plan import SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan, StrategySettings
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.units import BUCKETS_IN_USE, reduction_units
@@ -64,6 +65,24 @@ class OffloadedUpdate(OptimizerUpdate):
     def applies(cls, plan: Plan) -> bool:
         """Return whether optimizer states are offloaded."""
         return offloads(plan.strategy)
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse parts of the training state that cannot go without another or with this ``zero_stage``."""
+        parts = asked.offload.parts
+        for part in parts:
+            if part not in ("optimizer", "activations") and "optimizer" not in parts:
+                hint = f"write [optimizer, {part}]: the processors that hold the optimizer update what is there"
+                raise DomainError(f"{part} cannot be offloaded without the optimizer", path=("strategy", "offload"), hint=hint)
+        if "gradients" in parts and asked.zero_stage < SHARDS_GRADIENTS:
+            raise DomainError(
+                f"with zero_stage {asked.zero_stage} gradients stay on the accelerator until the last micro-batch",
+                path=("strategy", "offload"),
+                hint="use zero_stage: 2, or offload the optimizer alone, to which they are then copied",
+            )
+        if "parameters" in parts and asked.zero_stage < SHARDS_PARAMETERS:
+            message = f"with zero_stage {asked.zero_stage} every rank needs all parameters at any time"
+            raise DomainError(message, path=("strategy", "offload"), hint="use zero_stage: 3, or leave parameters out")
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:

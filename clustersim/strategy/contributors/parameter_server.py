@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from clustersim.collectives.parameter_server import greedy_holders
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import Servers
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
@@ -19,13 +20,18 @@ from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stage_work import Cut
-from clustersim.strategy.step_settings import Assignment, DataParallel
+from clustersim.strategy.step_settings import PARAMETER_SERVER, Assignment, DataParallel, DataParallelSettings
 
 ServedOp = Literal["pull", "push", "update"]
+
+SERVER_SETTINGS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
+"""Settings of data parallelism that nothing but parameter servers reads."""
+
+_PATH: Final = ("strategy", "data_parallel")
 
 STREAMS: Final[Mapping[ServedOp, tuple[str, str]]] = MappingProxyType(
     {"pull": ("pull", "pull from {}"), "push": ("push", "push to {}"), "update": ("server", "server {}")}
@@ -140,6 +146,24 @@ class ParameterServers(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether servers keep the parameters."""
         return plan.strategy.data_parallel.service is not None
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse settings of servers beside another algorithm, and pipeline stages and divided states beside servers."""
+        given, strategy = asked.data_parallel, plan.strategy
+        if given.algorithm != PARAMETER_SERVER:
+            _check_no_servers(given)
+        _check_pace(given)
+        if given.algorithm != PARAMETER_SERVER:
+            return
+        if asked.offload.parts:
+            message = "nothing is left to offload: parameter servers keep all of it"
+            raise DomainError(message, path=("strategy", "offload"), hint="leave the key out")
+        if strategy.pp > 1 or strategy.zero_stage > 0:
+            beside = f"{strategy.pp} pipeline stages" if strategy.pp > 1 else f"zero_stage {strategy.zero_stage}"
+            advice = "pp: 1" if strategy.pp > 1 else "zero_stage: 0 (servers keep all optimizer state)"
+            what = f"{PARAMETER_SERVER} with {beside} is not available in this version"
+            raise DomainError(what, path=(*_PATH, "algorithm"), hint=f"use {advice}, or another algorithm")
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
@@ -262,3 +286,30 @@ def _all_workers(division: Division) -> Group:
 def _served(op: ServedOp, group: Group, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
     collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers)
     return Communicate(name=op, collective=collective)
+
+
+def _check_no_servers(given: DataParallelSettings) -> None:
+    for key in SERVER_SETTINGS:
+        if given.gives(key):
+            what = f"{key} is for parameter servers, and the algorithm is {given.algorithm}"
+            raise DomainError(what, path=(*_PATH, key), hint=f"use algorithm: {PARAMETER_SERVER}, or leave the key out")
+
+
+def _check_pace(given: DataParallelSettings) -> None:
+    """Refuse staleness and backup workers beside a mode that has none."""
+    if given.mode == "ssp" and given.staleness is None:
+        raise DomainError("mode ssp needs a bound", path=(*_PATH, "mode"), hint="add how many steps, such as staleness: 3")
+    if given.mode != "ssp" and given.staleness:
+        what = f"staleness is for mode ssp, and the mode is {given.mode}"
+        raise DomainError(what, path=(*_PATH, "staleness"), hint="use mode: ssp, or leave the key out")
+    if given.backup_workers and given.mode != "sync":
+        what = f"backup_workers are for mode sync, and the mode is {given.mode}"
+        raise DomainError(what, path=(*_PATH, "backup_workers"), hint="use mode: sync, or leave the key out")
+    if given.algorithm != PARAMETER_SERVER and (given.mode != "sync" or given.backup_workers):
+        what = f"mode {given.mode}" if given.mode != "sync" else "backup_workers"
+        key = "mode" if given.mode != "sync" else "backup_workers"
+        raise DomainError(
+            f"{what} needs parameter servers, and the algorithm is {given.algorithm}",
+            path=(*_PATH, key),
+            hint=f"use algorithm: {PARAMETER_SERVER}, or mode: sync without backup_workers",
+        )

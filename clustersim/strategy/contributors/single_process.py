@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.errors import DomainError
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.holds import FORWARD_TO_BACKWARD, Hold
 from clustersim.program.program import Key
@@ -26,7 +27,7 @@ from clustersim.strategy.layers import ForwardPhase, Gradients, Operators, backw
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
 from clustersim.strategy.shard import local_model, numerics
@@ -55,6 +56,31 @@ class SingleProcess(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether one process drives all accelerators."""
         return plan.strategy.data_parallel.single_process
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse several nodes, and settings that need several processes."""
+        gradients, strategy = asked.data_parallel, plan.strategy
+        if not gradients.single_process:
+            return
+        n_nodes = plan.n_ranks // strategy.node_size
+        if n_nodes > 1:
+            what = f"one process drives the accelerators of one node, and there are {n_nodes}"
+            raise DomainError(what, path=("strategy", "data_parallel", "single_process"), hint="use nodes: 1, or single_process: false")
+        if gradients.no_sync:
+            what = "one process adds up gradients after each micro-batch, because it replicates the model for each"
+            raise DomainError(what, path=("strategy", "data_parallel", "no_sync"), hint="use no_sync: false, or single_process: false")
+        if gradients.algorithm != "auto":
+            what = f"one process sends through its first accelerator, and the algorithm is {gradients.algorithm}"
+            raise DomainError(what, path=("strategy", "data_parallel", "algorithm"), hint="use auto, or single_process: false")
+        for key, whole in (("tp", 1), ("pp", 1), ("cp", 1), ("zero_stage", 0)):
+            value = getattr(strategy, key)
+            if value != whole:
+                what = f"single_process keeps the whole model on every accelerator, and {key} is {value}"
+                raise DomainError(what, path=("strategy", key), hint=f"use {key}: {whole}, or single_process: false")
+        if asked.offload.parts:
+            message = "nothing is left to offload: one process keeps all of it on its first accelerator"
+            raise DomainError(message, path=("strategy", "offload"), hint="leave the key out")
 
     @classmethod
     def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:

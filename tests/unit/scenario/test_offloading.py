@@ -9,7 +9,8 @@ import pytest
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
-from clustersim.scenario.offloading import check_offload, host_shortfall
+from clustersim.scenario.offloading import check_drives, host_shortfall
+from clustersim.strategy.contributors.optimizer_update import OffloadedUpdate
 from clustersim.strategy.plan import Offload, OffloadPart, StrategySettings
 from clustersim.topology.build import build_cluster, build_mixed_cluster
 from tests.unit.scenario.samples import refusal
@@ -21,12 +22,14 @@ DRIVEN, BARE = load_node("dgx2-v100-32g"), load_node("dgx1-v100-16g")
 
 def asked(*parts: Data, zero_stage: int = 3) -> Offload:
     strategy = StrategySettings.model_validate({"offload": parts, "zero_stage": zero_stage})
-    check_offload(strategy, [DRIVEN])
+    OffloadedUpdate.refuse(make_plan(), strategy)
     return strategy.offload
 
 
 def refused(*parts: Data, zero_stage: int = 3) -> tuple[str, str | None]:
-    error = refusal(cluster={"node": DRIVEN.name, "nodes": 1}, strategy={"offload": [*parts], "zero_stage": zero_stage})
+    error = refusal(
+        "training.precision=fp16", cluster={"node": DRIVEN.name, "nodes": 1}, strategy={"offload": [*parts], "zero_stage": zero_stage}
+    )
     assert error.field == "strategy.offload"
     return error.message, error.hint
 
@@ -102,7 +105,7 @@ def test_activations_are_not_sent_to_drives() -> None:
 
 def test_a_node_without_nvme_is_refused_and_those_with_it_are_named() -> None:
     with pytest.raises(ScenarioError) as error:
-        check_offload(StrategySettings.model_validate({"offload": ["optimizer", {"to": "nvme"}]}), [DRIVEN, BARE])
+        check_drives(StrategySettings.model_validate({"offload": ["optimizer", {"to": "nvme"}]}), [DRIVEN, BARE])
 
     assert error.value.message == "dgx1-v100-16g has no NVMe"
     assert error.value.hint is not None
