@@ -57,28 +57,6 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
         )
 
 
-def shard_degree(strategy: StrategySettings, dp: int) -> int | None:
-    """Return over how many ranks ZeRO shards; None for all replicas.
-
-    Raises
-    ------
-    ScenarioError
-        When the degree does not divide the replicas, or nothing is sharded.
-    """
-    asked, replicas = strategy.shard_degree, dp * strategy.cp
-    if asked in (None, replicas):
-        return None
-    if strategy.zero_stage == 0:
-        raise ScenarioError(
-            f"{asked} shards nothing with zero_stage 0", field="strategy.shard_degree", hint="use auto, or zero_stage 1, 2 or 3"
-        )
-    if replicas % asked:
-        raise ScenarioError(
-            f"{asked} does not divide dp = {replicas}", field="strategy.shard_degree", hint=f"use auto, {listed(divisors(replicas))}"
-        )
-    return asked
-
-
 def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
     """Refuse an output head that scores more tokens than a sequence has.
 

@@ -11,7 +11,6 @@ from clustersim.scenario.constraints import (
     check_batch,
     check_recomputed_layers,
     resolve_dp,
-    shard_degree,
 )
 from clustersim.scenario.data_parallel import data_parallel, server_flags
 from clustersim.scenario.expert_load import expert_load_of
@@ -112,7 +111,7 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         virtual_stages=found.chunks,
         optimizer_post_validation=asked.pp > 1 and completed.optimizer_post_validation,
         data_parallel=data_parallel(asked, node, n_nodes),
-        shard_degree=shard_degree(asked, dp),
+        shard_degree=None if asked.shard_degree == dp * asked.cp else asked.shard_degree,
         node_size=node.n_accelerators,
         domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
         preset=None,

@@ -223,8 +223,3 @@ def _check_degrees(experts: Experts, strategy: Strategy) -> None:
             path=("strategy", "ep"),
             hint=f"use {listed(good)}" if good else f"use an etp that divides {stage}",
         )
-    degree, replicas = strategy.sharding.degree, strategy.replicas
-    if degree > 1 and degree * strategy.expert_replicas % replicas:
-        least = ep * etp // strategy.tp
-        message = f"{degree} ranks that hold one copy together do not hold all experts, which are on {least}"
-        raise DomainError(message, path=("strategy", "shard_degree"), hint=f"use auto or a multiple of {least}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
 
+from clustersim.errors import DomainError
 from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
@@ -21,7 +22,7 @@ from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import FP8_COPY_BYTES
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan, StrategySettings
 from clustersim.strategy.schedules.order import Pass, StageOrder
 from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
@@ -29,6 +30,7 @@ from clustersim.strategy.stage_work import WHOLE, Cut
 from clustersim.strategy.stages import ModelChunk, model_chunks, orders_of
 from clustersim.strategy.units import gather_calls
 from clustersim.strategy.weights import Weights, total_weights
+from clustersim.units.divisors import divisors, listed
 
 GATHER_STREAM: Final = "dp_gather"
 """Stream on which weights are gathered."""
@@ -156,6 +158,23 @@ class StateSharding(Contributor):
     def applies(cls, plan: Plan) -> bool:
         """Return whether each rank updates a shard of the parameters that it keeps whole."""
         return 0 < plan.strategy.zero_stage < SHARDS_PARAMETERS
+
+    @classmethod
+    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+        """Refuse degrees that do not divide the replicas or do not hold all experts, and any where nothing is sharded."""
+        strategy, path = plan.strategy, ("strategy", "shard_degree")
+        degree, replicas = strategy.shard_degree, strategy.replicas
+        if degree is None:
+            return
+        if strategy.zero_stage == 0:
+            raise DomainError(f"{degree} shards nothing with zero_stage 0", path=path, hint="use auto, or zero_stage 1, 2 or 3")
+        if replicas % degree:
+            hint = f"use auto, {listed(divisors(replicas))}"
+            raise DomainError(f"{degree} does not divide dp = {replicas}", path=path, hint=hint)
+        if plan.model.experts is not None and degree > 1 and degree * strategy.expert_replicas % replicas:
+            least = strategy.ep * strategy.expert_tp // strategy.tp
+            message = f"{degree} ranks that hold one copy together do not hold all experts, which are on {least}"
+            raise DomainError(message, path=path, hint=f"use auto or a multiple of {least}")
 
     def finish(self) -> None:
         """Gather the new weights of all stages."""
