@@ -93,7 +93,7 @@ class StageContributor:
 
 
 class Contributor:
-    """A parallel technique: tasks before, beside and behind the passes of a step; by default none."""
+    """A parallel technique: what it refuses, the memory that it holds, and its tasks before, beside and behind passes; by default none."""
 
     def __init__(self, step: Step) -> None:
         """Take part in a step."""
