@@ -1,4 +1,4 @@
-"""A model as the strategies see it: what stands before the layers, the layers one by one, and what stands behind them."""
+"""Operators as work of a pass: their kernels forward and backward, their parameters, and what they keep."""
 
 from __future__ import annotations
 
