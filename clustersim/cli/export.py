@@ -54,7 +54,7 @@ def _kineto(timeline: Timeline, path: Path) -> None:
 EXPORTS: Final[Mapping[str, tuple[str, Callable[[Timeline, Path], None]]]] = MappingProxyType(
     {"chrome": ("trace.json.gz", _chrome), "kineto": ("kineto", _kineto), "csv": ("timeline.csv", _csv)}
 )
-"""Of each format, what is written where nothing is named, and what writes it; kineto fills a folder."""
+"""Default file name and writer of each format; kineto fills a folder."""
 
 
 def export(source: str, form: str, out: str | None = None, overrides: Sequence[str] = (), *, seed: int = 0) -> Path:

@@ -197,7 +197,7 @@ class Solution:
     state: State
     rates: Mapping[int, float]
     steps: dict[State, tuple[Solution, Changes]] = field(default_factory=dict[State, "tuple[Solution, Changes]"])
-    """Where changes led that came before, given as classes with how many flows of each there are now, and what they changed."""
+    """Solution after each earlier change, keyed by the changed classes with their new flow counts, and the rates that it changed."""
 
 
 @dataclass(slots=True)
@@ -206,13 +206,13 @@ class Component:
 
     number: int
     solution: Solution
-    """Of the classes in flight, while they are few."""
+    """Rates of the classes in flight, while they are few."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Flows in flight of each class that has any."""
     many: bool = False
     """True while the rates are followed."""
     _state: State | None = None
-    """Of many classes."""
+    """Classes in flight with their flow counts, where they are many; None until asked for."""
 
     def count(self, changes: State) -> None:
         """Set how many flows of some classes are in flight."""

@@ -47,7 +47,7 @@ class Picture:
     finding: str
     subtitle: str
     ticks: Ticks
-    """Of both axes."""
+    """Ticks of both axes."""
     panels: tuple[Panel, ...]
     band_fraction: float
     """Half width of the band around the diagonal, as a share of the value."""

@@ -15,7 +15,7 @@ from clustersim.topology.cluster import IntArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertGroups:
-    """Who exchanges tokens on one stage."""
+    """Groups of ranks that exchange tokens on one stage."""
 
     whole: Group
     """Ranks that hold all experts together."""

@@ -23,9 +23,9 @@ class LocalModel:
     model: Model
     numerics: Numerics
     whole: LocalShape
-    """What a rank holds of a micro-batch and of a layer, experts aside."""
+    """Share of a micro-batch and of a layer on one rank, experts aside."""
     spread: ExpertSpread | None
-    """How tokens spread over experts; None for a model without any."""
+    """Spread of tokens over experts; None for a model without any."""
     seq_length: int
     """Tokens of a whole sequence."""
 

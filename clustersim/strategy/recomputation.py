@@ -142,7 +142,7 @@ MODULES: Final[Mapping[RecomputeModule, Module]] = MappingProxyType(
         "experts": Module(repeats=("router", *_ROUTED, *_SHARED), drops=(*_ROUTED, *_SHARED), needs="experts_up"),
     }
 )
-"""What Megatron-Core's ``recompute_modules`` name: ``core_attn, layernorm, mlp_act and moe_act, mla_up_proj, mlp, shared_experts, moe``.
+"""Modules of Megatron-Core's ``recompute_modules``: ``core_attn, layernorm, mlp_act and moe_act, mla_up_proj, mlp, shared_experts, moe``.
 
 Of the core of attention what is kept for its own backward pass is dropped (``selective_bytes``); of everything else the inputs of what
 follows.

@@ -48,7 +48,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSpread:
-    """How the tokens of one micro-batch spread over the experts of a layer.
+    """Spread of the tokens of one micro-batch over the experts of a layer.
 
     The ``ep * etp`` ranks of an expert group each have ``b s / (cp tp)`` tokens, under sequence parallelism wherever there is tensor
     parallelism, and send each to ``top_k`` experts.

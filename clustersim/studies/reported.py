@@ -1,4 +1,4 @@
-"""What a study tells its reader: findings, each with a table; charts; and everything in full, for files."""
+"""Report of a study: findings, each with a table; charts; and everything in full, for files."""
 
 from __future__ import annotations
 

@@ -218,11 +218,11 @@ class Slopes:
     steps: tuple[Step, ...]
     base: Constants
     names: tuple[str, ...]
-    """Of the constants that may move; each generation has its own."""
+    """Names of the constants that may move; each generation has its own."""
     times_s: FloatArray
     """With the base."""
     slopes: FloatArray
-    """Of each step (rows) for each name (columns), by the constant of its own generation."""
+    """Sensitivity of each step (rows) to each name (columns), by the constant of its own generation."""
 
     def __call__(self, constants: Constants) -> FloatArray:
         """Return the times with some constants, which differ from the base in the names alone."""

@@ -1,4 +1,4 @@
-"""What could be changed about a scenario, one thing at a time, and what that gains."""
+"""Changes to a scenario, one at a time, and the gain of each."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class Gain:
     step_time_s: float
     saved_s: float
     peak_bytes: float
-    """Of the fullest accelerator."""
+    """Memory of the fullest accelerator, in bytes."""
     better_than_base: Decision | None
     """Whether it is shorter, as far as the error bars tell; None without any."""
 
@@ -237,7 +237,7 @@ class Gains:
     """All that were looked for."""
 
     best: tuple[Gain, ...]
-    """Of each family the best, the largest gain first."""
+    """Best candidate of each family, the largest gain first."""
     n_tried: int
     n_impossible: int
     """Contradict the scenario."""

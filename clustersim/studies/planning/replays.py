@@ -50,7 +50,7 @@ def _network(node: Node) -> Node:
 RESOURCES: Final[Mapping[str, Callable[[Node], Node]]] = MappingProxyType(
     {"rate of matrix products": _products, "memory bandwidth": _memory, "scale-up bandwidth": _scale_up, "network bandwidth": _network}
 )
-"""What is made a tenth larger, by what people call it; the switches grow with the adapters."""
+"""Parts of the hardware that are made a tenth larger, by their names for people; switches grow with adapters."""
 UPLINKS: Final = "uplinks of leaf switches"
 """These too, where they are fewer than what hangs below them."""
 

@@ -125,7 +125,7 @@ class Space:
     placement: tuple[tuple[str, ...], ...] = PLACEMENTS
     offload: tuple[tuple[str, ...], ...] = ((), ("optimizer",))
     least_dimensions: int = 0
-    """How many of tensor, pipeline and context parallelism a layout makes use of at least."""
+    """Least number of dimensions, out of tp, pp and cp, along which a layout is divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

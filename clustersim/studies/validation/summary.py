@@ -1,4 +1,4 @@
-"""How wrong the predictions of some rows are, in a few figures, and what their errors go with."""
+"""Errors of the predictions of some rows in a few figures, and their correlates."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def summarise_rankings(groups: Sequence[Ranking]) -> RankingSummary | None:
 
 
 FEWEST_ROWS: Final = 12
-"""Of a source; with less, anything goes with anything."""
+"""Least number of rows of a source; with fewer, anything correlates with anything."""
 LEAST_CORRELATION: Final = 0.3
 LEAST_T: Final = 3.5
-"""Of a correlation, in Student's t: by chance one of 175 is so far from nothing with twelve rows, and one of two thousand with many;
-two dozen are looked at, so that about one small source in seven would have something named by chance."""
+"""Least correlation that counts, in Student's t. By chance one of 175 is so far from nothing with twelve rows, and one of two thousand
+with many; two dozen are looked at, so that about one small source in seven would have something named by chance."""
 MOST_SHOWN: Final = 3
 
 
