@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from clustersim.engine.lean import LeanReplay, settled
+from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, lay
 from clustersim.program.program import Program
 from clustersim.trace.critical import CriticalPath, slack_of
@@ -32,9 +32,7 @@ def critical_path(program: Program, machine: Machine) -> CriticalPath:
     DeadlockError
         When the program waits for itself.
     """
-    laid = lay(program, machine, (), others=())
-    assert isinstance(laid.first, LeanReplay)  # nothing else goes on
-    replay = settled(laid.first)
+    replay = lay(program, machine, (), others=()).replayed().first
     step_s, slack_s = replay.end_s(), slacks(replay)
     slack_s = [0.0 if seconds <= ROUND_OFF * step_s else seconds for seconds in slack_s]
     shown = replay.shown()
@@ -48,12 +46,12 @@ def critical_path(program: Program, machine: Machine) -> CriticalPath:
     )
 
 
-def _at(replay: LeanReplay, index: int, shown: Span) -> Span:
+def _at(replay: Replay, index: int, shown: Span) -> Span:
     micro_batch = replay.program.tasks[index].micro_batch
     return replace(shown, start_s=replay.start_s[index], end_s=replay.ended_s[index], micro_batch=micro_batch)
 
 
-def chain(replay: LeanReplay) -> list[int]:
+def chain(replay: Replay) -> list[int]:
     """Return the tasks of the chain that sets the step time, in order; of equals the first."""
     tasks, ended_s = replay.program.tasks, replay.ended_s
     if not tasks:
@@ -66,7 +64,7 @@ def chain(replay: LeanReplay) -> list[int]:
     return found[::-1]
 
 
-def slacks(replay: LeanReplay) -> list[float]:
+def slacks(replay: Replay) -> list[float]:
     """Return for each task how much later it might end."""
     tasks, step_s = replay.program.tasks, replay.end_s()
     latest_s = [step_s] * len(tasks)
@@ -77,9 +75,9 @@ def slacks(replay: LeanReplay) -> list[float]:
     return [latest - ended for latest, ended in zip(latest_s, replay.ended_s, strict=True)]
 
 
-def _backwards(replay: LeanReplay) -> Sequence[int]:
+def _backwards(replay: Replay) -> Sequence[int]:
     """Return all tasks, each behind those that wait for it."""
-    waiting = [len(followers) for followers in replay.tracks.followers]
+    waiting = [len(followers) for followers in replay.prepared.graph.followers]
     ready = [index for index, count in enumerate(waiting) if not count]
     for index in ready:
         for earlier in replay.program.tasks[index].after:

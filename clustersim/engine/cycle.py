@@ -47,11 +47,11 @@ def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
     times
         How often the stretch is to come again.
     """
-    n_tasks, record = len(replay.program.tasks), replay.record
+    n_tasks = len(replay.program.tasks)
     if not n_tasks:
         return None
-    order = np.lexsort((record.task, record.step))
-    start_s, end_s = np.array(record.start_s)[order], np.array(record.end_s)[order]
+    done = sorted(replay.done, key=lambda each: each.number)
+    start_s, end_s = np.concatenate([each.start_s for each in done]), np.concatenate([each.ended_s for each in done])
     step = np.repeat(np.arange(n_steps), n_tasks)
     tolerance_s, last = SAME * float(end_s.max()), n_steps - 2
     period_s = float(start_s[last * n_tasks] - start_s[(last - 1) * n_tasks])

@@ -49,12 +49,14 @@ class Record:
         self.step.append(step)
         self.shown.append(self._shown(index, use, price, is_whole=is_whole))
 
-    def note_all(self, uses: Sequence[int], prices: Sequence[Price | None], start_s: Sequence[float], end_s: Sequence[float]) -> None:
+    def note_all(
+        self, uses: Sequence[int], prices: Sequence[Price | None], start_s: Sequence[float], end_s: Sequence[float], step: int = 0
+    ) -> None:
         """Write down all tasks of a step, in their order."""
         self.task.extend(range(len(uses)))
         self.start_s.extend(start_s)
         self.end_s.extend(end_s)
-        self.step.extend([0] * len(uses))
+        self.step.extend([step] * len(uses))
         self.shown.extend(self._shown(index, use, price) for index, (use, price) in enumerate(zip(uses, prices, strict=True)))
 
     def _shown(self, index: int, use: int, price: Price | None, *, is_whole: bool = True) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from clustersim.engine.lean import LeanReplay, settled
 from clustersim.engine.repetition import Ways, Window, states_within, window_of
 from clustersim.engine.simulate import Machine, lay
 from clustersim.program.program import Program
-from clustersim.progress import phase
 from clustersim.trace.columns import Repetition, Spans
 from clustersim.trace.timeline import Timeline
 
@@ -28,16 +26,14 @@ def replay_repeated(
     holds
         Whether the passes that start in a stretch of time come so often more, with the next micro-batches, before those behind it.
     """
-    laid = lay(program, machine, (), others=())
-    assert isinstance(laid.first, LeanReplay)  # nothing else goes on
-    with phase("replay"):
-        replay = settled(laid.first)
+    laid = lay(program, machine, (), others=()).replayed()
+    replay = laid.first
     window = window_of(replay, ways)
     if window is None or not holds(window):
         return None
     again = Repetition(start_s=window.start_s, end_s=window.end_s, times=times, n_micro_batches=ways.n_micro_batches, ways=ways.first)
     within = states_within(replay, window.start_s, window.end_s)
     added_s = {state: times * seconds for state, seconds in within.items()}
-    timeline = replace(laid, first=replay).timeline(replay.end_s(), added_s=added_s)
+    timeline = laid.timeline(replay.end_s(), added_s=added_s)
     spans = Spans(replace(replay.spans().columns, repetition=again))
     return replace(timeline, spans=spans, step_time_s=timeline.step_time_s + again.added_s), replay.traffic.uneven()

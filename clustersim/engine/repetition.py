@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.engine.clock import Clock
-from clustersim.engine.lean import LeanReplay
+from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -105,7 +105,7 @@ def _distance(moments_s: FloatArray, to_s: FloatArray) -> FloatArray:
     return np.minimum(behind_s, np.abs(to_s - moments_s[np.maximum(after - 1, 0)]))
 
 
-def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
+def window_of(replay: Replay, ways: Ways) -> Window | None:
     """Return a stretch of a replay that has ended that is like the one before it, or None where there is none.
 
     All tasks that start in the one before are followed by the same for micro-batches so many later, that start and end as much later as
@@ -126,11 +126,11 @@ def window_of(replay: LeanReplay, ways: Ways) -> Window | None:
     return None
 
 
-def _rows(replay: LeanReplay, ways: Ways) -> Rows:
+def _rows(replay: Replay, ways: Ways) -> Rows:
     """Return tasks with those that follow them: of the same use, the so manieth of their micro-batch."""
     start_s, end_s = np.array(replay.start_s), np.array(replay.ended_s)
     label = np.array([task.micro_batch for task in replay.program.tasks], dtype=np.int64)
-    use = np.array(replay.tracks.uses.of_task, dtype=np.int64)
+    use = np.array(replay.prepared.uses.of_task, dtype=np.int64)
     n_labels = int(label.max(initial=0)) + 1 + ways.n_micro_batches
     group = use * n_labels + label
     order = np.argsort(group, kind="stable")
@@ -148,14 +148,14 @@ def _rows(replay: LeanReplay, ways: Ways) -> Rows:
     return Rows(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
 
 
-def _periods(replay: LeanReplay, rows: Rows) -> list[float]:
+def _periods(replay: Replay, rows: Rows) -> list[float]:
     """Return lengths to be tried: how far the passes of the first class follow each other, those that start last first."""
-    first = min((task.lanes[0].rank_class for task in replay.tracks.uses.tasks if isinstance(task.action, Compute)), default=0)
+    first = min((task.lanes[0].rank_class for task in replay.prepared.uses.tasks if isinstance(task.action, Compute)), default=0)
     own = [
         isinstance(task.action, Compute) and task.action.phase == "forward" and task.lanes[0].rank_class == first
-        for task in replay.tracks.uses.tasks
+        for task in replay.prepared.uses.tasks
     ]
-    passes = np.flatnonzero(np.array(own)[np.array(replay.tracks.uses.of_task)])
+    passes = np.flatnonzero(np.array(own)[np.array(replay.prepared.uses.of_task)])
     shifts_s = rows.shifts(passes[np.argsort(-rows.start_s[passes], kind="stable")])
     found: list[float] = []
     for shift_s in shifts_s.tolist():
@@ -186,7 +186,7 @@ Passes = Sequence[Counter[tuple[str, int]]]
 """For each rank class, how many passes of each kind and chunk."""
 
 
-def _passes_before(replay: LeanReplay, moment_s: float) -> Passes:
+def _passes_before(replay: Replay, moment_s: float) -> Passes:
     """Return how many passes have started, pieces of one counted once."""
     seen: set[tuple[int, str, int, int]] = set()
     tasks = replay.program.tasks
@@ -213,13 +213,13 @@ def _is_balanced(before: Passes, after: Passes, ways: Ways) -> bool:
     return any(after)
 
 
-def states_within(replay: LeanReplay, start_s: float, end_s: float) -> Mapping[State, float]:
+def states_within(replay: Replay, start_s: float, end_s: float) -> Mapping[State, float]:
     """Return for how many seconds of a stretch each combination of kinds was in flight."""
     seconds: dict[State, float] = {}
-    tracks, starts_s = replay.tracks, np.array(replay.start_s)
+    prepared, starts_s = replay.prepared, np.array(replay.start_s)
     inside = np.flatnonzero((starts_s >= start_s) & (starts_s < end_s)).tolist()
-    for use, count in Counter(tracks.uses.of_task[index] for index in inside if index not in replay.crowded).items():
-        for state, lasted_s in tracks.carried[use].items():
+    for use, count in Counter(prepared.uses.of_task[index] for index in inside if index not in replay.contended).items():
+        for state, lasted_s in prepared.carried[use].items():
             seconds[state] = seconds.get(state, 0.0) + count * lasted_s
     for state, lasted_s in flown_within(replay.clock, start_s, end_s).items():
         seconds[state] = seconds.get(state, 0.0) + lasted_s

@@ -1,226 +1,219 @@
-"""Replay a Program: one step, or many of which several may be in progress at once."""
+"""Replay the steps of a Program; only contended tasks pass through simulated time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from math import inf
-from typing import Protocol
+from math import inf, nextafter
+from typing import Final, Protocol
 
 from clustersim.engine.clock import Clock
 from clustersim.engine.contention import deadlock_message
 from clustersim.engine.expanded import Stepper
-from clustersim.engine.graph import Graph, graph_of
 from clustersim.engine.pace import Jitter
-from clustersim.engine.pricing import Price, Pricing, price_of
-from clustersim.engine.recording import Record
-from clustersim.engine.traffic import Moved, Traffic
-from clustersim.engine.uses import Uses, uses_of
-from clustersim.engine.waiting import Waiting
+from clustersim.engine.prepared import UNKNOWN_S, Prepared, pace_of
+from clustersim.engine.pricing import Price
+from clustersim.engine.recording import Record, patterns_of
+from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.errors import DeadlockError
 from clustersim.network.rates import State
 from clustersim.program.program import Program
-from clustersim.program.tasks import Communicate, Compute, HostCopy, HostUpdate, Task, Transfer
+from clustersim.program.tasks import Compute
+from clustersim.progress import advanced
 from clustersim.trace.columns import Spans
+from clustersim.trace.timeline import Span
+
+TOLD_EVERY: Final = 256
+"""Number of events between two reports of progress."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """A task in progress."""
-
-    start_s: float
-    price: Price | None = None
-    """Of a pass; what it costs on idle links, where it is replayed item by item."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Step:
-    """A step in progress."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class Step:
+    """One step of a program, in progress or ended."""
 
     number: int
     waiting: list[int]
-    """For each task, for how many tasks and rank classes it still waits."""
-    ended_s: list[float]
-    """When each task ended; infinite while it has not."""
+    """Number of tasks and rank classes that each task still waits for."""
+    start_s: MutableSequence[float]
+    """Start of each task, in seconds; a lower bound while the task waits for others."""
+    ended_s: MutableSequence[float]
+    """End of each task, in seconds; ``UNKNOWN_S`` while it is not known."""
+    takes_s: Sequence[float]
+    """Duration of each task, in seconds; ``UNKNOWN_S`` of contended tasks."""
+    price: Sequence[Price | None]
+    """Cost of each use that is a pass."""
+    factors: Sequence[float] | None
+    """Factor on the computation of each rank class; None where all keep their usual pace."""
     n_left: int
+    """Number of tasks whose end is not known."""
     left: list[int]
-    """Tasks of each rank class that have not ended."""
-    factors: list[float]
-    """How many times as long as usual each rank class computes."""
-    running: dict[int, _Running] = field(default_factory=dict[int, _Running])
-    """Tasks in progress."""
+    """The same by rank class, where classes begin the step one by one; otherwise empty."""
+    last: list[int]
+    """Task of each rank class that ends last so far."""
+    n_in_step: int
+    """Rank classes that have not ended the step."""
+    running: set[int] = field(default_factory=set[int])
+    """Contended tasks in progress."""
+    met: dict[int, Price] = field(default_factory=dict[int, Price])
+    """Cost of the passes that were replayed item by item."""
+
+    def pack(self) -> None:
+        """Keep the times of a step that has ended in less memory."""
+        self.start_s, self.ended_s = array("d", self.start_s), array("d", self.ended_s)
+        self.waiting, self.takes_s = [], ()
 
 
 class Watch(Protocol):
-    """What happens in a replay of many steps, for whoever governs them."""
+    """Observer of the rank classes that end a step."""
 
     def ended(self, classes: Sequence[int], step: int) -> None:
         """Take notice that rank classes have ended a step, which may begin others."""
         ...
 
-    def waited(self, rank_class: int, step: int, seconds: float) -> None:
-        """Take notice that ranks had to wait for those of one class, in a step that has ended; see ``Waiting``."""
+    def closed(self, step: Step) -> None:
+        """Take notice that all rank classes have ended a step."""
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Replay:
-    """Runs every task when those it waits for have ended and its rank classes have begun the step, and writes down when."""
+    """Runs every task when the tasks that it waits for have ended and its rank classes have begun the step.
 
-    program: Program
-    traffic: Traffic
-    prices: Sequence[Pricing]
-    """Of the passes of each rank class."""
+    An uncontended task has a known duration. Its end is computed with its start, ahead of the clock and without an event, and the tasks
+    that wait for it go on at once. A contended task waits until the clock reaches its start, since the other traffic decides its end.
+    """
+
+    prepared: Prepared
     clock: Clock
     contended: frozenset[int]
-    """Passes to be replayed item by item."""
+    """Tasks that go through the network, where they share links with other traffic."""
     records: bool = True
-    """Whether spans are kept."""
-    n_tasks: int = field(default=0, init=False)
-    """Tasks that have ended, in all steps."""
+    """Whether steps that have ended are kept."""
     jitter: Jitter | None = None
     watch: Watch | None = None
-    _over: Callable[[], None] = lambda: None
-    _graph: Graph = field(init=False)
-    _uses: Uses = field(init=False)
-    record: Record = field(init=False)
-    """What has happened so far."""
-    _steps: dict[int, _Step] = field(default_factory=dict[int, _Step])
+    """Observer, where rank classes begin their steps one by one."""
+    done: list[Step] = field(default_factory=list[Step])
+    """Steps that have ended and are kept."""
+    _takes_s: list[float] = field(init=False)
+    _open: dict[int, Step] = field(default_factory=dict[int, Step])
+    _over: Callable[[], None] | None = None
     _n_started: int = 0
-    _n_running: int = 0
-    _halted: bool = False
-    _priced: dict[int, int] = field(default_factory=dict[int, int])
-    """How often each pass ended that was not on the network."""
-    waiting: Waiting = field(init=False)
-    """Of the rank classes for each other; followed where there is a watch."""
+    _n_done: int = 0
+    """Steps that have ended."""
+    _n_pending: int = 0
+    """Events that this replay waits for."""
+    _n_fired: int = 0
+    _halted_s: float = inf
 
     def __post_init__(self) -> None:
-        """Turn the dependencies round, once for all steps."""
-        self._graph, self._uses, self.record = graph_of(self.program), uses_of(self.program), Record(tasks=self.program.tasks)
-        self.waiting = Waiting(program=self.program, graph=self._graph)
+        """Look up the duration of every task once."""
+        self._takes_s = self.prepared.durations_s(self.prepared.alone_s, self.contended)
+
+    @property
+    def program(self) -> Program:
+        """The program that is replayed."""
+        return self.prepared.program
+
+    @property
+    def traffic(self) -> Traffic:
+        """The flows of the program."""
+        return self.prepared.traffic
 
     @property
     def classes(self) -> tuple[int, ...]:
         """Rank classes that have tasks."""
-        return tuple(rank_class for rank_class, count in enumerate(self._graph.n_tasks) if count)
+        return tuple(rank_class for rank_class, count in enumerate(self.prepared.graph.n_tasks) if count)
 
-    def run(self) -> float:
-        """Replay one step to the end and return its time in seconds.
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks that have ended, in all steps."""
+        until_s = min(self.clock.now_s, self._halted_s)
+        under_way = sum(0.0 <= ended_s <= until_s for step in self._open.values() for ended_s in step.ended_s)
+        return self._n_done * len(self._takes_s) + under_way
+
+    @property
+    def start_s(self) -> Sequence[float]:
+        """Start of every task of a replay of one step, in seconds."""
+        return self.done[0].start_s
+
+    @property
+    def ended_s(self) -> Sequence[float]:
+        """End of every task of a replay of one step, in seconds."""
+        return self.done[0].ended_s
+
+    def run(self) -> Replay:
+        """Replay one step to its end.
 
         Raises
         ------
         DeadlockError
-            When tasks are left that wait for each other; it names the first of them and what they wait for.
+            When tasks are left that wait for each other; it names the first of them and the tasks they wait for.
         """
-        self.start(lambda: None)
+        self.start()
         self.clock.environment.run()
-        return self.end_s()
+        self.check()
+        return self
 
-    def start(self, over: Callable[[], None]) -> None:
-        """Start a step of all classes, the first or another, and call ``over`` when nothing is left to do.
+    def start(self, over: Callable[[], None] | None = None) -> None:
+        """Start a step of all rank classes now, and call ``over`` at its end.
 
         Raises
         ------
         DeadlockError
             Now or later, when all tasks that are left wait for each other.
         """
-        self.when_over(over)
-        number = self._n_started
+        self._over = over
+        step = self._opened(self._n_started, self.prepared.n_after, by_class=False)
         self._n_started += 1
-        self.enter([(rank_class, number) for rank_class in self.classes])
+        self.hold()
+        self._go(step, [index for index, count in enumerate(step.waiting) if count == 0][::-1])
+        if not self._takes_s:
+            self._close(step)
+        self.release()
 
     def when_over(self, over: Callable[[], None]) -> None:
         """Have ``over`` called when nothing is left to do."""
         self._over = over
 
     def enter(self, begun: Iterable[tuple[int, int]]) -> None:
-        """Let rank classes begin steps, given as pairs of both; tasks start in the order of the program."""
-        ready: list[tuple[int, int]] = []
+        """Let rank classes begin steps now, given as pairs of both."""
+        ready: dict[int, list[int]] = {}
+        now_s, graph = self.clock.now_s, self.prepared.graph
         for rank_class, number in begun:
-            step = self._steps.get(number) or self._open(number)
-            if self.jitter is not None:
-                step.factors[rank_class] = self.jitter.factor(rank_class, number)
-            for index in self._graph.gates[rank_class]:
+            step = self._open.get(number) or self._opened(number, graph.n_waits, by_class=True)
+            for index in graph.gates[rank_class]:
+                step.start_s[index] = max(now_s, step.start_s[index])
                 step.waiting[index] -= 1
                 if step.waiting[index] == 0:
-                    ready.append((number, index))
-        ready.sort()
-        # Held until all have been started, of which some may end at once and start those that wait for them.
+                    ready.setdefault(number, []).append(index)
         self.hold()
-        for number, index in ready:
-            self._start(self._steps[number], index)
+        for number in sorted(ready):
+            self._go(self._open[number], sorted(ready[number], reverse=True))
         self.release()
 
     def hold(self) -> None:
-        """Let tasks wait for something that is not in the program."""
-        self._n_running += 1
+        """Count an event that this replay waits for."""
+        self._n_pending += 1
 
     def release(self) -> None:
-        """Take back a ``hold``.
+        """Count such an event as fired.
 
         Raises
         ------
         DeadlockError
-            When nothing is in progress and tasks are left.
+            When no event is pending and tasks are left.
         """
-        self._n_running -= 1
-        if self._n_running == 0 and not self._halted:
+        self._n_pending -= 1
+        if self._n_pending == 0 and self._halted_s == inf:
             self.check()
-            self._over()
+            if self._over is not None:
+                self._over()
 
     def halt(self) -> None:
-        """Stop here; passes and communication in progress are recorded as far as they have come."""
-        self._halted = True
-        now_s = self.clock.now_s
-        for step, index, running in self._in_progress():
-            passed_s, price = now_s - running.start_s, running.price
-            if price is not None and price.duration_s > 0.0:
-                price = price.part(min(1.0, passed_s / price.duration_s))
-            if passed_s > 0.0 and self.records:
-                use = self._uses.of_task[index]
-                self.record.note(index, use, price, start_s=running.start_s, end_s=now_s, step=step.number, is_whole=False)
-
-    def end_s(self) -> float:
-        """Return when the last task ended.
-
-        Raises
-        ------
-        DeadlockError
-            When tasks are left.
-        """
-        self.check()
-        return max(self.record.end_s, default=0.0)
-
-    def spans(self) -> Spans:
-        """Return what happened."""
-        return self.record.spans()
-
-    def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
-        """Yield what passes put on links that were not on the network, and how often each was made; a fraction where one goes on."""
-        times: dict[int, float] = {index: float(count) for index, count in self._priced.items()}
-        for _, index, running in self._in_progress():
-            if running.price is not None and index not in self.contended:
-                share = (until_s - running.start_s) / running.price.duration_s if running.price.duration_s > 0.0 else 0.0
-                times[index] = times.get(index, 0.0) + share
-        for index in sorted(times):
-            yield price_of(self.prices, self.program.tasks[index]).carried, times[index]
-
-    def _in_progress(self) -> Iterator[tuple[_Step, int, _Running]]:
-        for step in self._steps.values():
-            for index, running in step.running.items():
-                yield step, index, running
-
-    def _open(self, number: int) -> _Step:
-        graph = self._graph
-        step = self._steps[number] = _Step(
-            number=number,
-            waiting=list(graph.n_waits),
-            ended_s=[inf] * len(graph.n_waits),
-            n_left=len(graph.n_waits),
-            left=list(graph.n_tasks),
-            factors=[1.0] * len(graph.n_tasks),
-        )
-        return step
+        """Stop here; tasks in progress are recorded as far as they have come."""
+        self._halted_s = self.clock.now_s
 
     def check(self) -> None:
         """Find tasks that will never start.
@@ -230,75 +223,199 @@ class Replay:
         DeadlockError
             When there are any.
         """
-        if self._steps and not self._halted:
-            step = self._steps[min(self._steps)]
-            raise DeadlockError(deadlock_message(self.program, [ended_s < inf for ended_s in step.ended_s]))
+        if self._open and self._halted_s == inf:
+            step = self._open[min(self._open)]
+            raise DeadlockError(deadlock_message(self.program, [ended_s >= 0.0 for ended_s in step.ended_s]))
 
-    def _start(self, step: _Step, index: int) -> None:
-        self._n_running += 1
-        task = self.program.tasks[index]
-        running = step.running[index] = _Running(start_s=self.clock.now_s)
-        if self.watch is not None:
-            self.waiting.started(step.number, index, running.start_s, step.ended_s)
-        match task.action:
-            case Compute():
-                self._compute(step, index, task, running)
-            case Communicate():
-                self._fly(step, index, task.action.collective, running)
-            case Transfer() | HostCopy() | HostUpdate():
-                self._fly(step, index, task.action, running)
+    def end_s(self) -> float:
+        """Return the end of the last task of all steps that have ended, in seconds."""
+        return max((max(step.ended_s, default=0.0) for step in self.done), default=0.0)
 
-    def _compute(self, step: _Step, index: int, task: Task, running: _Running) -> None:
-        action, rank_class = task.action, task.lanes[0].rank_class
-        assert isinstance(action, Compute)
-        # The loader is the host's, and keeps its pace.
-        pricing, factor = self.prices[rank_class], 1.0 if action.phase == "load" else step.factors[rank_class]
-        price = running.price = price_of(self.prices, task).at(factor)
-        if index in self.contended:
-            stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
+    def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
+        """Yield the link occupancy of each use that went through no network, and its number of executions.
 
-            def stepped() -> None:
-                self._end(step, index, running, stepper.met(price))
+        A task in progress at ``until_s`` counts as a fraction of one.
+        """
+        uses = self.prepared.uses.of_task
+        times: dict[int, float] = {}
+        if self._n_done:
+            counts = Counter(uses)
+            counts.subtract(uses[index] for index in self.contended)
+            times = {use: float(self._n_done * count) for use, count in counts.items()}
+        for step in self._open.values():
+            for index, ended_s in enumerate(step.ended_s):
+                start_s = step.start_s[index]
+                if ended_s >= 0.0 and start_s < until_s and index not in self.contended:
+                    share = min(1.0, (until_s - start_s) / (ended_s - start_s)) if ended_s > start_s else 1.0
+                    times[uses[index]] = times.get(uses[index], 0.0) + share
+        for use in sorted(times):
+            if times[use] and self.prepared.carried[use]:
+                yield self.prepared.carried[use], times[use]
 
-            stepper.run(stepped)
+    def spans(self) -> Spans:
+        """Return the spans of all steps; of a run that was halted, tasks in progress as far as they have come."""
+        record, uses = Record(tasks=self.program.tasks), self.prepared.uses.of_task
+        for step in self.done:
+            prices = [step.met.get(index, step.price[use]) for index, use in enumerate(uses)]
+            record.note_all(uses, prices, step.start_s, step.ended_s, step.number)
+        for step in self._open.values():
+            self._note_in_progress(record, step)
+        return record.spans()
+
+    def shown(self) -> list[Span]:
+        """Return the first span of each task of a replay of one step, without its times and micro-batch."""
+        tasks, uses, met, price = self.program.tasks, self.prepared.uses, self.done[0].met, self.prepared.price
+        uncontended = [patterns_of(task, price[use])[0] for use, task in enumerate(uses.tasks)]
+        return [patterns_of(tasks[index], met[index])[0] if index in met else uncontended[use] for index, use in enumerate(uses.of_task)]
+
+    def _note_in_progress(self, record: Record, step: Step) -> None:
+        """Write down the tasks of a step that had not ended when the run was halted."""
+        until_s, uses = self._halted_s, self.prepared.uses.of_task
+        for index, ended_s in enumerate(step.ended_s):
+            start_s, price = step.start_s[index], step.met.get(index, step.price[uses[index]])
+            if 0.0 <= ended_s <= until_s:
+                record.note(index, uses[index], price, start_s=start_s, end_s=ended_s, step=step.number)
+            elif (ended_s >= 0.0 or index in step.running) and start_s < until_s < inf:
+                if price is not None and price.duration_s > 0.0:
+                    price = price.part(min(1.0, (until_s - start_s) / price.duration_s))
+                record.note(index, uses[index], price, start_s=start_s, end_s=until_s, step=step.number, is_whole=False)
+
+    def _opened(self, number: int, n_waits: Sequence[int], *, by_class: bool) -> Step:
+        prepared, n_tasks = self.prepared, len(self._takes_s)
+        n_classes, takes_s, price = len(self.program.rank_classes), self._takes_s, prepared.price
+        factors = None
+        if self.jitter is not None:
+            factors = [self.jitter.factor(rank_class, number) for rank_class in range(n_classes)]
+            price, alone_s = prepared.at(factors)
+            takes_s = prepared.durations_s(alone_s, self.contended)
+        now_s = self.clock.now_s
+        step = self._open[number] = Step(
+            number=number,
+            waiting=list(n_waits),
+            start_s=[now_s] * n_tasks,
+            ended_s=[UNKNOWN_S] * n_tasks,
+            takes_s=takes_s,
+            price=price,
+            factors=factors,
+            n_left=n_tasks,
+            left=list(prepared.graph.n_tasks) if by_class else [],
+            last=[-1] * n_classes if by_class else [],
+            n_in_step=len(self.classes) if by_class else 0,
+        )
+        return step
+
+    def _go(self, step: Step, ready: list[int]) -> None:
+        """Compute the ends of all tasks that have a known duration, and have the clock begin the others."""
+        start_s, end_s, takes_s, waiting, followers = step.start_s, step.ended_s, step.takes_s, step.waiting, self.prepared.graph.followers
+        ended: list[int] = []
+        while ready:
+            index = ready.pop()
+            taken_s = takes_s[index]
+            if taken_s < 0.0:
+                self._at(start_s[index], lambda index=index: self._begin(step, index))
+                continue
+            ended.append(index)
+            ended_s = end_s[index] = start_s[index] + taken_s
+            for follower in followers[index]:
+                if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
+                    start_s[follower] = ended_s
+                left = waiting[follower] = waiting[follower] - 1
+                if not left:
+                    ready.append(follower)
+        self._note_ended(step, ended)
+
+    def _at(self, moment_s: float, action: Callable[[], None]) -> None:
+        """Have the clock act at a moment that is now or later."""
+        self.hold()
+        now_s = self.clock.now_s
+        delay_s = moment_s - now_s
+        # A sum must not round to a moment at which what ends then is still on the links.
+        while now_s + delay_s < moment_s:
+            delay_s = nextafter(delay_s, moment_s)
+        self.clock.after(delay_s, action)
+
+    def _begin(self, step: Step, index: int) -> None:
+        """Put a contended task on the network."""
+        task, step.start_s[index] = self.program.tasks[index], self.clock.now_s
+        step.running.add(index)
+        action = task.action
+        if not isinstance(action, Compute):
+            (moved,) = moved_by(action)
+            self.clock.perform(self.traffic.flights(moved), lambda: self._ended(step, index))
             return
+        rank_class, price = task.lanes[0].rank_class, step.price[self.prepared.uses.of_task[index]]
+        assert price is not None
+        factor = pace_of(action, step.factors[rank_class]) if step.factors else 1.0
+        pricing = self.prepared.prices[rank_class]
+        stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
 
-        def passed() -> None:
-            self._priced[index] = self._priced.get(index, 0) + 1
-            self._end(step, index, running, price)
+        def stepped() -> None:
+            step.met[index] = stepper.met(price)
+            self._ended(step, index)
 
-        self.clock.after(price.duration_s, passed)
+        stepper.run(stepped)
 
-    def _fly(self, step: _Step, index: int, moved: Moved, running: _Running) -> None:
-        self.clock.perform(self.traffic.flights(moved), lambda: self._end(step, index, running, None))
-
-    def _end(self, step: _Step, index: int, running: _Running, price: Price | None) -> None:
-        graph, now_s = self._graph, self.clock.now_s
-        del step.running[index]
-        if self.records:
-            self.record.note(index, self._uses.of_task[index], price, start_s=running.start_s, end_s=now_s, step=step.number)
-        step.ended_s[index] = now_s
-        step.n_left -= 1
-        self.n_tasks += 1
-        if step.n_left == 0:
-            del self._steps[step.number]
-        if self.watch is not None:
-            self.waiting.ended(step.number, index, running.start_s, now_s)
-        for follower in graph.followers[index]:
+    def _ended(self, step: Step, index: int) -> None:
+        """End a contended task now, and start the tasks that waited for it."""
+        step.running.discard(index)
+        self._n_fired += 1
+        if self._n_fired % TOLD_EVERY == 0:
+            advanced(len(self._takes_s) - step.n_left, len(self._takes_s))
+        ended_s = step.ended_s[index] = self.clock.now_s
+        ready: list[int] = []
+        for follower in self.prepared.graph.followers[index]:
+            step.start_s[follower] = max(ended_s, step.start_s[follower])
             step.waiting[follower] -= 1
             if step.waiting[follower] == 0:
-                self._start(step, follower)
-        if self.watch is not None:
-            for charge in self.waiting.charges(step.number, now_s) if step.n_left == 0 else ():
-                self.watch.waited(charge.rank_class, step.number, charge.seconds)
-            self._note_ended(self.watch, step, graph.classes[index])
+                ready.append(follower)
+        self._note_ended(step, [index])
+        self._go(step, ready[::-1])
         self.release()
 
-    def _note_ended(self, watch: Watch, step: _Step, classes: Sequence[int]) -> None:
-        through: list[int] = []
-        for rank_class in classes:
-            step.left[rank_class] -= 1
-            if step.left[rank_class] == 0:
-                through.append(rank_class)
-        if through:
-            watch.ended(through, step.number)
+    def _note_ended(self, step: Step, ended: Sequence[int]) -> None:
+        """Close the step when the ends of all its tasks are known, and tell the observer when each rank class ends it."""
+        if not ended:
+            return
+        step.n_left -= len(ended)
+        if step.left:
+            for last, classes in self._through(step, ended).items():
+                self._at(step.ended_s[last], lambda classes=classes: self._classes_ended(step, classes))
+        elif step.n_left == 0:
+            if self._over is None:
+                self._close(step)
+            else:
+                self._at(max(step.ended_s), lambda: self._step_ended(step))
+
+    def _through(self, step: Step, ended: Sequence[int]) -> Mapping[int, list[int]]:
+        """Return the rank classes that have no task left, by the task of theirs that ends last."""
+        left, last, ended_s, classes = step.left, step.last, step.ended_s, self.prepared.graph.classes
+        through: dict[int, list[int]] = {}
+        for index in ended:
+            for rank_class in classes[index]:
+                if last[rank_class] < 0 or ended_s[index] >= ended_s[last[rank_class]]:
+                    last[rank_class] = index
+                left[rank_class] -= 1
+                if left[rank_class] == 0:
+                    through.setdefault(last[rank_class], []).append(rank_class)
+        return through
+
+    def _classes_ended(self, step: Step, classes: Sequence[int]) -> None:
+        assert self.watch is not None
+        step.n_in_step -= len(classes)
+        if step.n_in_step == 0:
+            self._close(step)
+            self.watch.closed(step)
+        self.watch.ended(classes, step.number)
+        self.release()
+
+    def _step_ended(self, step: Step) -> None:
+        self._close(step)
+        self.release()
+
+    def _close(self, step: Step) -> None:
+        del self._open[step.number]
+        self._n_done += 1
+        if self.watch is not None:
+            step.pack()
+        if self.records:
+            self.done.append(step)

@@ -11,13 +11,14 @@ import numpy as np
 from clustersim.collectives.library import Library
 from clustersim.engine.background import Load, lay_loads, link_labels, play
 from clustersim.engine.clock import Clock
+from clustersim.engine.collapse import collapsed
 from clustersim.engine.crowding import Crowding
 from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
-from clustersim.engine.lean import LeanReplay, Tracks, settled
 from clustersim.engine.links import LinkCells, link_cells, link_use
 from clustersim.engine.pace import Assigned, Jitter, Pace, Timing
+from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
@@ -44,6 +45,8 @@ class Machine:
     pace_of: IntArray | None = None
     """Where it is there, for each rank of the cluster which of the paces is its own, instead of one for each class."""
     folding: Folding = "classes"
+    collapses: bool = True
+    """Whether tasks that meet no other traffic take their known time without an event."""
 
 
 def replay(
@@ -67,14 +70,7 @@ def replay(
     DeadlockError
         When the program, or another job, waits for itself.
     """
-    laid = lay(program, machine, background, others=others)
-    assert isinstance(laid.first, LeanReplay)
-    if laid.loads or laid.repeated:
-        laid.first.start(laid.over)
-        laid.go()
-    else:
-        with phase("replay"):
-            laid = replace(laid, first=settled(laid.first))
+    laid = lay(program, machine, background, others=others).replayed()
     return laid.timeline(laid.first.end_s()), laid.first.traffic.uneven()
 
 
@@ -83,7 +79,9 @@ class Laid:
     """All that is to be replayed, on one clock and one network."""
 
     cluster: Cluster
-    first: Replay | LeanReplay
+    first: Replay
+    crowding: Crowding
+    """Tasks of the first program that other traffic can meet."""
     repeated: tuple[Repeated, ...]
     loads: tuple[Load, ...]
     cells: LinkCells
@@ -91,10 +89,20 @@ class Laid:
     """By the wall clock."""
     regard: Regard = "all"
 
+    def replayed(self) -> Laid:
+        """Return the same after one step of the program."""
+        if self.loads or self.repeated or self.first.contended:
+            self.first.start(self.over)
+            self.go()
+            return self
+        with phase("replay"):
+            return replace(self, first=collapsed(self.first, self.crowding))
+
     def over(self) -> None:
         """End what would go on for ever, when the program is through."""
         if self.loads or self.repeated:
-            self.first.clock.stop()
+            # Steps of others that end in the same instant have ended too.
+            self.first.clock.after(0.0, self.first.clock.stop)
 
     def go(self) -> None:
         """Start the others, and let time pass until nothing happens any more."""
@@ -169,34 +177,36 @@ def lay(
     # Updates come between the passes of any class, as the traffic of strangers does.
     own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
     loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
-    common, clock = network.wiring.meets(), Clock(network=network)
+    common, clock = network.wiring.meets(), Clock(network=network, log=None if rolling else [])
 
     def crowding(place: int, of: Program) -> Crowding:
         strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
         return traffics[place].crowding(of, common, [*strangers, *own, *(load.kind for load in loads)])
 
-    def run(place: int, prices: Sequence[Pricing], rolling: Rolling) -> Replay:
-        of = programs[place]
-        order = unrolled(of) if rolling.overlaps else Unrolled(program=of, originals=range(len(of.tasks)))
-        contended = frozenset(order.originals[index] for index in crowding(place, order.program).passes())
-        traffic, records = traffics[place], place == 0
-        jitter = _assigned(rolling.jitter, machine, of)
-        return Replay(program=of, traffic=traffic, prices=prices, clock=clock, contended=contended, records=records, jitter=jitter)
+    def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: Jitter | None = None) -> Replay:
+        prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
+        if not machine.collapses:
+            contended = frozenset(range(len(programs[place].tasks)))
+        return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 
-    repeated: list[Repeated] = []
-    for place, other in enumerate(others, start=1):
-        prices = _even(programs[place], traffics[place], other.kernels, machine)
-        repeated.append(Repeated(name=other.name, replay=run(place, prices, Rolling(overlaps=False))))
-    prices = _prices(programs[0], traffics[0], machine)
-    if rolling is None:
-        met, tracks = crowding(0, programs[0]), Tracks(program=programs[0], traffic=traffics[0], prices=prices)
-        first = LeanReplay(tracks=tracks, clock=clock, crowding=met, crowded=met.all() if others or loads else frozenset())
-    else:
-        first = run(0, prices, rolling)
+    repeated = tuple(
+        Repeated(
+            name=other.name,
+            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), crowding(place, programs[place]).all()),
+        )
+        for place, other in enumerate(others, start=1)
+    )
+    order = (
+        unrolled(programs[0]) if rolling and rolling.overlaps else Unrolled(program=programs[0], originals=range(len(programs[0].tasks)))
+    )
+    met = crowding(0, order.program)
+    contended = frozenset(order.originals[index] for index in met.all()) if rolling or others or loads else frozenset[int]()
+    jitter = _assigned(rolling.jitter, machine, programs[0]) if rolling else None
     return Laid(
         cluster=machine.cluster,
-        first=first,
-        repeated=tuple(repeated),
+        first=run(0, _prices(programs[0], traffics[0], machine), contended, jitter),
+        crowding=met,
+        repeated=repeated,
         loads=loads,
         cells=link_cells(network, wired.rotation),
         began_s=began_s,
@@ -238,7 +248,7 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     return prices
 
 
-def _states(runs: Sequence[Replay | LeanReplay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
+def _states(runs: Sequence[Replay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
     """Return for how many seconds each combination of kinds was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
@@ -254,7 +264,7 @@ def _states(runs: Sequence[Replay | LeanReplay], until_s: float, added_s: Mappin
     return states
 
 
-def _labels(runs: Sequence[Replay | LeanReplay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
+def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
     """Return, for each kind of flow, the names of what puts it on the links."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:

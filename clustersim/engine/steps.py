@@ -13,9 +13,9 @@ from clustersim.engine.cycle import Cycle, carried_again, cycle_of
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Jitter
 from clustersim.engine.policies import Governor, Policy, Synchronous
-from clustersim.engine.replay import Replay
+from clustersim.engine.replay import Replay, Step
 from clustersim.engine.simulate import Laid, Machine, Rolling, lay
-from clustersim.engine.waiting import TIE
+from clustersim.engine.waiting import TIE, Waiting
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
@@ -71,7 +71,6 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
 
     def run_of(n_steps: int) -> tuple[Laid, _Run]:
         laid = lay(program, machine, background, others=others, rolling=rolling)
-        assert isinstance(laid.first, Replay)  # what rolls is replayed event by event
         return laid, _Run(replay=laid.first, n_steps=n_steps)
 
     if n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
@@ -109,6 +108,7 @@ class _Run:
     _n_at: dict[int, int] = field(init=False)
     """How many classes have ended so many steps."""
     _governor: Governor = field(init=False)
+    _waiting: Waiting = field(init=False)
     _last_end_s: list[float] = field(init=False)
     _read: list[int] = field(init=False)
     """Version of the parameters that each class has read for its present step."""
@@ -143,7 +143,8 @@ class _Run:
         """Let time pass until the policy ends the run, or nothing is left to do."""
         self._governor = policy.governor(self)
         self.replay.watch = self
-        self.replay.waiting.last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
+        last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
+        self._waiting = Waiting(program=self.replay.program, graph=self.replay.prepared.graph, last_step=last_step)
         self.replay.when_over(laid.over)
         self._governor.begin()
         self._flush()
@@ -208,6 +209,11 @@ class _Run:
             del self._n_at[step]
             if self.fewest == step:
                 self.fewest = step + 1
+
+    def closed(self, step: Step) -> None:
+        """Charge classes for which others waited in a step that all have ended."""
+        for charge in self._waiting.charges(step.number, np.array(step.start_s), np.array(step.ended_s)):
+            self.waited(charge.rank_class, step.number, charge.seconds)
 
     def waited(self, rank_class: int, step: int, seconds: float) -> None:
         """Charge a class with time that all waited for it on average."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.contention import contended_passes, order_of
-from clustersim.engine.replay import Replay
+from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Group, Item, Lane
 from clustersim.trace.timeline import RankClass, Span
@@ -19,7 +19,6 @@ from tests.unit.engine.factories import (
     collective,
     communicate,
     group_of,
-    laid_out,
     make_machine,
     overlapped,
     transfer,
@@ -152,20 +151,16 @@ def test_a_pass_is_contended_if_and_only_if_neither_waits_for_the_other(program:
     assert contended == expected
 
 
-def replayed(program: Program, *, item_by_item: bool) -> tuple[float, list[Span]]:
-    machine = make_machine(network=LATENT_NETWORK)
-    traffic, network, pricing, clock = laid_out(machine, program)
-    every = frozenset(index for index, task in enumerate(program.tasks) if isinstance(task.action, Compute))
-    contended = every if item_by_item else traffic.crowding(program, network.wiring.meets()).passes()
-    run = Replay(program=program, traffic=traffic, prices=[pricing] * N_CLASSES, clock=clock, contended=contended)
-    return run.run(), list(run.spans())
+def replayed(program: Program, *, collapses: bool) -> tuple[float, list[Span]]:
+    timeline, _ = replay(program, replace(make_machine(network=LATENT_NETWORK), collapses=collapses))
+    return timeline.step_time_s, list(timeline.spans)
 
 
 @settings(deadline=None)
 @given(programs())
-def test_the_fast_way_gives_the_times_of_the_way_item_by_item(program: Program) -> None:
-    fast_s, fast = replayed(program, item_by_item=False)
-    slow_s, slow = replayed(program, item_by_item=True)
+def test_a_replay_is_the_same_with_and_without_the_collapse_pass(program: Program) -> None:
+    fast_s, fast = replayed(program, collapses=True)
+    slow_s, slow = replayed(program, collapses=False)
 
     # Sums in another order, and instants that a flow's last bit moves.
     assert fast_s == pytest.approx(slow_s, rel=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from clustersim.collectives.library import Library
 from clustersim.engine.clock import Clock
 from clustersim.engine.pace import Pace
+from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
+from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import (
@@ -239,6 +242,14 @@ def laid_out(machine: Machine, of: Program) -> tuple[Traffic, SharedNetwork, Pri
     traffic.register(of)
     pricing = Pricing(kernels=machine.kernels, traffic=traffic, network=traffic.network, step_host_s=machine.calibration.launch.step_s)
     return traffic, traffic.network, pricing, Clock(network=traffic.network)
+
+
+def replay_of(machine: Machine, of: Program, contended: Iterable[int] = ()) -> Replay:
+    """Return a replay that is about to start, with all rank classes alike."""
+    traffic, _, pricing, clock = laid_out(machine, of)
+    clock.log = []
+    prepared = Prepared(program=of, traffic=traffic, prices=[pricing] * len(of.rank_classes))
+    return Replay(prepared=prepared, clock=clock, contended=frozenset(contended))
 
 
 def bytes_by_link(timeline: Timeline, tier: str) -> dict[str, float]:

@@ -6,7 +6,6 @@ import pytest
 
 from clustersim.engine.cycle import Cycle, cycle_of
 from clustersim.engine.policies import Synchronous
-from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Rolling, lay
 from clustersim.engine.steps import _Run, replay_steps
 from clustersim.program.program import Program
@@ -19,7 +18,6 @@ N_STEPS = 6
 def found(of: Program, *, slowdowns: tuple[float, ...] = ()) -> Cycle | None:
     machine = paced(make_machine(), *slowdowns) if slowdowns else make_machine()
     laid = lay(of, machine, (), others=(), rolling=Rolling())
-    assert isinstance(laid.first, Replay)
     laid.first.clock.log = []
     _Run(replay=laid.first, n_steps=N_STEPS).go(Synchronous(), laid)
     return cycle_of(laid.first, N_STEPS, times=1)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from clustersim.engine.graph import Joint, graph_of, unrolled
+from clustersim.engine.graph import Graph, Joint, unrolled
 from clustersim.program.program import Program
 from clustersim.program.tasks import Lane, Task
 from tests.unit.engine.factories import communicate, compute, group_of, program, task, work
@@ -25,59 +25,59 @@ def names(found: Program) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def test_followers_are_the_dependencies_turned_round() -> None:
-    assert graph_of(PAIR).followers == ((2,), (2,), (3, 4), (), ())
+    assert Graph(PAIR).followers == [[2], [2], [3, 4], [], []]
 
 
 def test_what_nothing_of_a_class_precedes_waits_for_the_class() -> None:
-    graph = graph_of(PAIR)
+    graph = Graph(PAIR)
 
-    assert graph.gates == ((0,), (1,))
-    assert graph.n_waits == (1, 1, 2, 1, 1)
+    assert graph.gates == [[0], [1]]
+    assert graph.n_waits == [1, 1, 2, 1, 1]
 
 
 def test_what_only_another_class_precedes_waits_for_its_own_too() -> None:
-    graph = graph_of(program(named("a"), named("b", 0, rank_class=1), n_classes=2))
+    graph = Graph(program(named("a"), named("b", 0, rank_class=1), n_classes=2))
 
-    assert graph.gates == ((0,), (1,))
-    assert graph.n_waits == (1, 2)
+    assert graph.gates == [[0], [1]]
+    assert graph.n_waits == [1, 2]
 
 
 def test_a_task_of_two_classes_waits_for_both_to_begin() -> None:
-    assert graph_of(program(both(), n_classes=2)).n_waits == (2,)
+    assert Graph(program(both(), n_classes=2)).n_waits == [2]
 
 
 def test_tasks_are_counted_for_every_class_that_they_take() -> None:
-    graph = graph_of(PAIR)
+    graph = Graph(PAIR)
 
     assert graph.classes == ((0,), (1,), (0, 1), (0,), (1,))
-    assert graph.n_tasks == (3, 3)
+    assert graph.n_tasks == [3, 3]
 
 
 def test_two_lanes_of_a_class_are_one_class() -> None:
     lanes = tuple(Lane(rank_class=0, stream=stream) for stream in ("send", "recv"))
 
-    assert graph_of(program(Task(action=ALL, lanes=lanes, after=()))).classes == ((0,),)
+    assert Graph(program(Task(action=ALL, lanes=lanes, after=()))).classes == ((0,),)
 
 
 def test_classes_are_connected_by_tasks_and_by_what_they_wait_for() -> None:
     tasks = (named("a"), named("b", 0, rank_class=2), named("c", rank_class=1), both())
 
-    assert graph_of(program(*tasks[:3], n_classes=4)).components == ((0, 2), (1,))
-    assert graph_of(program(*tasks, n_classes=4)).components == ((0, 1, 2),)
+    assert Graph(program(*tasks[:3], n_classes=4)).components == ((0, 2), (1,))
+    assert Graph(program(*tasks, n_classes=4)).components == ((0, 1, 2),)
 
 
 def test_a_joint_task_knows_what_each_class_does_before() -> None:
     tasks = (named("a"), named("b", rank_class=1), both(0, 1), named("c", 2), both(2, 3, 1), both(2, 4))
 
     # The last waits for nothing that one class does alone.
-    assert graph_of(program(*tasks, n_classes=2)).joints == {
+    assert Graph(program(*tasks, n_classes=2)).joints == {
         2: Joint(own=((0, (0,)), (1, (1,))), n_ranks=(4, 4)),
         4: Joint(own=((0, (3,)), (1, (1,))), n_ranks=(4, 4)),
     }
 
 
 def test_what_a_class_does_with_others_that_are_not_in_a_joint_is_its_own_there() -> None:
-    graph = graph_of(program(both(), both(of=(2, 3)), both(0, 1, of=(0, 2)), n_classes=4))
+    graph = Graph(program(both(), both(of=(2, 3)), both(0, 1, of=(0, 2)), n_classes=4))
 
     assert graph.joints == {2: Joint(own=((0, (0,)), (2, (1,))), n_ranks=(2, 2))}
 

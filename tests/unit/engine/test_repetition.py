@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from clustersim.engine.lean import LeanReplay, settled
 from clustersim.engine.repetition import Ways, Window, states_within, window_of
+from clustersim.engine.replay import Replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Lane
 from clustersim.trace.timeline import RankClass
 from tests.unit.engine.factories import communicate, compute, group_of, transfer, work
-from tests.unit.engine.test_lean import B, lean
+from tests.unit.engine.test_collapse import B, settled
 
 LANE = Lane(0, COMPUTE_STREAM)
 FORWARD, BACKWARD = compute(work(1.0), name="F"), compute(work(2.0), name="B", phase="backward")
@@ -32,8 +32,8 @@ def accumulated(n_micro_batches: int, *, first_s: float = 0.5) -> ProgramBuilder
     return builder
 
 
-def replayed(builder: ProgramBuilder) -> LeanReplay:
-    return settled(lean(builder.build(CLASSES)))
+def replayed(builder: ProgramBuilder) -> Replay:
+    return settled(builder.build(CLASSES))
 
 
 def test_passes_that_come_again_are_found_with_their_period() -> None:
@@ -92,7 +92,7 @@ def crowded(n_micro_batches: int) -> ProgramBuilder:
     return builder
 
 
-def seconds_of(replay: LeanReplay, window: Window) -> Sequence[float]:
+def seconds_of(replay: Replay, window: Window) -> Sequence[float]:
     return sorted(states_within(replay, window.start_s, window.end_s).values())
 
 
@@ -100,7 +100,7 @@ def test_flows_that_meet_again_and_again_are_a_repetition_and_are_on_the_links_a
     replay = replayed(crowded(6))
     window = window_of(replay, ONE)
 
-    assert replay.crowded
+    assert replay.contended
     assert window is not None
     # Two transfers of a fifth of a second each share the link, of which 0.8 can be used.
     assert sum(seconds_of(replay, window)) == pytest.approx(0.4 / 0.8, rel=1e-9)
@@ -133,4 +133,4 @@ def test_ways_are_told_apart_by_their_first_micro_batch() -> None:
 
 
 def test_a_program_without_passes_has_none() -> None:
-    assert window_of(settled(lean(Program(rank_classes=CLASSES, tasks=()))), ONE) is None
+    assert window_of(settled(Program(rank_classes=CLASSES, tasks=())), ONE) is None

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine
 from clustersim.errors import DeadlockError
 from clustersim.hardware.calibration import LaunchCalibration
@@ -14,10 +13,10 @@ from tests.unit.engine.factories import (
     communicate,
     compute,
     group_of,
-    laid_out,
     make_machine,
     overlapped,
     program,
+    replay_of,
     task,
     timeline_of,
     transfer,
@@ -164,8 +163,7 @@ def test_a_rival_that_never_flies_beside_a_pass_changes_nothing() -> None:
 def test_tasks_that_wait_for_each_other_are_named() -> None:
     machine = make_machine()
     of = program(task(named(1.0, "fine")), task(named(1.0, "A"), 2), task(communicate(DP, 1.0, name="C"), 1))
-    traffic, _, pricing, clock = laid_out(machine, of)
-    run = Replay(program=of, traffic=traffic, prices=[pricing], clock=clock, contended=frozenset())
+    run = replay_of(machine, of)
 
     with pytest.raises(DeadlockError) as caught:
         run.run()

@@ -1,11 +1,11 @@
-"""What meets nobody needs no event, and what meets somebody is where it was."""
+"""Tasks that meet no other traffic need no event, and those that do end when they would with one."""
 
 from __future__ import annotations
 
 import pytest
 
-from clustersim.engine.lean import LeanReplay, Tracks, settled
-from clustersim.engine.simulate import replay
+from clustersim.engine.replay import Replay
+from clustersim.engine.simulate import lay, replay
 from clustersim.errors import DeadlockError
 from clustersim.program.background import Background
 from clustersim.program.program import Program
@@ -17,9 +17,9 @@ from tests.unit.engine.factories import (
     communicate,
     compute,
     group_of,
-    laid_out,
     make_machine,
     program,
+    replay_of,
     task,
     timeline_of,
     transfer,
@@ -32,12 +32,9 @@ TP = group_of((0, 1, 2, 3), (4, 5, 6, 7), name="tp", dimension="tp")
 DP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="dp")
 
 
-def lean(of: Program) -> LeanReplay:
-    machine = make_machine(network=LATENT_NETWORK)
-    traffic, network, pricing, clock = laid_out(machine, of)
-    tracks = Tracks(program=of, traffic=traffic, prices=[pricing] * len(of.rank_classes))
-    crowding = traffic.crowding(of, network.wiring.meets())
-    return LeanReplay(tracks=tracks, clock=clock, crowding=crowding, crowded=frozenset())
+def settled(of: Program) -> Replay:
+    """Return a replay of one step that has ended."""
+    return lay(of, make_machine(network=LATENT_NETWORK), (), others=()).replayed().first
 
 
 def chain(n: int) -> list[Task]:
@@ -51,9 +48,9 @@ def chain(n: int) -> list[Task]:
 
 
 def test_a_private_transfer_needs_no_event() -> None:
-    replay = settled(lean(program(*chain(8))))
+    replay = settled(program(*chain(8)))
 
-    assert replay.crowded == frozenset()
+    assert replay.contended == frozenset()
     assert replay.clock.environment.now == 0.0
     assert (replay.clock.n_events, replay.n_tasks) == (0, 8)
 
@@ -61,17 +58,17 @@ def test_a_private_transfer_needs_no_event() -> None:
 def test_those_that_could_meet_and_do_not_need_no_event_either() -> None:
     one, other = task(transfer((0, 4), size_bytes=B), stream="one"), task(transfer((0, 4), size_bytes=B), 0, stream="other")
 
-    assert settled(lean(program(one, other))).crowded == frozenset()
+    assert settled(program(one, other)).contended == frozenset()
 
 
 def test_those_that_meet_share_their_link_and_the_others_stay_ahead_of_the_clock() -> None:
     sends = [task(transfer((0, 4), size_bytes=B), stream=stream) for stream in ("one", "other")]
     elsewhere = task(compute(work(0.5)), rank_class=1)
 
-    replay = settled(lean(program(*sends, elsewhere, n_classes=2)))
+    replay = settled(program(*sends, elsewhere, n_classes=2))
 
-    assert replay.crowded == {0, 1}
-    alone_s = settled(lean(program(sends[0]))).end_s()
+    assert replay.contended == {0, 1}
+    alone_s = settled(program(sends[0])).end_s()
     assert replay.end_s() > 1.9 * alone_s
     assert replay.ended_s[2] == 0.5
 
@@ -87,17 +84,18 @@ def test_a_meeting_that_another_meeting_brings_about_is_seen() -> None:
     ]
     of = program(*tasks, n_classes=2)
 
-    found, everything = settled(lean(of)), lean(of)
+    found = settled(of)
 
-    assert {3, 4} <= found.crowded
-    assert found.ended_s == pytest.approx(everything.again(everything.crowding.all()).run().ended_s, rel=1e-12)
+    assert {3, 4} <= found.contended
+    everything = replay_of(make_machine(network=LATENT_NETWORK), of, contended=range(len(tasks)))
+    assert found.ended_s == pytest.approx(everything.run().ended_s, rel=1e-12)
 
 
 def test_tasks_that_wait_for_each_other_are_named_without_any_event() -> None:
     of = program(task(compute(work(1.0), name="A"), 1), task(compute(work(1.0), name="B"), 0))
 
     with pytest.raises(DeadlockError, match="A on stage 0 waits for B on stage 0"):
-        settled(lean(of))
+        settled(of)
 
 
 def test_a_load_goes_on_until_the_last_task_has_ended() -> None:

@@ -1,0 +1,84 @@
+"""A Program prepared for replay: its dependencies, and the duration of every task without contention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clustersim.engine.alone import alone
+from clustersim.engine.graph import Graph
+from clustersim.engine.pricing import Price, Pricing, price_of
+from clustersim.engine.traffic import Moved, Traffic, moved_by
+from clustersim.engine.uses import Uses, uses_of
+from clustersim.network.rates import State
+from clustersim.program.program import Program
+from clustersim.program.tasks import Compute
+
+UNKNOWN_S = -1.0
+"""Duration of a task that shares links with others, and end of a task that has not ended."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """A program, and what each of its tasks takes on links that nothing else uses."""
+
+    program: Program
+    traffic: Traffic
+    prices: Sequence[Pricing]
+    """Costs of passes, by rank class."""
+    graph: Graph = field(init=False)
+    uses: Uses = field(init=False)
+    n_after: Sequence[int] = field(init=False)
+    """Number of tasks that each task waits for."""
+    price: list[Price | None] = field(init=False)
+    """Cost of each use that is a pass."""
+    carried: list[Mapping[State, float]] = field(init=False)
+    """Seconds for which each use puts combinations of flows on links."""
+    alone_s: list[float] = field(init=False)
+    """Duration of each use without contention, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Price each use once."""
+        self.graph, self.uses = Graph(self.program), uses_of(self.program)
+        self.n_after = [len(task.after) for task in self.program.tasks]
+        self.price, self.carried, self.alone_s = [], [], []
+        known: dict[int, tuple[float, Mapping[State, float]]] = {}
+        for task in self.uses.tasks:
+            price = None
+            if isinstance(task.action, Compute):
+                price = price_of(self.prices, task)
+                seconds, carried = price.duration_s, price.carried
+            else:
+                if id(task.action) not in known:
+                    known[id(task.action)] = self._flown(*moved_by(task.action))
+                seconds, carried = known[id(task.action)]
+            self.price.append(price)
+            self.carried.append(carried)
+            self.alone_s.append(seconds)
+
+    def at(self, factors: Sequence[float]) -> tuple[list[Price | None], list[float]]:
+        """Return cost and duration of each use where the computation of each rank class takes a factor of its usual time."""
+        prices = [
+            None if price is None else price.at(pace_of(task.action, factors[task.lanes[0].rank_class]))
+            for task, price in zip(self.uses.tasks, self.price, strict=True)
+        ]
+        return prices, [alone_s if price is None else price.duration_s for alone_s, price in zip(self.alone_s, prices, strict=True)]
+
+    def durations_s(self, alone_s: Sequence[float], contended: frozenset[int]) -> list[float]:
+        """Return the duration of every task from that of its use; ``UNKNOWN_S`` for contended tasks."""
+        durations_s = [alone_s[use] for use in self.uses.of_task]
+        for index in contended:
+            durations_s[index] = UNKNOWN_S
+        return durations_s
+
+    def _flown(self, moved: Moved) -> tuple[float, Mapping[State, float]]:
+        by_itself = alone(self.traffic.flights(moved), self.traffic.network)
+        carried: dict[State, float] = {}
+        for state, seconds in by_itself.carried:
+            carried[state] = carried.get(state, 0.0) + seconds
+        return by_itself.duration_s, carried
+
+
+def pace_of(action: object, factor: float) -> float:
+    """Return the factor on the duration of an action; the data loader runs on the host and keeps its pace."""
+    return 1.0 if isinstance(action, Compute) and action.phase == "load" else factor
