@@ -9,7 +9,7 @@ from importlib.util import find_spec, module_from_spec
 from inspect import isfunction
 from itertools import accumulate
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ SPARE: Final = 1 << 22
 """Places in the arrays of the compiled solver that may stay empty because some routes are longer than others."""
 State = tuple[tuple[int, int], ...]
 """Flow classes in flight and how many flows of each, ascending."""
-Changes = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
+Settled = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
 """Flow classes, and the rate of each."""
 
 FEW: Final = 32
@@ -144,7 +144,7 @@ class Following:
         if n_flows * longest <= len(self.wiring.cells) + SPARE:
             (self.table, self.groups), self._solver = for_numba(self.table, self.groups), compiled_solver()
 
-    def settle(self, flows: list[int], counts: list[float], patience: int) -> Changes | None:
+    def settle(self, flows: list[int], counts: list[float], patience: int) -> Settled | None:
         """Set how many flows of some classes are in flight and bring all links into balance.
 
         Returns
@@ -190,14 +190,48 @@ class Following:
         return filled.levels
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Flow classes in flight that share links with each other, directly or through others in flight, and with no other."""
+
+    state: State
+    rates: Mapping[int, float]
+
+
 @dataclass(slots=True, eq=False)
 class Solution:
     """Rates of a few flow classes in flight."""
 
     state: State
+    groups: Mapping[int, Group]
+    """Group of each class."""
     rates: Mapping[int, float]
-    steps: dict[State, tuple[Solution, Changes]] = field(default_factory=dict[State, "tuple[Solution, Changes]"])
-    """Solution after each earlier change, keyed by the changed classes with their new flow counts, and the rates that it changed."""
+    steps: dict[State, Step] = field(default_factory=dict[State, "Step"])
+    """Step after each earlier change, keyed by the changed classes with their new flow counts."""
+
+    def states(self) -> Sequence[State]:
+        """Return the groups in flight."""
+        return [group.state for group in dict.fromkeys(self.groups.values())]
+
+
+class Change(NamedTuple):
+    """Effect of flows that came and went."""
+
+    flows: Sequence[int] | IntArray
+    """Flow classes in flight with another rate or another count."""
+    rates: Sequence[float] | FloatArray
+    """Rate of each of them."""
+    ended: Sequence[State]
+    """Groups that are no more in flight."""
+    begun: Sequence[State]
+    """Groups in flight that were not."""
+
+
+class Step(NamedTuple):
+    """Way from one solution to another."""
+
+    after: Solution
+    change: Change
 
 
 @dataclass(slots=True)
@@ -223,6 +257,10 @@ class Component:
                 self.counts.pop(flow, None)
         self._state = None
 
+    def states(self) -> Sequence[State]:
+        """Return the groups in flight; all together are one where they are many."""
+        return ([self.state()] if self.counts else []) if self.many else self.solution.states()
+
     def state(self) -> State:
         """Return what is in flight."""
         if not self.many:
@@ -245,6 +283,11 @@ class RateCache:
     """Component of each class."""
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
     _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
+    _groups: dict[State, Group] = field(default_factory=dict[State, Group])
+    _cells: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    """Cells of each class that was in flight beside another."""
+    _shared: dict[tuple[int, int], bool] = field(default_factory=dict[tuple[int, int], bool])
+    """For pairs of classes that were in flight together, whether they share a link."""
     _n_kept: int = 0
     """Rates in solutions and in steps from one to another."""
     _following: Following | None = None
@@ -264,7 +307,7 @@ class RateCache:
         """Return the rate of each class of a state."""
         return self._solution(state).rates
 
-    def change(self, component: Component, changes: State) -> Changes:
+    def change(self, component: Component, changes: State) -> Change:
         """Return new rates: of all in flight that have another one now that some classes have other counts, and of these classes.
 
         Parameters
@@ -272,43 +315,102 @@ class RateCache:
         changes
             Pairs of a class and the number of its flows.
         """
-        component.count(changes)
         if not component.many:
+            before = component.solution
+            component.count(changes)
             if len(component.counts) > self.few:
-                return self._fill(component)
-            step = component.solution.steps.get(changes)
+                return self._fill(component, before.states())
+            step = before.steps.get(changes)
             if step is None:
                 step = self._step(component, changes)
-            component.solution, changed = step
-            return changed
+            component.solution = step.after
+            return step.change
+        before = component.states()
+        component.count(changes)
         if len(changes) > FEW and len(changes) > BULK * len(component.counts):
-            return self._fill(component)
+            return self._fill(component, before)
         flows, counts = [flow for flow, _ in changes], [float(count) for _, count in changes]
-        changed = self._follow().settle(flows, counts, PATIENCE * len(self.wiring.first_link))
-        if changed is None:
-            return self._fill(component)
+        settled = self._follow().settle(flows, counts, PATIENCE * len(self.wiring.first_link))
+        if settled is None:
+            return self._fill(component, before)
         self._go_on(component)
-        return changed
+        return Change(*settled, before, component.states())
 
-    def _step(self, component: Component, changes: State) -> tuple[Solution, Changes]:
+    def _step(self, component: Component, changes: State) -> Step:
         """Return where changes lead from a solution, and what they change; from then on the solution knows."""
-        before, after = component.solution, self._solution(tuple(sorted(component.counts.items())))
+        before, state = component.solution, tuple(sorted(component.counts.items()))
+        after = self._kept.get(state) or self._solved(state, self._regrouped(before, changes))
         flows = {flow for flow, _ in changes}
         found = [flow for flow, rate in after.rates.items() if rate != before.rates.get(flow) or flow in flows]
+        old, new = dict.fromkeys(before.groups.values()), dict.fromkeys(after.groups.values())
+        ended, begun = [group.state for group in old if group not in new], [group.state for group in new if group not in old]
         self._keep(1 + len(found))
-        step = before.steps[changes] = after, (found, [after.rates[flow] for flow in found])
+        step = before.steps[changes] = Step(after, Change(found, [after.rates[flow] for flow in found], ended, begun))
         return step
 
+    def _regrouped(self, before: Solution, changes: State) -> list[Group]:
+        """Return the groups in flight after changes: those that no change touches, and the others anew."""
+        touched: dict[Group, None] = {}
+        for flow, _ in changes:
+            if flow in before.groups:
+                touched[before.groups[flow]] = None
+            else:
+                touched.update((group, None) for other, group in before.groups.items() if group not in touched and self._meet(flow, other))
+        counts = {flow: count for group in touched for flow, count in group.state} | dict(changes)
+        rest = [group for group in dict.fromkeys(before.groups.values()) if group not in touched]
+        return [*rest, *self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))]
+
+    def _grouped(self, state: State) -> list[Group]:
+        """Return the groups of a state; one where it has many classes."""
+        if len(state) > self.few:
+            return [self._filled(state)]
+        counts, left = dict(state), [flow for flow, _ in state]
+        groups: list[Group] = []
+        while left:
+            members = [left.pop(0)]
+            for flow in members:
+                near = [other for other in left if self._meet(flow, other)]
+                members += near
+                left = [other for other in left if other not in near] if near else left
+            found = tuple((flow, counts[flow]) for flow in sorted(members))
+            group = self._groups.get(found)
+            if group is None:
+                self._keep(1 + len(found))
+                group = self._groups[found] = self._filled(found)
+            groups.append(group)
+        return groups
+
+    def _meet(self, flow: int, other: int) -> bool:
+        """Return whether two classes share a link."""
+        pair = (flow, other) if flow < other else (other, flow)
+        shared = self._shared.get(pair)
+        if shared is None:
+            shared = self._shared[pair] = not self._cells_of(flow).isdisjoint(self._cells_of(other))
+        return shared
+
+    def _cells_of(self, flow: int) -> frozenset[int]:
+        cells = self._cells.get(flow)
+        if cells is None:
+            first, last = self.wiring.starts[flow : flow + 2].tolist()
+            cells = self._cells[flow] = frozenset(self.wiring.cells[first:last].tolist())
+        return cells
+
     def _solution(self, state: State) -> Solution:
-        solution = self._kept.get(state)
-        if solution is None:
-            flows, counts = _columns(state)
-            filled = progressive_filling(self.wiring.problem(flows, counts)[0])
-            solution = Solution(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
-            if len(state) <= self.few:
-                self._keep(1 + len(state))
-                self._kept[state] = solution
+        return self._kept.get(state) or self._solved(state, self._grouped(state))
+
+    def _solved(self, state: State, groups: Sequence[Group]) -> Solution:
+        rates = {flow: rate for group in groups for flow, rate in group.rates.items()}
+        solution = Solution(state, {flow: group for group in groups for flow, _ in group.state}, rates)
+        if len(state) <= self.few:
+            self._keep(1 + len(state))
+            self._kept[state] = solution
         return solution
+
+    def _filled(self, state: State) -> Group:
+        """Return a group with the rates that filling from nothing gives."""
+        flows, counts = _columns(state)
+        filled = progressive_filling(self.wiring.problem(flows, counts)[0])
+        return Group(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
 
     def _keep(self, n_rates: int) -> None:
         """Make room for rates to keep: with too many, all solutions and steps between them go, so that they do not grow without end."""
@@ -318,6 +420,7 @@ class RateCache:
         for solution in (*self._kept.values(), *(component.solution for component in self._components.values())):
             solution.steps.clear()
         self._kept.clear()
+        self._groups.clear()
         self._n_kept = n_rates
 
     def _go_on(self, component: Component) -> None:
@@ -326,10 +429,11 @@ class RateCache:
         if not component.many:
             component.solution = self._solution(())
 
-    def _fill(self, component: Component) -> Changes:
+    def _fill(self, component: Component, before: Sequence[State]) -> Change:
         self._go_on(component)
         flows, counts = _columns(component.state())
-        return flows, self._follow().fill(np.flatnonzero(self.wiring.components == component.number), flows, counts)
+        rates = self._follow().fill(np.flatnonzero(self.wiring.components == component.number), flows, counts)
+        return Change(flows, rates, before, component.states())
 
     def _follow(self) -> Following:
         if self._following is None:

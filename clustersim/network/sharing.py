@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.network.flights import INF, Flights
 from clustersim.network.grain import grained
-from clustersim.network.rates import FEW, RateCache, State
+from clustersim.network.rates import FEW, Change, RateCache, State
 from clustersim.network.wiring import Kind, Wiring, lay_wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.load import Footprint
@@ -156,10 +156,10 @@ class SharedNetwork:
         self._touched.clear()
         for component, changes in touched.items():
             part = cache.component(component)
-            changed, new = cache.change(part, tuple(changes))
+            change = cache.change(part, tuple(changes))
             if self._occupancy is not None:
-                self._occupancy.note(component, part.state(), self.now_s)
-            self._flights.set_rates(changed, self._rates(changed, new), self.now_s)
+                self._occupancy.note(change, self.now_s)
+            self._flights.set_rates(change.flows, self._rates(change.flows, change.rates), self.now_s)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates, in seconds; infinite when none ever does."""
@@ -210,29 +210,33 @@ class SharedNetwork:
 
 @dataclass(slots=True)
 class Occupancy:
-    """Seconds of each state, of each component of the network by itself."""
+    """Seconds for which each group of flows was in flight."""
 
     _seconds: dict[State, float] = field(default_factory=dict[State, float])
-    _running: dict[int, tuple[State, float]] = field(default_factory=dict[int, tuple[State, float]])
-    """State of each component, and since when."""
+    _since_s: dict[State, float] = field(default_factory=dict[State, float])
+    """Start of each group in flight, in seconds."""
 
-    def note(self, component: int, state: State, now_s: float) -> None:
-        """Begin a state of a component, and end the one before."""
-        before, since_s = self._running.get(component, ((), now_s))
-        if before and now_s > since_s:
-            self._seconds[before] = self._seconds.get(before, 0.0) + now_s - since_s
-        self._running[component] = state, now_s
+    def note(self, change: Change, now_s: float) -> None:
+        """End the groups that are no more in flight, and begin others."""
+        for state in change.ended:
+            self._end(state, now_s)
+        for state in change.begun:
+            self._since_s[state] = now_s
 
     def close(self, now_s: float) -> None:
-        """End the states of all components, whose names will mean others from now on."""
-        for component in list(self._running):
-            self.note(component, (), now_s)
-        self._running.clear()
+        """End all groups, whose classes will have other numbers from now on."""
+        for state in list(self._since_s):
+            self._end(state, now_s)
 
     def until(self, now_s: float) -> Mapping[State, float]:
         """Return all seconds up to now."""
         seconds = dict(self._seconds)
-        for state, since_s in self._running.values():
-            if state and now_s > since_s:
+        for state, since_s in self._since_s.items():
+            if now_s > since_s:
                 seconds[state] = seconds.get(state, 0.0) + now_s - since_s
         return seconds
+
+    def _end(self, state: State, now_s: float) -> None:
+        since_s = self._since_s.pop(state, now_s)
+        if now_s > since_s:
+            self._seconds[state] = self._seconds.get(state, 0.0) + now_s - since_s
