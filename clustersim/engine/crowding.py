@@ -125,6 +125,15 @@ class Crowding:
         """Return all tasks that other traffic can meet."""
         return self.passes() | self.flights()
 
+    def sharing(self) -> frozenset[int]:
+        """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others.
+
+        That is a superset of ``all``, found without comparing the order of every two transfers.
+        """
+        beside = (use for use, task in enumerate(self.uses.tasks) if not isinstance(task.action, Compute))
+        shared = [use for use in beside if self._met[use] or self._is_disturbed(self.kinds[use])]
+        return self.passes().union(*map(self._of, shared))
+
     def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
         """Return the tasks that are in progress at the same time as others that they can meet.
 

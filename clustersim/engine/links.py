@@ -58,9 +58,8 @@ def link_use(
     labels
         For each kind, the names of what puts it on the links; who used a link is told in their order.
     """
-    carried_bytes = np.zeros(len(cells.first_link))
-    busy_s = np.zeros_like(carried_bytes)
-    peak = np.zeros_like(carried_bytes)
+    busy_s, peak = np.zeros(len(cells.first_link)), np.zeros(len(cells.first_link))
+    moved_bytes = np.zeros(len(network.kinds))
     account = _Account.of(labels, n_cells=len(cells.first_link))
     for state, seconds in states.items():
         rates = network.rates(state)
@@ -69,11 +68,12 @@ def link_use(
         flows = cells.flows[:, kinds]
         each = np.array([rates[kind] for kind in kinds]) * counts
         load = flows @ each
-        carried_bytes += load * seconds
+        moved_bytes[kinds] += each * seconds
         busy_s += np.where(load > 0.0, seconds, 0.0)
         peak = np.maximum(peak, load)
         account.note(flows > 0.0, state, seconds)
-        account.carry(flows * (each * seconds), kinds)
+    carried_bytes = cells.flows @ moved_bytes
+    account.carry(cells.flows, moved_bytes)
     nominal = cluster.bandwidth_bytes_per_s
     place = {name: number for number, name in enumerate(dict.fromkeys(name for names in account.names for name in names))}
     return tuple(
@@ -128,10 +128,10 @@ class _Account:
             carried_bytes=np.zeros((n_cells, len(places))),
         )
 
-    def carry(self, bytes_of_kinds: FloatArray, kinds: Sequence[int]) -> None:
-        """Write down what kinds in flight carried over each cell: shape (n_cells, n_kinds in the state)."""
-        for column, kind in enumerate(kinds):
-            self.carried_bytes[:, self.name_of.get(kind, len(self.names) - 1)] += bytes_of_kinds[:, column]
+    def carry(self, flows: FloatArray, moved_bytes: FloatArray) -> None:
+        """Write down the bytes of each flow class over each cell; ``flows`` has shape (n_cells, n_kinds)."""
+        for kind in np.flatnonzero(moved_bytes).tolist():
+            self.carried_bytes[:, self.name_of.get(kind, len(self.names) - 1)] += flows[:, kind] * moved_bytes[kind]
 
     def bytes_of(self, cell: int) -> tuple[tuple[tuple[str, ...], float], ...]:
         """Return what each name carried over a link of a cell, in the order of the program."""

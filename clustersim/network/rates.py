@@ -30,7 +30,7 @@ Settled = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
 
 FEW: Final = 32
 """Up to so many classes in flight a component is solved from nothing, and the solution kept; a replay comes back to it."""
-N_KEPT: Final = 1 << 18
+N_KEPT: Final = 1 << 20
 """Rates that are kept, in solutions and in steps from one to another; with more all go."""
 PATIENCE: Final = 4
 """Looks for each link after which following a change has cost more than filling from nothing would have."""
