@@ -20,12 +20,20 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
     fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
+    collapse: Annotated[
+        bool, typer.Option("--collapse/--no-collapse", help="Fire events for contended tasks alone, or for every task.")
+    ] = True,
+    repeat: Annotated[
+        bool, typer.Option("--repeat/--no-repeat", help="Replay one period of micro-batches or steps that repeats, or every one.")
+    ] = True,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time of the simulation went.")] = False,
 ) -> int:
     """Simulate one training step and report where the time goes."""
     from clustersim.cli.run import RunOptions, run_command
+    from clustersim.engine.passes import Passes
 
-    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots, fold=fold, profile=profile)
+    passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
+    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots, passes=passes, profile=profile)
     return run_command(scenario, tuple(set_ or ()), options)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.spots import Data
+from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
 from clustersim.report.summary import terminal_report
@@ -34,7 +35,7 @@ class RunOptions:
     dry_run: bool
     quiet: bool
     plots: bool
-    fold: bool
+    passes: Passes
     profile: bool
 
 
@@ -47,7 +48,7 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
             _print_dry_run(built, options)
             return EXIT_OK
         with phase("simulate"):
-            result = run_built(built, seed=options.seed, fold=options.fold)
+            result = run_built(built, seed=options.seed, passes=options.passes)
         with phase("write"):
             folder = write_run_directory(result, Path(options.out), plots=options.plots)
     if options.as_json:

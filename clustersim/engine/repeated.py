@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from clustersim.engine.repetition import Ways, Window, states_within, window_of
+from clustersim.engine.repetition import Ways, Window, repeating, states_within, window_of
 from clustersim.engine.simulate import Machine, lay
 from clustersim.program.program import Program
-from clustersim.trace.columns import Repetition, Spans
+from clustersim.trace.columns import Repetition
 from clustersim.trace.timeline import Timeline
 
 
@@ -35,5 +35,5 @@ def replay_repeated(
     within = states_within(replay, window.start_s, window.end_s)
     added_s = {state: times * seconds for state, seconds in within.items()}
     timeline = laid.timeline(replay.end_s(), added_s=added_s)
-    spans = Spans(replace(replay.spans().columns, repetition=again))
-    return replace(timeline, spans=spans, step_time_s=timeline.step_time_s + again.added_s), replay.traffic.uneven()
+    timeline = repeating(timeline, again)
+    return replace(timeline, step_time_s=timeline.step_time_s + again.added_s), replay.traffic.uneven()

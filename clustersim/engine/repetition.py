@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,8 @@ from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.trace.timeline import PASS_KINDS
+from clustersim.trace.columns import Repetition, Spans
+from clustersim.trace.timeline import PASS_KINDS, Timeline
 
 SAME: Final = 1e-12
 """Moments that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
@@ -211,6 +212,13 @@ def _is_balanced(before: Passes, after: Passes, ways: Ways) -> bool:
             if {forward, back + inputs, back + weights} != {ways.n_micro_batches}:
                 return False
     return any(after)
+
+
+def repeating(timeline: Timeline, repetition: Repetition) -> Timeline:
+    """Return the timeline of a replay of which a stretch repeats."""
+    assert isinstance(timeline.spans, Spans)  # those of a replay
+    engine = replace(timeline.engine, passes=(*timeline.engine.passes, "repeat"))
+    return replace(timeline, spans=Spans(replace(timeline.spans.columns, repetition=repetition)), engine=engine)
 
 
 def states_within(replay: Replay, start_s: float, end_s: float) -> Mapping[State, float]:

@@ -18,6 +18,7 @@ from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
 from clustersim.engine.links import LinkCells, link_cells, link_use
 from clustersim.engine.pace import Assigned, Jitter, Pace, Timing
+from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.replay import Replay
@@ -45,8 +46,8 @@ class Machine:
     pace_of: IntArray | None = None
     """Where it is there, for each rank of the cluster which of the paces is its own, instead of one for each class."""
     folding: Folding = "classes"
-    collapses: bool = True
-    """Whether tasks that meet no other traffic take their known time without an event."""
+    passes: Passes = ALL_PASSES
+    """Passes that the replay may use."""
 
 
 def replay(
@@ -133,6 +134,7 @@ class Laid:
             ranks=n_ranks,
             rank_classes=len(program.rank_classes),
             folded=n_ranks > len(program.rank_classes),
+            passes=self._passes(),
             wall_s=perf_counter() - self.began_s,
             told_apart=self.regard,
         )
@@ -146,6 +148,13 @@ class Laid:
             engine=stats,
             steps=steps,
         )
+
+    def _passes(self) -> tuple[str, ...]:
+        """Return the passes that had an effect."""
+        program = self.first.program
+        folds = sum(rank_class.n_ranks for rank_class in program.rank_classes) > len(program.rank_classes)
+        collapses = len(self.first.contended) < len(program.tasks)
+        return tuple(name for name, has_effect in (("fold", folds), ("collapse", collapses)) if has_effect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +194,7 @@ def lay(
 
     def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: Jitter | None = None) -> Replay:
         prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
-        if not machine.collapses:
+        if not machine.passes.collapse:
             contended = frozenset(range(len(programs[place].tasks)))
         return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -13,13 +13,14 @@ from clustersim.engine.cycle import Cycle, carried_again, cycle_of
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Jitter
 from clustersim.engine.policies import Governor, Policy, Synchronous
+from clustersim.engine.repetition import repeating
 from clustersim.engine.replay import Replay, Step
 from clustersim.engine.simulate import Laid, Machine, Rolling, lay
 from clustersim.engine.waiting import TIE, Waiting
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
-from clustersim.trace.columns import Columns, Spans
+from clustersim.trace.columns import Columns
 from clustersim.trace.steps import ClassSteps, StepLog
 from clustersim.trace.timeline import Timeline
 
@@ -73,7 +74,7 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
         laid = lay(program, machine, background, others=others, rolling=rolling)
         return laid, _Run(replay=laid.first, n_steps=n_steps)
 
-    if n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
+    if machine.passes.repeat and n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
         laid, run = run_of(_N_FEW)
         run.replay.clock.log = []
         run.go(policy, laid)
@@ -90,8 +91,7 @@ def _repeated(laid: Laid, run: _Run, cycle: Cycle) -> Timeline:
     """Return the timeline of a run of which a stretch comes again."""
     log = run.log(cycle)
     timeline = laid.timeline(log.duration_s, log, added_s=carried_again(run.replay, run.n_steps, cycle))
-    assert isinstance(timeline.spans, Spans)  # those of a replay
-    return replace(timeline, spans=Spans(replace(timeline.spans.columns, repetition=cycle.repetition)))
+    return repeating(timeline, cycle.repetition)
 
 
 @dataclass(slots=True)

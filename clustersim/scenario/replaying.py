@@ -13,6 +13,7 @@ from clustersim.engine.critical import critical_path
 from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import OtherJob
 from clustersim.engine.pace import Drawn, Slowest, Timing
+from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.engine.policies import Policy, Synchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
@@ -81,8 +82,8 @@ class Conditions:
     n_steps: int = 1
     seed: int = 0
     """Of what varies from step to step."""
-    folds: bool = True
-    """Whether one of those that cannot be told apart is replayed for all."""
+    passes: Passes = ALL_PASSES
+    """Passes that the replay may use."""
 
 
 def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -145,10 +146,10 @@ class _Prepared:
 
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
     uneven = conditions.uneven
-    machine = machine_of(plan, cluster, calibration)
+    machine = replace(machine_of(plan, cluster, calibration), passes=conditions.passes)
     if uneven is None:
-        parts = own_parts(plan, cluster.node, folds=conditions.folds)
-        folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.folds else "ranks"
+        parts = own_parts(plan, cluster.node, folds=conditions.passes.fold)
+        folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.passes.fold else "ranks"
         with phase("lower"):
             program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
@@ -168,7 +169,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     if is_divided(plan):
         machine = replace(machine, folding="classes")
     else:
-        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.folds else "ranks")
+        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.passes.fold else "ranks")
     _check_tasks(program, conditions.n_steps)
     return _Prepared(
         program=program,
@@ -206,9 +207,9 @@ def replay_plan(
     """
     conditions = conditions or Conditions()
     is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
-    if is_alone and conditions.uneven is None and conditions.n_steps == 1:
-        folding: Folding = "cells" if conditions.folds else "ranks"
-        found = replay_in_part(plan, replace(machine_of(plan, cluster, calibration), folding=folding))
+    if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
+        folding: Folding = "cells" if conditions.passes.fold else "ranks"
+        found = replay_in_part(plan, replace(machine_of(plan, cluster, calibration), folding=folding, passes=conditions.passes))
         if found is not None:
             return Replayed(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)

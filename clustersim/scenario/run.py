@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
@@ -25,7 +26,15 @@ from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 
 
-def run(source: str | Path | Mapping[str, object], *, set: str | Sequence[str] = (), seed: int = 0, fold: bool = True) -> Result:  # noqa: A002 - named like --set
+def run(
+    source: str | Path | Mapping[str, object],
+    *,
+    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    seed: int = 0,
+    fold: bool = True,
+    collapse: bool = True,
+    repeat: bool = True,
+) -> Result:
     """Simulate one training step.
 
     Parameters
@@ -38,6 +47,10 @@ def run(source: str | Path | Mapping[str, object], *, set: str | Sequence[str] =
         Seed of everything random: how computation varies from step to step.
     fold
         False to replay every rank by itself, as ``--no-fold`` does: the same result, slowly.
+    collapse
+        False to fire an event for every task, as ``--no-collapse`` does: the same result, slowly.
+    repeat
+        False to replay every micro-batch and step, as ``--no-repeat`` does: the same result, slowly.
 
     Returns
     -------
@@ -54,14 +67,14 @@ def run(source: str | Path | Mapping[str, object], *, set: str | Sequence[str] =
     >>> run("llama3-8b-8xh100", set=["training.global_batch_size=64"]).gpus
     8
     """
-    return run_built(build(load_scenario(source, set)), seed=seed, fold=fold)
+    return run_built(build(load_scenario(source, set)), seed=seed, passes=Passes(fold=fold, collapse=collapse, repeat=repeat))
 
 
-def run_built(built: Built, *, seed: int = 0, fold: bool = True) -> Result:
+def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result:
     """Simulate one training step of a scenario that has been built; see ``run``."""
     built = seeded(built, seed)
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, folds=fold)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes)
     try:
         metrics, spans = simulate(
             built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions

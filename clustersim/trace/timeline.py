@@ -177,6 +177,8 @@ class EngineStats:
     rank_classes: int
     folded: bool
     wall_s: float
+    passes: tuple[str, ...] = ()
+    """Passes that made the replay shorter: ``fold``, ``collapse`` and ``repeat``."""
     told_apart: str = "all"
     """Which links told groups apart: ``all``; ``nodes``, those inside nodes and adapters only, where to tell apart all that differs on
     the fabric would take too many tasks; or ``none``. What was not told apart went at the pace of the slowest."""
