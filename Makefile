@@ -9,7 +9,7 @@ DEMO := llama3-70b-h100-512
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format golden bench ratios docs clean
+.PHONY: help demo test test-all check format golden bench ratios docs clean
 
 help:  ## Show these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
@@ -22,6 +22,9 @@ demo: $(VENV)/.installed  ## Train Llama 3 70B on 512 H100s, on paper
 
 test: $(VENV)/.installed-dev  ## Run all tests
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+
+test-all: $(VENV)/.installed-dev  ## Run all tests, property tests on inputs that no run drew before; a failure prints its seed
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup --hypothesis-profile=new
 
 check: $(VENV)/.installed-dev  ## Check format, style, floors and types
 	@$(BIN)/ruff format --check .

@@ -16,9 +16,9 @@ if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.
     sys.path.insert(0, str(TESTS.parent))
 
 settings.register_profile("same", derandomize=True)
-settings.register_profile("new")
+settings.register_profile("new", print_blob=True)
 settings.load_profile("same")
-"""Each run draws the same, so that a failure is of what was changed; ``pytest --hypothesis-profile=new`` looks for more."""
+"""Each run draws the same, so that a failure is of what was changed; ``make test-all`` draws anew, and keeps failures in ``.hypothesis``."""
 
 collect_ignore = ["benchmarks/simgrid_flows.py"]
 """Runs under the interpreter that has SimGrid, not under this one."""
