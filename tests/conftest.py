@@ -18,7 +18,7 @@ if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.
 settings.register_profile("same", derandomize=True)
 settings.register_profile("new", print_blob=True)
 settings.load_profile("same")
-"""Each run draws the same, so that a failure is of what was changed; ``make test-all`` draws anew, and keeps failures in ``.hypothesis``."""
+"""Each run draws the same inputs, so that a failure is due to a change; ``make test-all`` draws new ones, and keeps failures."""
 
 collect_ignore = ["benchmarks/simgrid_flows.py"]
 """Runs under the interpreter that has SimGrid, not under this one."""

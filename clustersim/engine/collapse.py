@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from clustersim.engine.clock import Clock
 from clustersim.engine.crowding import Crowding
 from clustersim.engine.replay import Replay
+
+ROUNDS: Final = 4
+"""Replays after which all tasks that share links with others are taken to be contended."""
 
 
 def collapsed(replay: Replay, crowding: Crowding) -> Replay:
     """Return a replay of one step that has ended, in which only contended tasks went through simulated time.
 
     First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
-    moment at which it were otherwise would have shown them together. Otherwise those tasks go through the network, then those that they
-    then meet; at last all that could meet others.
+    moment at which it were otherwise would have shown them together. Otherwise those tasks go through the network in the next round, with
+    the tasks that they then meet in the one after it.
 
     Parameters
     ----------
@@ -21,13 +26,12 @@ def collapsed(replay: Replay, crowding: Crowding) -> Replay:
     crowding
         Tasks that could meet each other.
     """
-    met = crowding.meetings(replay.run().start_s, replay.ended_s)
-    if not met:
-        return replay
-    second = _again(replay, met).run()
-    if crowding.meetings(second.start_s, second.ended_s) <= met:
-        return second
-    return _again(second, crowding.all()).run()
+    for _ in range(ROUNDS):
+        met = crowding.meetings(replay.run().start_s, replay.ended_s)
+        if met <= replay.contended:
+            return replay
+        replay = _again(replay, replay.contended | met)
+    return _again(replay, crowding.all()).run()
 
 
 def _again(replay: Replay, contended: frozenset[int]) -> Replay:

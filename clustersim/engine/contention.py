@@ -30,17 +30,6 @@ class Order:
     """Place of the first compute task that must wait; the number of tasks without any."""
     place: Places
     """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
-    own: Positions
-    """Like ``before``: places of a compute task on its own lanes, -1 elsewhere and for others."""
-
-    def until(self, tasks: Places) -> Positions:
-        """Return for each class the place of the first pass that may start only when these tasks have, or is one of them."""
-        return np.maximum(self.before[tasks], self.own[tasks])
-
-    def since(self, tasks: Places) -> Positions:
-        """Return for each class the place of the last pass that ends before others behind these tasks start, or is one of them."""
-        own = self.own[tasks]
-        return np.where(own >= 0, own, self.behind[tasks])
 
 
 def order_of(program: Program) -> Order:
@@ -70,7 +59,7 @@ def order_of(program: Program) -> Order:
     place = np.full(n_tasks, -1, dtype=np.int64)
     for index, _, each in reversed(places):
         place[index] = each
-    return Order(before=before, behind=behind, place=place, own=own_before)
+    return Order(before=before, behind=behind, place=place)
 
 
 def _places(program: Program) -> list[tuple[int, int, int]]:

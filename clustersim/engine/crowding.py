@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.engine.contention import Order, Positions, contended_passes, order_of
+from clustersim.engine.contention import contended_passes, order_of
 from clustersim.engine.uses import Uses, uses_of
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute, Lane
@@ -63,9 +63,7 @@ class Crowding:
     """Shape (n_kinds, n_kinds): which kinds of flow share a link with which."""
     strangers: Sequence[int]
     """Kinds that do not belong to the program, and can be in flight at any time."""
-    _order: Order | None = None
     _members: list[list[int]] = field(default_factory=list[list[int]])
-    _stretches: dict[int, tuple[Positions, Positions]] = field(default_factory=dict[int, "tuple[Positions, Positions]"])
     _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
     """The members of each use that was asked about."""
     _known: dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]] = field(
@@ -107,29 +105,10 @@ class Crowding:
             return frozenset(reached)
         rivals = ((index, met[use]) for index, use in enumerate(self.uses.of_task) if met[use])
         inline = {index: self.kinds[use] for index, use in enumerate(self.uses.of_task) if are_passes[use] and self.kinds[use]}
-        return contended_passes(self.program, rivals, inline, order=self.order()).union(reached)
-
-    def flights(self) -> frozenset[int]:
-        """Return the transfers and the collectives beside passes that other traffic can meet."""
-        found: set[int] = set()
-        for use, task in enumerate(self.uses.tasks):
-            if isinstance(task.action, Compute):
-                continue
-            if self._is_disturbed(self.kinds[use]):
-                found.update(self._of(use))
-            elif self._met[use]:
-                found.update(self._not_clear(use))
-        return frozenset(found)
+        return contended_passes(self.program, rivals, inline, order=order_of(self.program)).union(reached)
 
     def all(self) -> frozenset[int]:
-        """Return all tasks that other traffic can meet."""
-        return self.passes() | self.flights()
-
-    def sharing(self) -> frozenset[int]:
-        """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others.
-
-        That is a superset of ``all``, found without comparing the order of every two transfers.
-        """
+        """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others."""
         beside = (use for use, task in enumerate(self.uses.tasks) if not isinstance(task.action, Compute))
         shared = [use for use in beside if self._met[use] or self._is_disturbed(self.kinds[use])]
         return self.passes().union(*map(self._of, shared))
@@ -157,12 +136,6 @@ class Crowding:
             # Where much of a use meets others, times will shift, and more of it will.
             found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
         return frozenset(found)
-
-    def order(self) -> Order:
-        """Return who must precede whom."""
-        if self._order is None:
-            self._order = order_of(self.program)
-        return self._order
 
     def _of(self, use: int) -> Sequence[int]:
         """Return the tasks of a use."""
@@ -193,21 +166,6 @@ class Crowding:
             uses = (each for each, kinds in enumerate(self.kinds) if not near.isdisjoint(kinds) and own.isdisjoint(lanes[each]))
             rivals = self._known[met, own] = tuple(uses)
         return rivals
-
-    def _not_clear(self, use: int) -> Sequence[int]:
-        """Return the tasks that do not all end before, or all start after, everything that they share a link with, as far as passes say."""
-        order, own = self.order(), self._rows_of(use)
-        until, since = (np.stack(each) for each in zip(*map(self._stretch, self._rivals(use)), strict=True))
-        clear = (order.behind[own] <= until.min(axis=0)).any(axis=1) | (order.before[own] >= since.max(axis=0)).any(axis=1)
-        return own[~clear].tolist()
-
-    def _stretch(self, use: int) -> tuple[Positions, Positions]:
-        """Return for each class the pass until which nothing of a use is in flight, and the one since which nothing is any more."""
-        found = self._stretches.get(use)
-        if found is None:
-            order, users = self.order(), self._rows_of(use)
-            found = self._stretches[use] = order.until(users).min(axis=0), order.since(users).max(axis=0)
-        return found
 
 
 def crowding_of(program: Program, kinds: Mapping[int, Kinds], common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Crowding:

@@ -201,7 +201,7 @@ def lay(
     repeated = tuple(
         Repeated(
             name=other.name,
-            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), crowding(place, programs[place]).sharing()),
+            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), crowding(place, programs[place]).all()),
         )
         for place, other in enumerate(others, start=1)
     )
@@ -209,7 +209,7 @@ def lay(
         unrolled(programs[0]) if rolling and rolling.overlaps else Unrolled(program=programs[0], originals=range(len(programs[0].tasks)))
     )
     met = crowding(0, order.program)
-    contended = frozenset(order.originals[index] for index in met.sharing()) if rolling or others or loads else frozenset[int]()
+    contended = frozenset(order.originals[index] for index in met.all()) if rolling or others or loads else frozenset[int]()
     jitter = _assigned(rolling.jitter, machine, programs[0]) if rolling else None
     return Laid(
         cluster=machine.cluster,

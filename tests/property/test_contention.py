@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.contention import contended_passes, order_of
+from clustersim.engine.passes import Passes
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Group, Item, Lane
@@ -152,7 +153,7 @@ def test_a_pass_is_contended_if_and_only_if_neither_waits_for_the_other(program:
 
 
 def replayed(program: Program, *, collapses: bool) -> tuple[float, list[Span]]:
-    timeline, _ = replay(program, replace(make_machine(network=LATENT_NETWORK), collapses=collapses))
+    timeline, _ = replay(program, replace(make_machine(network=LATENT_NETWORK), passes=Passes(collapse=collapses)))
     return timeline.step_time_s, list(timeline.spans)
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import fsum
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.crowding import Crowding
 from clustersim.engine.pace import Drawn, Exponential
+from clustersim.engine.passes import Passes
 from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous, Synchronous
 from clustersim.engine.simulate import replay
 from clustersim.engine.steps import replay_steps
 from clustersim.program.program import Program, ProgramBuilder
-from clustersim.program.tasks import Compute, Lane
+from clustersim.program.tasks import Lane
 from clustersim.trace.steps import StepLog
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.property.test_contention import INLINE, N_CLASSES, programs
@@ -103,16 +102,12 @@ def crowded(draw: st.DrawFn) -> Program:
 
 @settings(deadline=None)
 @given(st.one_of(crowded(), programs()), st.tuples(SLOWDOWNS, SLOWDOWNS))
-def test_the_fast_way_gives_the_times_of_the_way_item_by_item(program: Program, slowdowns: tuple[float, float]) -> None:
-    """Passes that are thought to meet nothing meet nothing in any step, although others are steps ahead."""
+def test_many_steps_are_the_same_with_and_without_the_collapse_pass(program: Program, slowdowns: tuple[float, float]) -> None:
+    """Tasks that are taken to be alone are alone in every step, although others are steps ahead."""
     machine, jitter = paced(MACHINE, *slowdowns), Drawn(Exponential(), [1] * N_CLASSES, seed=1)
 
-    def every(crowding: Crowding) -> frozenset[int]:
-        return frozenset(index for index, task in enumerate(crowding.program.tasks) if isinstance(task.action, Compute))
-
     fast, _ = replay_steps(program, machine, n_steps=4, jitter=jitter)
-    with patch.object(Crowding, "passes", every):
-        slow, _ = replay_steps(program, machine, n_steps=4, jitter=jitter)
+    slow, _ = replay_steps(program, replace(machine, passes=Passes(collapse=False)), n_steps=4, jitter=jitter)
 
     # Sums in another order, and instants that a flow's last bit moves.
     assert [span.end_s for span in fast.spans] == pytest.approx([span.end_s for span in slow.spans], rel=1e-9)
