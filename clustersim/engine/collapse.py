@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from clustersim.engine.clock import Clock
-from clustersim.engine.crowding import Crowding
+from clustersim.engine.contention import Contention
 from clustersim.engine.replay import Replay
 
 ROUNDS: Final = 4
 """Replays after which all tasks that share links with others are taken to be contended."""
 
 
-def collapsed(replay: Replay, crowding: Crowding) -> Replay:
+def collapsed(replay: Replay, contention: Contention) -> Replay:
     """Return a replay of one step that has ended, in which only contended tasks went through simulated time.
 
     First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
@@ -23,15 +23,15 @@ def collapsed(replay: Replay, crowding: Crowding) -> Replay:
     ----------
     replay
         Replay of a program that has the network to itself; it has not started.
-    crowding
+    contention
         Tasks that could meet each other.
     """
     for _ in range(ROUNDS):
-        met = crowding.meetings(replay.run().start_s, replay.ended_s)
+        met = contention.meetings(replay.run().start_s, replay.ended_s)
         if met <= replay.contended:
             return replay
         replay = _again(replay, replay.contended | met)
-    return _again(replay, crowding.all()).run()
+    return _again(replay, contention.all()).run()
 
 
 def _again(replay: Replay, contended: frozenset[int]) -> Replay:

@@ -1,184 +1,175 @@
-"""Which passes can meet other traffic on the links of their inline collectives."""
+"""Contention: tasks that overlap on a link, as far as the order of a program says and in a replay that has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.errors import DeadlockError
+from clustersim.engine.precedence import contended_passes, order_of
+from clustersim.engine.uses import Uses, uses_of
 from clustersim.program.program import Program
-from clustersim.program.tasks import COMPUTE_STREAM, Compute
+from clustersim.program.tasks import Compute, Lane
+from clustersim.topology.cluster import FloatArray, IntArray
 
-Positions = NDArray[np.int32]
-Places = NDArray[np.int64]
+Kinds = tuple[int, ...]
+
+MOST_ALONE: Final = 0.1
+"""Of the tasks that do the same, the share up to which those that meet others are told apart from those that do not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Order:
-    """For every task, what precedes and what follows it on the compute lane of every rank class.
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Intervals in which some tasks are in progress, in seconds."""
 
-    A task and a pass of class c at place q of its lane can run at the same time only if
-    ``before[task, c] < q < behind[task, c]``.
+    starts_s: FloatArray
+    ends_s: FloatArray
+    """Starts and ends of the tasks that take any time, each in order."""
+    at_s: FloatArray
+    """Moments of the tasks that take none, in order."""
+
+    def meets(self, start_s: FloatArray, end_s: FloatArray) -> NDArray[np.bool_]:
+        """Return whether any is in progress within each of some stretches of time, ends left out."""
+        n_begun, n_over = np.searchsorted(self.starts_s, end_s), np.searchsorted(self.ends_s, start_s, side="right")
+        if not len(self.at_s):
+            return n_begun > n_over
+        return (n_begun > n_over) | (np.searchsorted(self.at_s, end_s) > np.searchsorted(self.at_s, start_s, side="right"))
+
+
+def intervals_of(start_s: FloatArray, end_s: FloatArray, tasks: IntArray) -> Intervals:
+    """Return the intervals of some of all tasks."""
+    starts_s, ends_s = start_s[tasks], end_s[tasks]
+    lasts = ends_s > starts_s
+    return Intervals(np.sort(starts_s[lasts]), np.sort(ends_s[lasts]), np.sort(starts_s[~lasts]))
+
+
+@dataclass(slots=True, kw_only=True)
+class Contention:
+    """Tasks of a program that can overlap with others on a link.
+
+    Two tasks of one lane never overlap. Two flow classes that share a link can therefore only overlap where no lane has all tasks with
+    either of them. Where none of those that are left share a link, the order of tasks does not matter.
     """
 
-    before: Positions
-    """Shape (n_tasks, n_classes): place of the last compute task that must have ended; -1 without any."""
-    behind: Positions
-    """Place of the first compute task that must wait; the number of tasks without any."""
-    place: Places
-    """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
+    program: Program
+    uses: Uses
+    kinds: Sequence[Kinds]
+    """Flow classes of each use."""
+    common: NDArray[np.bool_]
+    """Shape (n_kinds, n_kinds): pairs of flow classes that share a link."""
+    others: Sequence[int]
+    """Flow classes of other traffic, which can be in flight at any time."""
+    _members: list[list[int]] = field(default_factory=list[list[int]])
+    _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
+    """The members of each use that was asked about."""
+    _known: dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]] = field(
+        default_factory=dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]]
+    )
+    """Uses that could meet what has these lanes, and shares a link with these kinds."""
+    _lanes: list[frozenset[Lane]] = field(init=False)
+    """Of each use."""
+    _met: list[Kinds] = field(init=False)
+    """For each use, the kinds of other uses that share a link with it, and no lane."""
+
+    def __post_init__(self) -> None:
+        """Find out what could meet whatever the order is."""
+        users: dict[int, list[int]] = {}
+        for use, kinds in enumerate(self.kinds):
+            for kind in kinds:
+                users.setdefault(kind, []).append(use)
+        lanes = self._lanes = [frozenset(task.lanes) for task in self.uses.tasks]
+        chains = {kind: reduce(frozenset[Lane].intersection, (lanes[use] for use in found)) for kind, found in users.items()}
+        used = np.zeros(len(self.common), dtype=np.bool_)
+        used[list(users)] = True
+        known: dict[tuple[Kinds, frozenset[Lane]], Kinds] = {}
+        self._met = []
+        for kinds, own in zip(self.kinds, lanes, strict=True):
+            if kinds and (kinds, own) not in known:
+                near: list[int] = np.flatnonzero(self.common[list(kinds)].any(axis=0) & used).tolist()
+                known[kinds, own] = tuple(kind for kind in near if not own & chains[kind])
+            self._met.append(known[kinds, own] if kinds else ())
+
+    def passes(self) -> frozenset[int]:
+        """Return the passes that other traffic can meet on the links of their own collectives."""
+        are_passes = [isinstance(task.action, Compute) for task in self.uses.tasks]
+        used = {kind for kinds, is_pass in zip(self.kinds, are_passes, strict=True) if is_pass for kind in kinds}
+        met = [[kind for kind in kinds if kind in used] for kinds in self._met]
+        reached = [
+            index for use, kinds in enumerate(self.kinds) if are_passes[use] and self._is_disturbed(kinds) for index in self._of(use)
+        ]
+        if not any(met):
+            return frozenset(reached)
+        rivals = ((index, met[use]) for index, use in enumerate(self.uses.of_task) if met[use])
+        inline = {index: self.kinds[use] for index, use in enumerate(self.uses.of_task) if are_passes[use] and self.kinds[use]}
+        return contended_passes(self.program, rivals, inline, order=order_of(self.program)).union(reached)
+
+    def all(self) -> frozenset[int]:
+        """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others."""
+        beside = (use for use, task in enumerate(self.uses.tasks) if not isinstance(task.action, Compute))
+        shared = [use for use in beside if self._met[use] or self._is_disturbed(self.kinds[use])]
+        return self.passes().union(*map(self._of, shared))
+
+    def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
+        """Return the tasks that are in progress at the same time as others that they can meet.
+
+        Parameters
+        ----------
+        start_s, end_s
+            Of every task.
+        """
+        starts, ends = np.array(start_s), np.array(end_s)
+        # Uses with the same rivals ask for the same moments.
+        moments: dict[tuple[int, ...], Intervals] = {}
+        found: set[int] = set()
+        for use in range(len(self._met)):
+            rivals = self._rivals(use)
+            if not rivals:
+                continue
+            if rivals not in moments:
+                moments[rivals] = intervals_of(starts, ends, np.concatenate([self._rows_of(each) for each in rivals]))
+            own = self._rows_of(use)
+            hit = moments[rivals].meets(starts[own], ends[own])
+            # Where much of a use meets others, times will shift, and more of it will.
+            found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
+        return frozenset(found)
+
+    def _of(self, use: int) -> Sequence[int]:
+        """Return the tasks of a use."""
+        if not self._members:
+            self._members = [[] for _ in self.uses.tasks]
+            for index, each in enumerate(self.uses.of_task):
+                self._members[each].append(index)
+        return self._members[use]
+
+    def _is_disturbed(self, kinds: Kinds) -> bool:
+        return bool(self.others and kinds) and bool(self.common[np.ix_(list(kinds), list(self.others))].any())
+
+    def _rows_of(self, use: int) -> IntArray:
+        """Return the tasks of a use as an array."""
+        rows = self._rows.get(use)
+        if rows is None:
+            rows = self._rows[use] = np.array(self._of(use), dtype=np.int64)
+        return rows
+
+    def _rivals(self, use: int) -> tuple[int, ...]:
+        """Return the uses that share a link with one, and no lane."""
+        met, own, lanes = self._met[use], self._lanes[use], self._lanes
+        if not met:
+            return ()
+        rivals = self._known.get((met, own))
+        if rivals is None:
+            near = frozenset(met)
+            uses = (each for each, kinds in enumerate(self.kinds) if not near.isdisjoint(kinds) and own.isdisjoint(lanes[each]))
+            rivals = self._known[met, own] = tuple(uses)
+        return rivals
 
 
-def order_of(program: Program) -> Order:
-    """Return who must precede whom, from the dependencies alone.
-
-    A pass with several lanes stands on each of them, and is found by its place on the first.
-
-    Raises
-    ------
-    DeadlockError
-        When tasks wait for each other.
-    """
-    tasks, n_classes = program.tasks, len(program.rank_classes)
-    n_tasks = len(tasks)
-    places = _places(program)
-    own_before, own_behind = np.full((n_tasks, n_classes), -1, dtype=np.int32), np.full((n_tasks, n_classes), n_tasks, dtype=np.int32)
-    for index, rank_class, place in places:
-        own_before[index, rank_class] = own_behind[index, rank_class] = place
-    waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=n_tasks)
-    earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
-    later, level = np.repeat(np.arange(n_tasks), waits), _levels(program)
-    before, behind = np.full_like(own_before, -1), np.full_like(own_behind, n_tasks)
-    for froms, tos in _by_level(earlier, later, level[later]):
-        _reduce(np.maximum, before, tos, np.maximum(before[froms], own_before[froms]))
-    for froms, tos in _by_level(later, earlier, -level[earlier]):
-        _reduce(np.minimum, behind, tos, np.minimum(behind[froms], own_behind[froms]))
-    place = np.full(n_tasks, -1, dtype=np.int64)
-    for index, _, each in reversed(places):
-        place[index] = each
-    return Order(before=before, behind=behind, place=place)
-
-
-def _places(program: Program) -> list[tuple[int, int, int]]:
-    """Return task, class and place on the compute lane of the class, for every lane of every pass."""
-    counts, found = [0] * len(program.rank_classes), list[tuple[int, int, int]]()
-    for index, task in enumerate(program.tasks):
-        for rank_class, stream in task.lanes:
-            if stream == COMPUTE_STREAM:
-                found.append((index, rank_class, counts[rank_class]))
-                counts[rank_class] += 1
-    return found
-
-
-def _by_level(froms: Places, tos: Places, key: Places) -> Iterator[tuple[Places, Places]]:
-    """Yield the dependencies, together those that lead to tasks of one level, sorted by where they lead to."""
-    order = np.lexsort((tos, key))
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
-    for rows in np.split(order, cuts) if len(order) else ():
-        yield froms[rows], tos[rows]
-
-
-def _reduce(function: np.ufunc, into: Positions, tos: Places, values: Positions) -> None:
-    """Reduce the rows of values that lead to the same task, which stand together."""
-    starts = np.flatnonzero(np.concatenate(([True], tos[1:] != tos[:-1])))
-    into[tos[starts]] = function.reduceat(values, starts, axis=0)
-
-
-def contended_passes(
-    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, order: Order | None = None
-) -> frozenset[int]:
-    """Return the passes that can run at the same time as traffic on their own links.
-
-    Parameters
-    ----------
-    rivals
-        Transfers, collectives beside passes, and passes themselves: index of the task, and the inline kinds that it shares a link with.
-    inline
-        For each compute task with inline collectives, their kinds.
-    order
-        Of the program, where it is known.
-    """
-    meeting = [(task, kinds) for task, kinds in rivals if kinds]
-    if not meeting or not inline:
-        return frozenset()
-    order = order or order_of(program)
-    indices = sorted(inline)
-    classes = np.array([program.tasks[index].lanes[0].rank_class for index in indices], dtype=np.int64)
-    places = order.place[indices]
-    met = np.zeros(len(indices), dtype=np.bool_)
-    by_kind: dict[int, list[int]] = {}
-    for task, kinds in meeting:
-        for kind in kinds:
-            by_kind.setdefault(kind, []).append(task)
-    for kind, tasks in by_kind.items():
-        uses = np.array([kind in inline[index] for index in indices])
-        # A pass that is a rival itself is counted at its own place.
-        itself = np.isin(indices, tasks)
-        met |= uses & (_rivals_at(order, tasks)[classes, places] > itself)
-    return frozenset(index for index, is_met in zip(indices, met.tolist(), strict=True) if is_met)
-
-
-def _rivals_at(order: Order, tasks: Sequence[int]) -> Places:
-    """Return how many of the tasks can run beside the pass at each place of each class's compute lane.
-
-    Every task is beside one stretch of each lane, so that the ends of the stretches are counted and summed up.
-    """
-    rivals = np.array(tasks, dtype=np.int64)
-    n_classes, n_places = order.before.shape[1], int(order.place.max(initial=0)) + 2
-    first = order.before[rivals] + 1
-    stop = np.maximum(np.minimum(order.behind[rivals], n_places - 1), first)
-    change = np.zeros((n_classes, n_places), dtype=np.int64)
-    for lane in range(n_classes):
-        change[lane] += np.bincount(first[:, lane], minlength=n_places) - np.bincount(stop[:, lane], minlength=n_places)
-    return np.cumsum(change, axis=1)
-
-
-def _levels(program: Program) -> Places:
-    """Return for each task the length of the longest chain of tasks that precede it."""
-    waiting = [len(task.after) for task in program.tasks]
-    followers: list[list[int]] = [[] for _ in program.tasks]
-    for index, task in enumerate(program.tasks):
-        for earlier in task.after:
-            followers[earlier].append(index)
-    level, ready, n_seen = [0] * len(waiting), [index for index, count in enumerate(waiting) if count == 0], 0
-    while ready:
-        n_seen += len(ready)
-        reached: list[int] = []
-        for index in ready:
-            above = level[index] + 1
-            for follower in followers[index]:
-                level[follower] = max(level[follower], above)
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    reached.append(follower)
-        ready = reached
-    if n_seen < len(waiting):
-        raise DeadlockError(deadlock_message(program, [count == 0 for count in waiting]))
-    return np.array(level, dtype=np.int64)
-
-
-N_NAMED = 6
-"""Waiting tasks that a deadlock message names."""
-
-
-def deadlock_message(program: Program, ended: Sequence[bool]) -> str:
-    """Return who waits for what, for the first few of the tasks that have not ended."""
-    stuck = [index for index, done in enumerate(ended) if not done]
-    lines: list[str] = []
-    for index in stuck[:N_NAMED]:
-        earlier = [task_name(program, other) for other in program.tasks[index].after if not ended[other]]
-        lines.append(f"{task_name(program, index)} waits for {', '.join(earlier) or 'its ranks to begin the step'}")
-    more = f"\n  and {len(stuck) - N_NAMED} more" if len(stuck) > N_NAMED else ""
-    return f"{len(stuck)} of {len(program.tasks)} tasks wait for each other for ever:\n  " + "\n  ".join(lines) + more
-
-
-def task_name(program: Program, index: int) -> str:
-    """Return a task's name for people: action, micro-batch, rank class and stream."""
-    task = program.tasks[index]
-    where = program.rank_classes[task.lanes[0].rank_class].name
-    label = f" of micro-batch {task.micro_batch}" if task.micro_batch >= 0 else ""
-    stream = "" if isinstance(task.action, Compute) else f" ({task.lanes[0].stream})"
-    return f"{task.action.name}{label} on {where}{stream}"
+def contention_of(program: Program, kinds: Mapping[int, Kinds], common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
+    """Return the tasks of a program and what they put on links, given for the identity of each action."""
+    uses = uses_of(program)
+    of_use = [kinds[id(task.action)] for task in uses.tasks]
+    return Contention(program=program, uses=uses, kinds=of_use, common=common, others=tuple(others))

@@ -18,7 +18,7 @@ from clustersim.trace.columns import Repetition, Spans
 from clustersim.trace.timeline import PASS_KINDS, Timeline
 
 SAME: Final = 1e-12
-"""Moments that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
+"""Intervals that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
 
 _CLEAR: Final = 20.0
 """How many times as far as that the ends of the stretch are from anything that happens."""

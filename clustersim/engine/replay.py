@@ -10,9 +10,9 @@ from math import inf, nextafter
 from typing import Final, Protocol
 
 from clustersim.engine.clock import Clock
-from clustersim.engine.contention import deadlock_message
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pace import Jitter
+from clustersim.engine.precedence import deadlock_message
 from clustersim.engine.prepared import UNKNOWN_S, Prepared, pace_of
 from clustersim.engine.pricing import Price
 from clustersim.engine.recording import Record, patterns_of

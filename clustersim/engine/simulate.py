@@ -12,7 +12,7 @@ from clustersim.collectives.library import Library
 from clustersim.engine.background import Load, lay_loads, link_labels, play
 from clustersim.engine.clock import Clock
 from clustersim.engine.collapse import collapsed
-from clustersim.engine.crowding import Crowding
+from clustersim.engine.contention import Contention
 from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.graph import Unrolled, unrolled
 from clustersim.engine.jobs import OtherJob, Repeated
@@ -81,7 +81,7 @@ class Laid:
 
     cluster: Cluster
     first: Replay
-    crowding: Crowding
+    contention: Contention
     """Tasks of the first program that other traffic can meet."""
     repeated: tuple[Repeated, ...]
     loads: tuple[Load, ...]
@@ -97,7 +97,7 @@ class Laid:
             self.go()
             return self
         with phase("replay"):
-            return replace(self, first=collapsed(self.first, self.crowding))
+            return replace(self, first=collapsed(self.first, self.contention))
 
     def over(self) -> None:
         """End what would go on for ever, when the program is through."""
@@ -188,9 +188,9 @@ def lay(
     loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network, log=None if rolling else [])
 
-    def crowding(place: int, of: Program) -> Crowding:
+    def contention(place: int, of: Program) -> Contention:
         strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
-        return traffics[place].crowding(of, common, [*strangers, *own, *(load.kind for load in loads)])
+        return traffics[place].contention(of, common, [*strangers, *own, *(load.kind for load in loads)])
 
     def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: Jitter | None = None) -> Replay:
         prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
@@ -201,20 +201,20 @@ def lay(
     repeated = tuple(
         Repeated(
             name=other.name,
-            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), crowding(place, programs[place]).all()),
+            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), contention(place, programs[place]).all()),
         )
         for place, other in enumerate(others, start=1)
     )
     order = (
         unrolled(programs[0]) if rolling and rolling.overlaps else Unrolled(program=programs[0], originals=range(len(programs[0].tasks)))
     )
-    met = crowding(0, order.program)
+    met = contention(0, order.program)
     contended = frozenset(order.originals[index] for index in met.all()) if rolling or others or loads else frozenset[int]()
     jitter = _assigned(rolling.jitter, machine, programs[0]) if rolling else None
     return Laid(
         cluster=machine.cluster,
         first=run(0, _prices(programs[0], traffics[0], machine), contended, jitter),
-        crowding=met,
+        contention=met,
         repeated=repeated,
         loads=loads,
         cells=link_cells(network, wired.rotation),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import Call, Library
 from clustersim.collectives.timing import Leg, Operation
-from clustersim.engine.crowding import Crowding, crowding_of
+from clustersim.engine.contention import Contention, contention_of
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Transfer, collectives_in
@@ -82,7 +82,7 @@ class Traffic:
         """Return the kinds of flow of all collectives and transfers, each once."""
         return tuple(dict.fromkeys(kind for moved, _ in self._operations.values() for kind in self.kinds(moved)))
 
-    def crowding(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Crowding:
+    def contention(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Contention:
         """Return which tasks other traffic can meet on the links that they use.
 
         Parameters
@@ -92,7 +92,7 @@ class Traffic:
         strangers
             Kinds that do not belong to the program, and can be in flight at any time.
         """
-        return crowding_of(program, self._of_actions(program), common, strangers)
+        return contention_of(program, self._of_actions(program), common, strangers)
 
     def _of_actions(self, program: Program) -> Mapping[int, tuple[int, ...]]:
         """Return the kinds of flow of each action, by its identity."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.contention import contended_passes, order_of
 from clustersim.engine.passes import Passes
+from clustersim.engine.precedence import contended_passes, order_of
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Group, Item, Lane

@@ -45,7 +45,7 @@ def registered(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> tuple[Traf
 
 def contended(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> frozenset[int]:
     traffic, of = registered(*tasks, n_nodes=n_nodes, n_classes=n_classes)
-    return traffic.crowding(of, traffic.network.wiring.meets()).passes()
+    return traffic.contention(of, traffic.network.wiring.meets()).passes()
 
 
 def test_kinds_are_numbered_as_the_program_names_them() -> None:
@@ -272,5 +272,5 @@ def test_a_pass_meets_what_others_put_on_its_links_at_any_time() -> None:
     nvlink, elsewhere = (traffic.network.add_kind(Footprint(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
     common = traffic.network.wiring.meets()
 
-    assert traffic.crowding(of, common, [nvlink]).passes() == {0, 2}
-    assert traffic.crowding(of, common, [elsewhere]).passes() == frozenset()
+    assert traffic.contention(of, common, [nvlink]).passes() == {0, 2}
+    assert traffic.contention(of, common, [elsewhere]).passes() == frozenset()
