@@ -11,7 +11,9 @@ from typing import Final
 from clustersim.errors import ScenarioError
 from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Offload, Plan, Strategy
 from clustersim.strategy.stages import places_of
+from clustersim.strategy.step_settings import Training
 from clustersim.studies.planning.space import PLACEMENTS
+from clustersim.workload.model import Model
 
 MEGATRON_PRECISION: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp8": ("--bf16", "--fp8-format hybrid")}
@@ -69,7 +71,7 @@ def megatron(plan: Plan) -> Written:
        ``megatron/core/parallel_state.py`` and ``megatron/core/distributed/fsdp/mcore_fsdp_adapter.py``.
     """
     strategy, training = plan.strategy, plan.training
-    _check_megatron(plan)
+    _check_megatron(plan.model, strategy, training)
     stage = _stage(strategy)
     flags = [
         f"--tensor-model-parallel-size {strategy.tp}",
@@ -99,27 +101,26 @@ def megatron(plan: Plan) -> Written:
         flags.append(f'--pipeline-model-parallel-layout "{_megatron_layout(strategy.stage_layers)}"')
     elif strategy.pp > 1 and strategy.virtual_stages > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {strategy.virtual_stages}")
-    if _pipeline_first(plan):
+    if _pipeline_first(strategy):
         flags.append("--use-tp-pp-dp-mapping")
     if strategy.offload.optimizer != "accelerator":
         flags += ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"]
     return Written(text="\n".join(flags) + "\n", notes=_megatron_notes(strategy, stage))
 
 
-def _check_megatron(plan: Plan) -> None:
-    strategy, training = plan.strategy, plan.training
+def _check_megatron(model: Model, strategy: Strategy, training: Training) -> None:
     offload, sharded = strategy.offload, strategy.zero_stage >= SHARDS_GRADIENTS
     elsewhere = [part for part in ("gradients", "parameters", "activations") if getattr(offload, part) != "accelerator"]
     front_and_back = strategy.cp > 1 and training.seq_length % (2 * strategy.cp) > 0
     moved = offload.optimizer != "accelerator"
-    _check_transformer("Megatron-LM", plan)
+    _check_transformer("Megatron-LM", model)
     _check(
         "Megatron-LM",
         (strategy.schedule not in ("1f1b", "interleaved_1f1b"), f"schedule {strategy.schedule}", "--only schedule=1f1b,interleaved_1f1b"),
         (strategy.recompute == "alternate", "recompute alternate", "--only recompute=none,selective,full"),
         (sharded and strategy.pp > 1, f"pipeline stages with its FSDP (zero_stage {strategy.zero_stage})", "--only zero_stage=0,1"),
         (
-            _pipeline_first(plan) and strategy.expert_replicas != strategy.dp,
+            _pipeline_first(strategy) and strategy.expert_replicas != strategy.dp,
             f"placement {'-'.join(PLACEMENTS[1])} where experts and other layers have different numbers of replicas",
             f"--only placement={'-'.join(PLACEMENTS[0])}",
         ),
@@ -137,9 +138,9 @@ def _stage(strategy: Strategy) -> int:
     return max(1, strategy.zero_stage) if alone else strategy.zero_stage
 
 
-def _pipeline_first(plan: Plan) -> bool:
+def _pipeline_first(strategy: Strategy) -> bool:
     """Return whether stages are nearer to each other than replicas."""
-    return plan.strategy.placement == PLACEMENTS[1] and plan.strategy.pp > 1 and plan.strategy.dp > 1
+    return strategy.placement == PLACEMENTS[1] and strategy.pp > 1 and strategy.dp > 1
 
 
 def _megatron_overlap(strategy: Strategy, stage: int) -> tuple[str, ...]:
@@ -184,12 +185,12 @@ def torchtitan(plan: Plan) -> Written:
        ``torchtitan/distributed/pipeline_parallel.py``.
     """
     strategy, training = plan.strategy, plan.training
-    _check_torchtitan(plan)
+    _check_torchtitan(plan.model, strategy, training)
     # Without stages a micro-batch is the local batch, and gradients are added up to the global one.
     local = training.global_batch_size // strategy.dp if strategy.pp > 1 else training.micro_batch_size
     copies = strategy.replicas // strategy.sharding.degree if strategy.zero_stage else strategy.dp
     mode, option = TORCHTITAN_RECOMPUTE[strategy.recompute]
-    converters = ["quantize.linear.float8", *(["quantize.grouped_mm.float8"] if _experts(plan) else [])]
+    converters = ["quantize.linear.float8", *(["quantize.grouped_mm.float8"] if plan.model.experts else [])]
     lines = [
         f"# For {TORCHTITAN_VERSION}.",
         *(["[model]", f"converters = {json.dumps(converters)}", ""] if training.precision == "fp8" else []),
@@ -219,7 +220,7 @@ def torchtitan(plan: Plan) -> Written:
             f"pipeline_parallel_microbatch_size = {training.micro_batch_size}",
         ]
     lines += ["", "[activation_checkpoint]", f'mode = "{mode}"', *([f'selective_ac_option = "{option}"'] if option else [])]
-    if training.precision == "fp8" and _experts(plan):
+    if training.precision == "fp8" and plan.model.experts:
         lines += ["", "[quantize.grouped_mm.float8]", 'fqns = ["experts"]']
     return Written(text="\n".join(lines) + "\n", notes=TORCHTITAN_NOTES)
 
@@ -231,13 +232,12 @@ TORCHTITAN_NOTES: Final = (
 )
 
 
-def _check_torchtitan(plan: Plan) -> None:
-    strategy, training = plan.strategy, plan.training
+def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> None:
     pieces = strategy.tp * (2 * strategy.cp if strategy.cp > 1 else 1)
     replicated = strategy.zero_stage == 0
     beside = strategy.cp > 1 or strategy.ep > 1 or (strategy.dp > 1 and strategy.tp * strategy.pp > 1)
     uneven = strategy.zero_stage > 0 and strategy.sharding.degree % strategy.cp > 0
-    _check_transformer("torchtitan", plan)
+    _check_transformer("torchtitan", model)
     _check(
         "torchtitan",
         (
@@ -255,7 +255,7 @@ def _check_torchtitan(plan: Plan) -> None:
         (strategy.offload != Offload(), "offload of a part of the training state", "--only offload=none"),
         (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
     )
-    _check_order("torchtitan", plan)
+    _check_order("torchtitan", strategy)
 
 
 def deepspeed(plan: Plan) -> Written:
@@ -272,7 +272,7 @@ def deepspeed(plan: Plan) -> Written:
        ``moe/layer.py``; deepspeed.ai/docs/config-json.
     """
     strategy, training = plan.strategy, plan.training
-    _check_deepspeed(plan)
+    _check_deepspeed(strategy, training)
     zero: dict[str, object] = {"stage": _stage(strategy), "overlap_comm": strategy.data_parallel.overlap}
     for key, place in (("offload_optimizer", strategy.offload.optimizer), ("offload_param", strategy.offload.parameters)):
         if place != "accelerator":
@@ -292,8 +292,7 @@ def deepspeed(plan: Plan) -> Written:
     return Written(text=json.dumps(config, indent=2) + "\n", notes=_deepspeed_notes(strategy))
 
 
-def _check_deepspeed(plan: Plan) -> None:
-    strategy, training = plan.strategy, plan.training
+def _check_deepspeed(strategy: Strategy, training: Training) -> None:
     offload, stage = strategy.offload, strategy.zero_stage
     whole = stage == SHARDS_PARAMETERS
     _check(
@@ -310,7 +309,7 @@ def _check_deepspeed(plan: Plan) -> None:
         (offload.optimizer == "nvme" and not whole, f"offload to nvme with zero_stage {stage}", "--only zero_stage=3"),
         (offload.optimizer != "accelerator" and not _stage(strategy), "offload with zero_stage 0", "--only zero_stage=1,2,3"),
     )
-    _check_order("DeepSpeed", plan)
+    _check_order("DeepSpeed", strategy)
 
 
 def _deepspeed_notes(strategy: Strategy) -> tuple[str, ...]:
@@ -338,15 +337,15 @@ FRAMEWORKS: Final[Mapping[str, Callable[[Plan], Written]]] = MappingProxyType(
 """In whose words a plan can be written."""
 
 
-def _check_transformer(framework: str, plan: Plan) -> None:
-    if not plan.model.divisible:
-        message = f"{framework} has no {plan.model.name}"
+def _check_transformer(framework: str, model: Model) -> None:
+    if not model.divisible:
+        message = f"{framework} has no {model.name}"
         raise ScenarioError(message, field="--as", hint="write a transformer, or leave --as out for a scenario")
 
 
-def _check_order(framework: str, plan: Plan) -> None:
+def _check_order(framework: str, strategy: Strategy) -> None:
     """Refuse ranks in another order than that in which a framework lays its mesh."""
-    if _pipeline_first(plan):
+    if _pipeline_first(strategy):
         _check(framework, (True, f"placement {'-'.join(PLACEMENTS[1])}", f"--only placement={'-'.join(PLACEMENTS[0])}"))
 
 
@@ -355,7 +354,3 @@ def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
     for holds, what, options in refusals:
         if holds:
             raise ScenarioError(f"{framework} has no {what}", field="--as", hint=f"search what it has with {options}")
-
-
-def _experts(plan: Plan) -> bool:
-    return plan.model.experts is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.documents.spots import Data
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.units.divisors import divisors
 
@@ -87,16 +87,15 @@ class Layout:
         return ", ".join([" ".join(degrees) or "one rank", *schedule, *kept, *moved, *placed])
 
 
-def layout_of(plan: Plan) -> Layout:
-    """Return the layout of a plan, as far as a search tells layouts apart."""
-    strategy = plan.strategy
+def layout_of(strategy: Strategy, micro_batch_size: int) -> Layout:
+    """Return the layout of a strategy, as far as a search tells layouts apart."""
     family = Family(
         tp=strategy.tp,
         pp=strategy.pp,
         cp=strategy.cp,
         ep=strategy.ep,
         dp=strategy.dp,
-        micro_batch_size=plan.training.micro_batch_size,
+        micro_batch_size=micro_batch_size,
         schedule=strategy.schedule,
         virtual_stages=strategy.virtual_stages,
         balanced=strategy.stage_layers is not None,

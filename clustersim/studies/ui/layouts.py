@@ -60,7 +60,8 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     space = _narrowed(asked_of(document).space, document)
     built = build(load_scenario(document))
     result = run_built(built)
-    present = Tried(layout=layout_of(built.plan), bound_s=result.bounds.bound_s, result=outcome_of(result))
+    layout = layout_of(built.plan.strategy, built.plan.training.micro_batch_size)
+    present = Tried(layout=layout, bound_s=result.bounds.bound_s, result=outcome_of(result))
     fits = result.metrics.memory.fits
     drafts, searches, best_s = Drafts(document), list[Search](), present.step_time_s if fits else float("inf")
     for part in _parts(space):

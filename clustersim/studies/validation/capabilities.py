@@ -7,7 +7,8 @@ from typing import Final
 
 from clustersim.report.error_bars import MANY_NODES, ONE_NODE, SERVED, RunKind
 from clustersim.scenario.result import Result
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Strategy
+from clustersim.strategy.step_settings import Training
 
 LONG_TOKENS: Final = 16384
 """A sequence is long from here on."""
@@ -44,14 +45,13 @@ CAPABILITIES: Final = (
 
 def capabilities_of(result: Result, kind: RunKind) -> tuple[str, ...]:
     """Return what a run makes use of, in the order of ``CAPABILITIES``."""
-    used = {*kind, *_of_plan(result.built.plan)}
+    used = {*kind, *_of_settings(result.built.plan.strategy, result.built.plan.training)}
     if result.metrics.breakdown_s.host >= HOST_BOUND_FRACTION * result.step_time_s:
         used.add("waits for the host")
     return tuple(name for name in CAPABILITIES if name in used)
 
 
-def _of_plan(plan: Plan) -> Iterator[str]:
-    strategy, training = plan.strategy, plan.training
+def _of_settings(strategy: Strategy, training: Training) -> Iterator[str]:
     uses = {
         "data parallel": strategy.dp > 1,
         "sharded states (ZeRO 1, 2)": 0 < strategy.zero_stage < SHARDS_PARAMETERS,
