@@ -23,7 +23,7 @@ def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None
     if plan.strategy.pp == 1:
         raise ScenarioError("there is no pipeline", field="strategy.pp", hint="use pp of 2 or more")
     places = places_of(plan.strategy)
-    text = written(orders_of(plan), places)
+    text = written(orders_of(plan.strategy, plan.n_micro_batches), places)
     if out is not None:
         write_text(Path(out), text)
         later = "true" if plan.strategy.optimizer_post_validation else "false"

@@ -110,12 +110,12 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     planned = plan_on(scenario, own_nodes, hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(seats.own))
     cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
-    check_algorithm(planned.plan, cluster, seats.own)
+    check_algorithm(planned.plan.strategy, cluster, seats.own)
     uneven = _uneven(spec, planned.plan, nodes, dict(zip(seats.own, own_nodes, strict=True)))
 
     def plan(inner: Scenario, places: Sequence[int]) -> Planned:
         inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
-        check_algorithm(inside.plan, cluster, places)
+        check_algorithm(inside.plan.strategy, cluster, places)
         return inside
 
     jobs = jobs_of(scenario, node, seats, plan)
@@ -169,7 +169,7 @@ def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[
     )
     if uneven.is_even and not own_pace(plan):
         return None
-    check_workers(plan, division_of(plan, uneven).n_parts)
+    check_workers(plan.strategy.data_parallel, division_of(plan, uneven).n_parts)
     return uneven
 
 

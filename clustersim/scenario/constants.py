@@ -12,7 +12,8 @@ from clustersim.hardware.provenance import SCENARIO
 from clustersim.kernels.gemm import alignment
 from clustersim.scenario.build import Built
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import head_vector_bytes
+from clustersim.strategy.shard import head_vector_bytes, local_model
+from clustersim.strategy.step_settings import Precision
 from clustersim.units.quantity import format_quantity
 
 
@@ -42,7 +43,7 @@ def constants_of(built: Built) -> tuple[Constant, ...]:
     for node, _ in built.cluster.kinds:
         calibration = calibration_for(node.accelerator)
         parts = (
-            (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, built.plan)),
+            (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, built.plan.training.precision)),
             (node.nic.name, node.nic.sources, _of_nic(node)),
             (calibration.name, calibration.sources, _of_calibration(calibration, built.plan)),
         )
@@ -60,8 +61,8 @@ def _covering(sources: Sequence[Source], field: str) -> tuple[Source, ...]:
     return tuple(source for source in covering if source.url == SCENARIO) or covering
 
 
-def _of_accelerator(node: Node, plan: Plan) -> Iterator[_Figure]:
-    card, precision = node.accelerator, plan.training.precision
+def _of_accelerator(node: Node, precision: Precision) -> Iterator[_Figure]:
+    card = node.accelerator
     yield _Figure(
         f"peak_flops.{precision}", f"dense matrix peak in {precision}", format_quantity(card.peak_flops_per_s[precision], "FLOP/s")
     )
@@ -90,7 +91,7 @@ def _of_calibration(calibration: Calibration, plan: Plan) -> Iterator[_Figure]:
         key = precision if precision in shares else "default"
         yield _Figure(f"gemm.{name}.{key}", meaning, f"{shares[key]:.4g}")
     yield _Figure("gemm.depth_overhead", "steps of depth that fill and drain of a tile cost", f"{gemm.depth_overhead:.4g}")
-    rows = alignment(head_vector_bytes(plan))
+    rows = alignment(head_vector_bytes(local_model(plan), precision))
     if rows != "whole":
         meaning = "what is left of the rate where rows are no multiples of 16 bytes"
         yield _Figure(f"gemm.unaligned_fraction.{rows}", meaning, f"{gemm.unaligned_fraction[rows]:.4g}")

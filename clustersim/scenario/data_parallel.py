@@ -17,8 +17,9 @@ from clustersim.scenario.keys import refusal
 from clustersim.strategy.gradients import gradient_operations
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, StrategySettings
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, Strategy, StrategySettings
 from clustersim.strategy.sharding_groups import expert_replicas, replicas
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings
 from clustersim.topology.cluster import Cluster
 
@@ -45,7 +46,7 @@ def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataPara
     return DataParallel.of(_served(completed, node, n_nodes) if given.algorithm == PARAMETER_SERVER else completed)
 
 
-def check_workers(plan: Plan, n_workers: int) -> None:
+def check_workers(gradients: DataParallel, n_workers: int) -> None:
     """Refuse more backup workers than leave one to wait for.
 
     Raises
@@ -53,7 +54,7 @@ def check_workers(plan: Plan, n_workers: int) -> None:
     ScenarioError
         With the largest number that would do.
     """
-    spare = plan.strategy.data_parallel.backup_workers or 0
+    spare = gradients.backup_workers or 0
     if spare >= n_workers:
         what = f"{spare} backup workers of {n_workers} leave none to wait for"
         advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"
@@ -66,28 +67,28 @@ def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHos
     return ServerHosts(n_hosts=len(dedicated), host=node.host, nic=node.nic, n_nics=node.n_nics) if dedicated else None
 
 
-def check_algorithm(plan: Plan, cluster: Cluster, nodes: Sequence[int] | None = None) -> None:
-    """Refuse an algorithm that an operation of the plan does not have, or that the cluster cannot run.
+def check_algorithm(strategy: Strategy, cluster: Cluster, nodes: Sequence[int] | None = None) -> None:
+    """Refuse an algorithm that an operation of the strategy does not have, or that the cluster cannot run.
 
     Parameters
     ----------
     nodes
-        Of the cluster, on which the plan runs; the first ones when left out.
+        Of the cluster, on which it runs; the first ones when left out.
 
     Raises
     ------
     ScenarioError
         With the algorithms that would run.
     """
-    name = plan.strategy.data_parallel.algorithm
+    name = strategy.data_parallel.algorithm
     if name in ("auto", PARAMETER_SERVER):
         return
-    ops = gradient_operations(plan.strategy)
+    ops = gradient_operations(strategy)
     shared = [known for known in ALGORITHMS["all_reduce"] if all(known in ALGORITHMS[op] for op in ops)]
     if name not in shared:
-        what = f"'{name}' is not an algorithm of {' and '.join(ops)}, which zero_stage {plan.strategy.zero_stage} needs"
+        what = f"'{name}' is not an algorithm of {' and '.join(ops)}, which zero_stage {strategy.zero_stage} needs"
         raise ScenarioError(what, field=f"{_KEY}.algorithm", hint=_advice(shared))
-    groups = _groups(plan, cluster, range(cluster.n_nodes) if nodes is None else nodes)
+    groups = _groups(strategy, cluster, range(cluster.n_nodes) if nodes is None else nodes)
     for op in ops:
         error = _refusal(cluster, groups, op, name)
         if error is not None:
@@ -97,7 +98,7 @@ def check_algorithm(plan: Plan, cluster: Cluster, nodes: Sequence[int] | None = 
 
 def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
     """Return what must be said of the memory of parameter servers, which stops no run."""
-    needed_bytes = held_bytes(stage_holds(plan, 0, "server"))
+    needed_bytes = held_bytes(stage_holds(stage_of(plan, 0), "server"))
     if needed_bytes <= node.host.memory_bytes:
         return ()
     message = f"a parameter server keeps {needed_bytes / _GIGA:.0f} GB, and its host has {node.host.memory_bytes / _GIGA:.0f} GB"
@@ -135,11 +136,10 @@ def _together(given: DataParallelSettings) -> bool:
     return given.mode == "sync" and not given.backup_workers
 
 
-def _groups(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
+def _groups(strategy: Strategy, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
     """Return the groups of each stage over which gradients are reduced, on the ranks of the cluster; none where nobody has partners."""
-    mesh = place(plan.strategy)
-    stages = range(plan.strategy.pp)
-    groups = [holders(plan.strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
+    mesh, stages = place(strategy), range(strategy.pp)
+    groups = [holders(strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
     local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
     members = [group.members for group in groups if group.size > 1]
     return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)

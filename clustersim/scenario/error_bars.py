@@ -38,8 +38,10 @@ from clustersim.report.error_bars import (
 from clustersim.report.metrics import Flag, Memory, Metrics
 from clustersim.scenario.build import Built
 from clustersim.scenario.resolve import resolved_cluster
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.step_settings import DataParallel
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workload.convolution import Convolution
 
@@ -217,18 +219,18 @@ def run_kind(plan: Plan, n_nodes: int, flags: Sequence[Flag]) -> RunKind:
     """
     measured = not any(flag.code in NOT_MEASURED for flag in flags)
     return (
-        _family(plan),
+        _family(local_model(plan), plan.strategy.data_parallel),
         ONE_NODE if n_nodes == 1 else MANY_NODES,
         MEASURED_ACCELERATOR if measured else OTHER_ACCELERATOR,
     )
 
 
-def _family(plan: Plan) -> str:
-    if plan.strategy.data_parallel.service is not None:
+def _family(local: LocalModel, gradients: DataParallel) -> str:
+    if gradients.service is not None:
         return SERVED
-    if plan.model.experts is not None:
+    if local.model.experts is not None:
         return EXPERTS
-    runs = local_model(plan).runs(range(plan.model.n_layers))
+    runs = local.runs(range(local.model.n_layers))
     kernels = (kernel for operators, _ in runs for operator in operators for kernel in operator.kernels("forward"))
     return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
 

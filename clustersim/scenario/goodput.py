@@ -35,9 +35,11 @@ from clustersim.report.goodput import (
 )
 from clustersim.report.metrics import Flag
 from clustersim.scenario.reliability import ReliabilitySpec
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import numerics
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.step_settings import Training
 from clustersim.trace.steps import confidence_interval, quantile
 from clustersim.units.quantity import format_quantity
 
@@ -148,9 +150,9 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
     return Maintained(upkeep=Upkeep(failures=failures, checkpoints=checkpoints, recovery=recovery), checkpoint=report, flags=flags)
 
 
-def checkpoint_bytes(plan: Plan) -> float:
+def checkpoint_bytes(training: Training, local: LocalModel) -> float:
     """Return weights, master copy and optimizer state of the whole model: 14 bytes a parameter with bf16 and Adam."""
-    return plan.model.n_parameters * (numerics(plan.training).element_bytes + optimizer_bytes_per_parameter(plan))
+    return local.model.n_parameters * (local.numerics.element_bytes + optimizer_bytes_per_parameter(training, local))
 
 
 def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, tuple[Flag, ...]]:
@@ -180,7 +182,7 @@ def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, t
 
 def _checkpoint(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> CheckpointReport:
     asked = spec.checkpoint
-    size_bytes = checkpoint_bytes(plan) if asked.size is None else asked.size
+    size_bytes = checkpoint_bytes(plan.training, local_model(plan)) if asked.size is None else asked.size
     bandwidth = _storage_bandwidth(nodes) if asked.bandwidth is None else asked.bandwidth
     write_s, asynchronous = size_bytes / bandwidth, asked.mode == "async"
     copy_s = size_bytes / fsum(node.n_accelerators * node.accelerator.pcie_bandwidth_bytes_per_s for node in nodes)

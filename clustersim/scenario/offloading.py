@@ -13,6 +13,7 @@ from clustersim.program.holds import held_bytes
 from clustersim.strategy.holds import stage_peak
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan, StrategySettings
+from clustersim.strategy.stage import stage_of
 from clustersim.topology.cluster import Cluster, FloatArray
 from clustersim.units.quantity import format_quantity
 
@@ -56,5 +57,5 @@ def host_bytes(plan: Plan, cluster: Cluster) -> FloatArray:
     needed, mesh = np.zeros(cluster.n_nodes), place(plan.strategy)
     for stage in range(plan.strategy.pp):
         counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage)), minlength=cluster.n_nodes)
-        needed += counts * held_bytes(stage_peak(plan, stage, place="host"))
+        needed += counts * held_bytes(stage_peak(stage_of(plan, stage), place="host"))
     return needed

@@ -16,12 +16,14 @@ from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_
 from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.layers import Operators, waits
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.operators import Kernel, Operator
 
 NEAR: Final = 1e-9
@@ -35,7 +37,7 @@ def arranged(plan: Plan, node: Node) -> Plan:
     """
     kernels = kernels_of(plan, node.accelerator, calibration_for(node.accelerator))
     if plan.strategy.stage_layers == "balanced":
-        layers = balanced_layers(plan, kernels, n_parts=plan.strategy.pp * plan.strategy.virtual_stages)
+        layers = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=plan.strategy.pp * plan.strategy.virtual_stages)
         plan = replace(plan, strategy=plan.strategy.changed(stage_layers=layers))
     schedule = SCHEDULES.get(plan.strategy.schedule)
     if schedule is None or schedule.by_times is None:
@@ -43,21 +45,19 @@ def arranged(plan: Plan, node: Node) -> Plan:
     return replace(plan, strategy=plan.strategy.changed(costs=pass_costs(plan, node, kernels)))
 
 
-def balanced_layers(plan: Plan, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:
+def balanced_layers(local: LocalModel, strategy: Strategy, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:
     """Return how many layers each part of a model gets so that the longest part is as short as can be; embedding and logits count."""
+
+    def both_ways_s(operators: Operators) -> float:
+        again = recomputation_of(strategy).repeated(local, operators)
+        work = [each.kernels("forward", "input_gradient", "weight_gradient") for each in operators]
+        return fsum(kernels.work_s(each) for each in (*work, *(each.kernels("recompute") for each in again)))
+
     times: list[float] = []
-    for layer in range(plan.model.n_layers):
-        first = local_model(plan).first_alike(layer)
-        times.append(times[first] if first < layer else both_ways_s(plan, local_model(plan).layer(layer), kernels))
-    ends = both_ways_s(plan, local_model(plan).front, kernels), both_ways_s(plan, local_model(plan).back, kernels)
-    return evenly(times, ends, n_parts)
-
-
-def both_ways_s(plan: Plan, operators: Operators, kernels: KernelModel) -> float:
-    """Return how long some operators take forward and backward, with what is recomputed."""
-    again = recomputation_of(plan.strategy).repeated(local_model(plan), operators)
-    work = [each.kernels("forward", "input_gradient", "weight_gradient") for each in operators]
-    return fsum(kernels.work_s(each) for each in (*work, *(each.kernels("recompute") for each in again)))
+    for layer in range(local.model.n_layers):
+        first = local.first_alike(layer)
+        times.append(times[first] if first < layer else both_ways_s(local.layer(layer)))
+    return evenly(times, (both_ways_s(local.front), both_ways_s(local.back)), n_parts)
 
 
 def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> tuple[int, ...]:
@@ -137,11 +137,13 @@ def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, in
 
 def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
     """Return what passes through one chunk cost: the mean over the stages, and what is kept on the first."""
-    layers = [local_model(plan).layer(layer) for layer in range(plan.model.n_layers)]
-    operators = [each for layer in (local_model(plan).front, *layers, local_model(plan).back) for each in layer]
+    local = local_model(plan)
+    layers = [local.layer(layer) for layer in range(plan.model.n_layers)]
+    operators = [each for layer in (local.front, *layers, local.back) for each in layer]
     share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
-    again = recomputation_of(plan.strategy).repeated(local_model(plan), operators)
-    kept_bytes, weight_bytes = (held_bytes(stage_holds(plan, 0), interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
+    again = recomputation_of(plan.strategy).repeated(local, operators)
+    first = stage_holds(stage_of(plan, 0))
+    kept_bytes, weight_bytes = (held_bytes(first, interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
 
     def total_s(of: Callable[[Operator], Iterable[Kernel]], chosen: Iterable[Operator] = operators) -> float:
         return share * fsum(kernels.work_s(of(each)) for each in chosen)
@@ -151,15 +153,15 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
         input_s=total_s(lambda each: (*each.kernels("input_gradient"), *(() if waits(each) else each.kernels("weight_gradient"))))
         + total_s(lambda each: each.kernels("recompute"), again),
         weight_s=total_s(lambda each: each.kernels("weight_gradient") if waits(each) else ()),
-        send_s=_send_s(plan, node),
+        send_s=_send_s(plan.strategy, local.boundary_bytes, node),
         weight_fraction=weight_bytes / kept_bytes if kept_bytes else 1.0,
     )
 
 
-def _send_s(plan: Plan, node: Node) -> float:
+def _send_s(strategy: Strategy, boundary_bytes: float, node: Node) -> float:
     """Return how long the activation of a micro-batch is on the wire between the first two stages, alone."""
-    ranks = place(plan.strategy).ranks[:2, 0, 0, 0]
+    ranks = place(strategy).ranks[:2, 0, 0, 0]
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     near = ranks[0] // domain == ranks[1] // domain
     bandwidth_bytes_per_s = node.accelerator.scale_up_bandwidth_bytes_per_s if near else node.nic.bandwidth_bytes_per_s
-    return local_model(plan).boundary_bytes / plan.strategy.tp / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    return boundary_bytes / strategy.tp / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0

@@ -65,7 +65,8 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
         contributor.refuse(plan, spec.strategy)
     check_batch(spec.training, spec.strategy, strategy.dp, found)
     plan = arranged(plan, node)
-    check_recomputed_layers(spec.strategy.recompute_layers, max(chunk.n_layers for stage in model_chunks(plan) for chunk in stage))
+    chunks = [chunk for stage in model_chunks(plan.strategy, model.n_layers) for chunk in stage]
+    check_recomputed_layers(spec.strategy.recompute_layers, max(chunk.n_layers for chunk in chunks))
     kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),

@@ -11,7 +11,7 @@ from clustersim.engine.repeated import replay_repeated
 from clustersim.engine.repetition import Ways, Window
 from clustersim.engine.simulate import Machine
 from clustersim.progress import phase
-from clustersim.strategy.lower import lower, with_micro_batches
+from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import Pass, StageOrder
@@ -37,7 +37,7 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
     n_ways = places_of(strategy).n_copies
     schedule = SCHEDULES[strategy.schedule]
     each = strategy.pp if schedule.whole_rounds else 1
-    orders = orders_of(plan)
+    orders = orders_of(strategy, plan.n_micro_batches)
     # Where weights are gathered layer by layer a pass is many tasks.
     if strategy.pp > 1 and not strategy.gathers_weights and sum(map(len, orders)) < LEAST_PASSES:
         return None
@@ -57,8 +57,7 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
 
 
 def _replayed(plan: Plan, machine: Machine, n_few: int, ways: Ways, times: int) -> tuple[Timeline, tuple[str, ...]] | None:
-    few = with_micro_batches(plan, n_few)
-    short, whole = orders_of(few), orders_of(plan)
+    short, whole = orders_of(plan.strategy, n_few), orders_of(plan.strategy, plan.n_micro_batches)
 
     def holds(window: Window) -> bool:
         of_classes = dict.fromkeys(zip(window.stages, window.n_passes, strict=True))

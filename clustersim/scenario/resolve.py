@@ -18,7 +18,6 @@ from clustersim.scenario.model_spec import LoadedModel
 from clustersim.scenario.resolved_hardware import resolved_hardware
 from clustersim.scenario.schema import ClusterSpec
 from clustersim.strategy.needs import effective
-from clustersim.strategy.plan import Plan
 
 HASH_DIGITS: Final = 8
 
@@ -32,7 +31,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
     resolved: dict[str, Data] = {
         "version": spec.version,
         "name": built.name,
-        "model": _model(built.loaded, built.plan),
+        "model": _model(built.loaded, built.plan.model.name),
         "cluster": resolved_cluster(built, spec.cluster.name),
         **effective(built.plan),
     }
@@ -101,16 +100,16 @@ def _others(built: Built) -> dict[str, Data]:
 def _job(job: Job) -> dict[str, Data]:
     plan = job.planned.plan
     return {
-        "model": _model(job.planned.loaded, plan),
+        "model": _model(job.planned.loaded, plan.model.name),
         **effective(plan),
         # A run puts the name of the job before them.
         **_assumed([replace(flag, message=flag.message.removeprefix(f"job {job.name}: ")) for flag in job.planned.flags]),
     }
 
 
-def _model(loaded: LoadedModel, plan: Plan) -> dict[str, Data]:
+def _model(loaded: LoadedModel, name: str) -> dict[str, Data]:
     spec = loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
-    return {"name": plan.model.name, **spec}
+    return {"name": name, **spec}
 
 
 def _constants(built: Built) -> dict[str, Data]:

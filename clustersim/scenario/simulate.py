@@ -26,7 +26,8 @@ from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.strategy.flops import hardware_flops, masked_flops, model_flops
 from clustersim.strategy.holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes
+from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory import Curves, MemoryCurve
 from clustersim.trace.timeline import Timeline
@@ -121,7 +122,7 @@ def simulate(
         jobs=replayed.jobs,
         shared_links=shared_links(own, name),
         steps=_steps(plan, timeline, slow),
-        experts=experts_report(plan, timeline),
+        experts=experts_report(local_model(plan), strategy, timeline),
         engine=timeline.engine,
         flags=(*all_flags, *_turn_flags(plan, timeline), *_mask_flags(plan, model, mfu=model / step_s / peak_flops_per_s)),
     )
@@ -185,7 +186,7 @@ def _steps(plan: Plan, timeline: Timeline, slow: Sequence[str]) -> StepsReport |
 
 def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:
     """Return the timeline with what a rank of each class holds over its time."""
-    return replace(timeline, memory=memory_curves(timeline, [stage_holds(plan, stage) for stage in range(plan.strategy.pp)]))
+    return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage_of(plan, stage)) for stage in range(plan.strategy.pp)]))
 
 
 def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None) -> Memory:
@@ -207,7 +208,7 @@ def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None
 
 
 def _stage(plan: Plan, stage: int, curve: MemoryCurve | None) -> StageMemory:
-    held = stage_peak(plan, stage)
+    held = stage_peak(stage_of(plan, stage))
     return StageMemory(
         stage=stage,
         **{f"{category}_bytes": held_bytes(held, category=category) for category in CATEGORIES},
@@ -237,7 +238,7 @@ def _model_flags(plan: Plan) -> tuple[Flag, ...]:
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
     if plan.training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
-    if head_vector_bytes(plan) < VECTOR_BYTES:
+    if head_vector_bytes(local_model(plan), plan.training.precision) < VECTOR_BYTES:
         message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"
         flags.append(Flag(code="unaligned_vocabulary", message=f"{message} training.vocabulary_multiple: {WHOLE_VOCABULARY} pads them"))
     if plan.model.experts is not None:

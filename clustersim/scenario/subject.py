@@ -11,6 +11,7 @@ from clustersim.report.subject import Ceilings, KernelGroup, Subject
 from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.step_settings import Precision
 from clustersim.workload.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:
@@ -43,15 +44,15 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
         goodput=result.goodput,
         upkeep=None if result.built.maintained is None else result.built.maintained.upkeep,
         kernels=_kernel_groups(plan, result),
-        ceilings=_ceilings(plan, result),
+        ceilings=_ceilings(training.precision, result),
     )
 
 
-def _ceilings(plan: Plan, result: Result) -> Ceilings:
+def _ceilings(precision: Precision, result: Result) -> Ceilings:
     node = result.built.cluster.node
     return Ceilings(
         accelerator=node.accelerator.name,
-        peak_flops_per_s=node.accelerator.peak_flops_per_s[plan.training.precision],
+        peak_flops_per_s=node.accelerator.peak_flops_per_s[precision],
         memory_bytes_per_s=node.accelerator.memory_bandwidth_bytes_per_s,
         scale_up_bytes_per_s=node.accelerator.scale_up_bandwidth_bytes_per_s,
         nic_bytes_per_s=node.nic.bandwidth_bytes_per_s * node.n_nics / node.n_accelerators,

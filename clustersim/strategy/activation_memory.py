@@ -10,10 +10,9 @@ from typing import Final
 
 from clustersim.strategy.layers import Operators, waiting_bytes
 from clustersim.strategy.local_model import LocalModel
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
 from clustersim.strategy.routing import expected_nodes
-from clustersim.strategy.shard import local_model
 from clustersim.strategy.stages import ModelChunk
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, ExpertShare
@@ -141,8 +140,3 @@ class ActivationMemory:
         """Return what the loss of one replica keeps: the logits in fp32."""
         operators = (*self.local.layer(chunk.layers.stop - 1), *self.local.back) if chunk.last else ()
         return fsum(operator.saved_bytes for operator in operators if operator.role == "loss")
-
-
-def activation_memory(plan: Plan) -> ActivationMemory:
-    """Return the activations of the ranks of a plan."""
-    return ActivationMemory(local=local_model(plan), strategy=plan.strategy)

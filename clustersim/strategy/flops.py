@@ -10,7 +10,7 @@ from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stages import model_chunks, n_passes_of
+from clustersim.strategy.stages import model_chunks, places_of
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -72,7 +72,7 @@ def hardware_flops(plan: Plan) -> float:
     """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
     whole, kind = _undivided(plan), recomputation_of(plan.strategy)
     # Chunks of one copy of the model have all of its layers together.
-    chunks = [chunk for stage in model_chunks(plan) for chunk in stage if chunk.way == 0]
+    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage if chunk.way == 0]
     covered = [chunk.layers[: recomputed_layers(plan.strategy, chunk)] for chunk in chunks]
     runs = [run for layers in covered for run in whole.runs(layers)]
     again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
@@ -85,8 +85,8 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
     Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
     that are repeated because there are fewer of them than ranks.
     """
-    local, forward = local_model(plan), 0.0
-    for chunk in model_chunks(plan)[stage]:
+    local, places, forward = local_model(plan), places_of(plan.strategy), 0.0
+    for chunk in model_chunks(plan.strategy, plan.model.n_layers)[stage]:
         once = _layers_forward(local, chunk.layers) + (_forward(local.back) if chunk.last else 0.0)
-        forward += n_passes_of(plan, chunk) * once
+        forward += len(places.micro_batches(chunk.way, plan.n_micro_batches)) * once
     return (1.0 + BACKWARD_FACTOR) * forward

@@ -12,13 +12,12 @@ from typing import Final
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Work
 from clustersim.strategy.local_model import LocalModel
-from clustersim.strategy.plan import Plan, Strategy
-from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.stages import ModelChunk
-from clustersim.strategy.step_settings import WirePrecision
+from clustersim.strategy.step_settings import DataParallelSettings, WirePrecision
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Operator, Stream
-from clustersim.workload.shapes import FP32_BYTES
+from clustersim.workload.shapes import FP32_BYTES, Numerics
 
 GRADIENT_STREAM: Final = "dp"
 """Stream on which gradients meet."""
@@ -54,12 +53,12 @@ class Bucket:
         return Weights(dense=self.parameters, expert=self.expert_parameters)
 
 
-def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
+def gradient_buckets(local: LocalModel, gradients: DataParallelSettings, chunk: ModelChunk) -> tuple[Bucket, ...]:
     """Return the buckets of a chunk in the order in which they become ready, one entry for each layer that completes some.
 
     As PyTorch fills them: whole tensors, last one of the model first; the tensor with which a bucket reaches its size closes it,
     so that it may be larger, and one tensor of any size is never cut. What one operation needs (a weight and its bias) counts as
-    one tensor. The first bucket has a size of its own where the plan gives one. Experts have buckets of their own (Megatron-LM,
+    one tensor. The first bucket has a size of its own where the settings give one. Experts have buckets of their own (Megatron-LM,
     ``expert_parallel_buffers``). The layers of the entries fall, and the last of them is 0.
 
     References
@@ -67,8 +66,8 @@ def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     .. [1] S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3; and
        torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size`` and ``rebuild_buckets``.
     """
-    tensors = chunk_tensors(local_model(plan), chunk)
-    dense, expert = (_filled(plan, [tensor for tensor in tensors if tensor.expert is kind]) for kind in (False, True))
+    tensors, number_bytes = chunk_tensors(local, chunk), local.numerics.gradient_bytes
+    dense, expert = (_filled(gradients, number_bytes, [tensor for tensor in tensors if tensor.expert is kind]) for kind in (False, True))
     return tuple(
         Bucket(
             parameters=fsum(dense.get(layer, ())),
@@ -81,9 +80,8 @@ def gradient_buckets(plan: Plan, chunk: ModelChunk) -> tuple[Bucket, ...]:
     )
 
 
-def _filled(plan: Plan, tensors: Sequence[Tensor]) -> dict[int, list[float]]:
+def _filled(gradients: DataParallelSettings, number_bytes: float, tensors: Sequence[Tensor]) -> dict[int, list[float]]:
     """Return the sizes of the buckets that become ready with each layer."""
-    gradients, number_bytes = plan.strategy.data_parallel, numerics(plan.training).gradient_bytes
     limit_bytes = gradients.bucket_bytes if gradients.first_bucket_bytes is None else gradients.first_bucket_bytes
     closed: list[tuple[int, float]] = []
     held: list[float] = []
@@ -173,39 +171,39 @@ def n_buckets(strategy: Strategy, size_bytes: float) -> int:
     return max(1, ceil(size_bytes / strategy.data_parallel.bucket_bytes))
 
 
-def reduced_bytes(plan: Plan) -> float:
+def reduced_bytes(gradients: DataParallelSettings, number: Numerics) -> float:
     """Return the bytes of one gradient on the wire."""
-    precision = plan.strategy.data_parallel.reduce_precision
-    return numerics(plan.training).gradient_bytes if precision == "same" else WIRE_BYTES[precision]
+    precision = gradients.reduce_precision
+    return number.gradient_bytes if precision == "same" else WIRE_BYTES[precision]
 
 
-def gathered_bytes(plan: Plan) -> float:
+def gathered_bytes(gradients: DataParallelSettings, number: Numerics) -> float:
     """Return the bytes of one parameter on the wire while sharded ones are gathered."""
-    precision = plan.strategy.data_parallel.gather_precision
-    return numerics(plan.training).element_bytes if precision == "same" else WIRE_BYTES[precision]
+    precision = gradients.gather_precision
+    return number.element_bytes if precision == "same" else WIRE_BYTES[precision]
 
 
-def copies_gradients(plan: Plan) -> bool:
+def copies_gradients(strategy: Strategy, number: Numerics) -> bool:
     """Return whether gradients are copied into the buckets in which they are reduced.
 
     PyTorch's DDP does so unless it is told otherwise (``gradient_as_bucket_view=False``), and DeepSpeed with sharded optimizer states
     (``contiguous_gradients``). Where the product of a weight gradient adds into a buffer, as in Megatron-LM, that buffer is reduced. FSDP
     makes gradients in place.
     """
-    strategy, gradients = plan.strategy, plan.strategy.data_parallel
-    alone = strategy.replicas == 1 or gradients.central
-    return not alone and strategy.zero_stage < 2 and not plan.training.fused_gradient_accumulation
+    alone = strategy.replicas == 1 or strategy.data_parallel.central
+    return not alone and strategy.zero_stage < 2 and not number.fused_gradient_accumulation
 
 
-def moved_into_bucket_bytes(plan: Plan) -> float:
+def moved_into_bucket_bytes(strategy: Strategy, number: Numerics) -> float:
     """Return what one gradient reads and writes on its way into a bucket: a copy, a cast to the precision of the wire, or both at once."""
-    kept_bytes, wire_bytes = numerics(plan.training).gradient_bytes, reduced_bytes(plan)
-    return kept_bytes + wire_bytes if wire_bytes != kept_bytes or copies_gradients(plan) else 0.0
+    kept_bytes, wire_bytes = number.gradient_bytes, reduced_bytes(strategy.data_parallel, number)
+    return kept_bytes + wire_bytes if wire_bytes != kept_bytes or copies_gradients(strategy, number) else 0.0
 
 
-def cast_blocks(plan: Plan, parameters: float) -> tuple[Block, ...]:
+def cast_blocks(strategy: Strategy, number: Numerics, parameters: float) -> tuple[Block, ...]:
     """Return the way of gradients into their buckets, for the end of a backward pass; nothing where they are reduced as they are made."""
-    if not moved_into_bucket_bytes(plan):
+    moved_bytes = moved_into_bucket_bytes(strategy, number)
+    if not moved_bytes:
         return ()
-    work = Work(name="fill bucket", phase="backward", kernels=(Stream(parameters * moved_into_bucket_bytes(plan)),))
+    work = Work(name="fill bucket", phase="backward", kernels=(Stream(parameters * moved_bytes),))
     return (Block(name="cast", body=(work,)),)

@@ -7,16 +7,15 @@ from typing import Final
 
 from clustersim.program.holds import Hold, MemoryPlace, held_over
 from clustersim.strategy.contributors import CONTRIBUTORS
-from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
-from clustersim.strategy.stages import orders_of
+from clustersim.strategy.stage import Stage
 
 ALLOCATOR_FRACTION: Final = 0.065
 """Memory that PyTorch's caching allocator reserved beyond the peak of what was allocated, as a share of that peak: the largest of four
 layouts of a Llama on B200 (MooreThreads SimuMax 1.2, ``docs/b200/b200_release_v1.2_summary.json``), where the others had 0.03."""
 
 
-def stage_peak(plan: Plan, stage: int, *, place: MemoryPlace = "accelerator", order: StageOrder | None = None) -> tuple[Hold, ...]:
+def stage_peak(stage: Stage, *, place: MemoryPlace = "accelerator", order: StageOrder | None = None) -> tuple[Hold, ...]:
     """Return what is held in one place for a rank of a stage when most is, each hold with all its bytes at that moment.
 
     Parameters
@@ -24,16 +23,15 @@ def stage_peak(plan: Plan, stage: int, *, place: MemoryPlace = "accelerator", or
     order
         Of the passes; the one of the schedule when left out.
     """
-    held = held_over(stage_holds(plan, stage, place), order_tasks(orders_of(plan)[stage] if order is None else order))
-    return held.peak()
+    return held_over(stage_holds(stage, place), order_tasks(stage.order if order is None else order)).peak()
 
 
-def stage_holds(plan: Plan, stage: int, place: MemoryPlace = "accelerator") -> tuple[Hold, ...]:
+def stage_holds(stage: Stage, place: MemoryPlace = "accelerator") -> tuple[Hold, ...]:
     """Return what all techniques hold in one place for a rank of a stage."""
-    return tuple(hold for hold in _all_holds(plan, stage) if hold.place == place)
+    return tuple(hold for hold in _all_holds(stage) if hold.place == place)
 
 
 @lru_cache(maxsize=128)
-def _all_holds(plan: Plan, stage: int) -> tuple[Hold, ...]:
-    applied = (contributor for contributor in CONTRIBUTORS if contributor.applies(plan))
-    return tuple(hold for contributor in applied for hold in contributor.holds(plan, stage))
+def _all_holds(stage: Stage) -> tuple[Hold, ...]:
+    applied = (contributor for contributor in CONTRIBUTORS if contributor.applies(stage.strategy))
+    return tuple(hold for contributor in applied for hold in contributor.holds(stage))

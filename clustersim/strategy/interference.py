@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.tasks import Block, Phase, Work
 from clustersim.strategy.gradients import gathered_bytes, operations_among, reduced_bytes
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.weights import NOTHING, Weights
 from clustersim.workload.operators import Carriage
+from clustersim.workload.shapes import Numerics
 
 
 def sent_bytes(op: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
@@ -23,7 +24,9 @@ def sent_bytes(op: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
     return (2.0 if op == "all_reduce" else 1.0) * size_bytes * (n_ranks - 1) / n_ranks
 
 
-def beside_blocks(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, reduced: Weights = NOTHING) -> tuple[Block, ...]:
+def beside_blocks(
+    strategy: Strategy, number: Numerics, phase: Phase, *, gathered: Weights = NOTHING, reduced: Weights = NOTHING
+) -> tuple[Block, ...]:
     """Return what the passes of a layer or of a bucket lose to the collectives beside them; nothing where nothing runs beside them.
 
     Parameters
@@ -33,8 +36,8 @@ def beside_blocks(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, redu
     reduced
         Parameters whose gradients are reduced meanwhile.
     """
-    strategy = plan.strategy
-    if not strategy.data_parallel.overlap or not (gathered.total or reduced.total):
+    gradients = strategy.data_parallel
+    if not gradients.overlap or not (gathered.total or reduced.total):
         return ()
     sharding, total_bytes = strategy.sharding, 0.0
     ways = (
@@ -42,9 +45,9 @@ def beside_blocks(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, redu
         (gathered.expert, reduced.expert, sharding.expert_degree, strategy.expert_replicas),
     )
     for shared, summed, degree, n_holders in ways:
-        total_bytes += sent_bytes("all_gather", shared * gathered_bytes(plan), degree)
+        total_bytes += sent_bytes("all_gather", shared * gathered_bytes(gradients, number), degree)
         ops = operations_among(n_holders, degree, strategy.zero_stage)
-        total_bytes += _reduced_bytes(ops, summed * reduced_bytes(plan), degree, n_holders)
+        total_bytes += _reduced_bytes(ops, summed * reduced_bytes(gradients, number), degree, n_holders)
     if total_bytes == 0.0:
         return ()
     return (Block(name="beside", body=(Work(name="communication beside", phase=phase, kernels=(Carriage(total_bytes),)),)),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from clustersim.program.program import Program
 from clustersim.strategy.contributors import CONTRIBUTORS, layer_techniques
@@ -14,16 +13,10 @@ from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import local_model
 from clustersim.strategy.stage_work import WHOLE, StageWork
 from clustersim.strategy.stages import orders_of, places_of
-
-
-def with_micro_batches(plan: Plan, n_micro_batches: int) -> Plan:
-    """Return a plan with another batch, of so many micro-batches for each replica."""
-    training = plan.training
-    size = n_micro_batches * plan.strategy.dp * training.micro_batch_size
-    return replace(plan, training=training.changed(global_batch_size=size))
 
 
 def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:
@@ -39,9 +32,9 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     n_micro_batches
         How many there are passes of, where those of others are left out: what a step does once is that of the plan.
     """
-    passes = plan if n_micro_batches is None else with_micro_batches(plan, n_micro_batches)
-    step = Step(plan=plan, passes=passes, division=divided(place(plan.strategy), parts))
-    contributors = [contributor(step) for contributor in CONTRIBUTORS if contributor.applies(plan)]
+    n_passes = plan.n_micro_batches if n_micro_batches is None else n_micro_batches
+    step = Step(plan=plan, n_micro_batches=n_passes, division=divided(place(plan.strategy), parts))
+    contributors = [contributor(step) for contributor in CONTRIBUTORS if contributor.applies(plan.strategy)]
     for contributor in contributors:
         contributor.begin()
     _add_pipeline(step, contributors)
@@ -52,33 +45,32 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
 
 def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
     """Add the passes of all stages, and the tasks beside them."""
-    plan = step.passes
+    strategy = step.plan.strategy
     pipelines = [
         Pipeline(
             builder=step.builder,
             division=step.division,
-            places=places_of(plan.strategy),
-            pair_bytes=local_model(plan).boundary_bytes / plan.strategy.tp,
-            overlap=plan.strategy.overlap_p2p,
+            places=places_of(strategy),
+            pair_bytes=local_model(step.plan).boundary_bytes / strategy.tp,
+            overlap=strategy.overlap_p2p,
             part=part,
         )
         for part in range(step.division.n_parts)
     ]
-    for stage, order in enumerate(orders_of(plan)):
+    for stage, order in enumerate(orders_of(strategy, step.n_micro_batches)):
         beside = [contributor.stage(stage, order) for contributor in contributors]
-        parts = [_add_passes(step, pipeline, stage, beside) for pipeline in pipelines]
+        parts = [_add_passes(step, pipeline, (stage, order), beside) for pipeline in pipelines]
         for position in range(len(order)):
             for each in beside:
                 each.beside(position, parts)
 
 
-def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:
+def _add_passes(step: Step, pipeline: Pipeline, ordered: tuple[int, StageOrder], beside: Sequence[StageContributor]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
-    plan, order = step.passes, orders_of(step.passes)[stage]
-    techniques = layer_techniques(plan, parallel_groups(plan, step.division, stage, pipeline.part))
-    work = StageWork(
-        plan=plan, passes=ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=techniques), chunks=step.chunks[stage]
-    )
+    stage, order = ordered
+    local, strategy = step.stages[stage].local, step.plan.strategy
+    techniques = layer_techniques(local, strategy, parallel_groups(step.plan, step.division, stage, pipeline.part))
+    work = StageWork(passes=ChunkPasses(local=local, strategy=strategy, techniques=techniques), chunks=step.stages[stage].chunks)
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []
     for position, each in enumerate(order):

@@ -10,12 +10,13 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from clustersim.strategy.gradients import layer_slices
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.offload import offloads
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
+from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan, Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.settings import Needs, Settings
 from clustersim.strategy.shard import local_model
-from clustersim.workload.transformer_shape import Experts
+from clustersim.workload.model import Model
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -96,63 +97,53 @@ def _unmet(plan: Plan, condition: str) -> str | None:
     return None if holds(plan) else otherwise
 
 
-def _experts(plan: Plan) -> Experts | None:
-    return plan.model.experts
+def _has_experts(model: Model) -> bool:
+    return model.experts is not None
 
 
-def _has_experts(plan: Plan) -> bool:
-    return _experts(plan) is not None
+def _shares_experts(model: Model) -> bool:
+    return model.experts is None or model.experts.shared_size > 0
 
 
-def _shares_experts(plan: Plan) -> bool:
-    experts = _experts(plan)
-    return experts is None or experts.shared_size > 0
-
-
-def _weights_move(plan: Plan) -> bool:
-    strategy, gradients = plan.strategy, plan.strategy.data_parallel
+def _weights_move(strategy: Strategy) -> bool:
     shards = max(strategy.sharding.degree, strategy.sharding.expert_degree) > 1 or strategy.gathers_weights
-    return shards or gradients.central
+    return shards or strategy.data_parallel.central
 
 
-def _drops(plan: Plan) -> bool:
-    strategy = plan.strategy
+def _drops(strategy: Strategy) -> bool:
     return strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) < 1.0
 
 
-def _checks_later(plan: Plan) -> bool:
-    schedule = SCHEDULES.get(plan.strategy.schedule)
-    return plan.strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
+def _checks_later(strategy: Strategy) -> bool:
+    schedule = SCHEDULES.get(strategy.schedule)
+    return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
-def _reduces(plan: Plan) -> bool:
-    strategy = plan.strategy
-    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(plan.strategy)
+def _reduces(strategy: Strategy) -> bool:
+    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
 
 
-def _fills_buckets(plan: Plan) -> bool:
-    strategy = plan.strategy
+def _fills_buckets(strategy: Strategy) -> bool:
     in_units = strategy.zero_stage == SHARDS_PARAMETERS and strategy.gather == "layer" and strategy.shard_degree is None
     return not in_units
 
 
-def _pushes_often(plan: Plan) -> bool:
-    service = plan.strategy.data_parallel.service
-    return service is None or len(layer_slices(local_model(plan), service.bucket_bytes)) > 1
+def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
+    service = strategy.data_parallel.service
+    return service is None or len(layer_slices(local, service.bucket_bytes)) > 1
 
 
-def _is_laid_out(plan: Plan) -> bool:
-    strategy = plan.strategy
+def _is_laid_out(strategy: Strategy) -> bool:
     return sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep)) > 1
 
 
 CONDITIONS: Final[Mapping[str, tuple[Callable[[Plan], bool], str]]] = {
     "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
     "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
-    "experts": (_has_experts, "without experts"),
-    "shared experts": (_shares_experts, "without shared experts"),
+    "experts": (lambda plan: _has_experts(plan.model), "without experts"),
+    "shared experts": (lambda plan: _shares_experts(plan.model), "without shared experts"),
     "skewed load": (lambda plan: plan.strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
-    "capacity": (_drops, "where every expert gets the mean"),
+    "capacity": (lambda plan: _drops(plan.strategy), "where every expert gets the mean"),
     "tp": (lambda plan: plan.strategy.tp > 1, "with tp 1"),
     "pp": (lambda plan: plan.strategy.pp > 1, "with pp 1"),
     "cp": (lambda plan: plan.strategy.cp > 1, "with cp 1"),
@@ -161,14 +152,14 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[Plan], bool], str]]] = {
     "gathers": (lambda plan: plan.strategy.gathers_weights, "where every rank has all parameters"),
     "overlap": (lambda plan: plan.strategy.data_parallel.overlap, "with overlap: false"),
     "resharding": (lambda plan: plan.strategy.reshard_after_forward, "where parameters stay after the forward pass"),
-    "weights move": (_weights_move, "where every rank keeps and updates all parameters"),
+    "weights move": (lambda plan: _weights_move(plan.strategy), "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda plan: plan.strategy.recompute == "selective", "without selective recomputation"),
-    "later checks of norms": (_checks_later, "with a schedule that checks norms before it updates"),
-    "replicas": (_reduces, "with one replica"),
-    "buckets": (_fills_buckets, "where gradients are not reduced in buckets"),
+    "later checks of norms": (lambda plan: _checks_later(plan.strategy), "with a schedule that checks norms before it updates"),
+    "replicas": (lambda plan: _reduces(plan.strategy), "with one replica"),
+    "buckets": (lambda plan: _fills_buckets(plan.strategy), "where gradients are not reduced in buckets"),
     "collective reduction": (lambda plan: plan.strategy.data_parallel.service is None, "with parameter servers"),
-    "own layout": (_is_laid_out, "where one dimension has all ranks"),
-    "several pushes": (_pushes_often, "where servers take all gradients at once"),
+    "own layout": (lambda plan: _is_laid_out(plan.strategy), "where one dimension has all ranks"),
+    "several pushes": (lambda plan: _pushes_often(plan.strategy, local_model(plan)), "where servers take all gradients at once"),
     "several processes": (lambda plan: not plan.strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda plan: len(plan.strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda plan: plan.strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),

@@ -19,10 +19,12 @@ from clustersim.hardware.communication import Place
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from clustersim.strategy.division import Division
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.optimizer import UPDATE_BYTES, state_bytes_per_parameter
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.shard import numerics
-from clustersim.strategy.step_settings import Training
+from clustersim.strategy.stage import Stage
+from clustersim.strategy.step_settings import Optimizer, Training
 from clustersim.strategy.weights import Weights
 from clustersim.topology.cluster import IntArray
 from clustersim.workload.shapes import FP32_BYTES
@@ -46,9 +48,9 @@ def offloads(strategy: Strategy) -> bool:
     return strategy.offload.optimizer != "accelerator"
 
 
-def state_bytes(plan: Plan) -> float:
+def state_bytes(optimizer: Optimizer, local: LocalModel) -> float:
     """Return what the optimizer keeps of one parameter where processors update it: a weight in fp32 and its moments."""
-    return FP32_BYTES + state_bytes_per_parameter(plan)
+    return FP32_BYTES + state_bytes_per_parameter(optimizer, local)
 
 
 def host_update_bytes(training: Training) -> float:
@@ -62,10 +64,10 @@ def host_update_bytes(training: Training) -> float:
     return number.gradient_bytes + FP32_BYTES + UPDATE_BYTES[training.optimizer] + narrow_bytes
 
 
-def sums_on_host(plan: Plan) -> bool:
+def sums_on_host(strategy: Strategy, n_micro_batches: int) -> bool:
     """Return whether gradients of several micro-batches are added up away from the accelerator."""
-    several = plan.n_micro_batches > 1 and not plan.strategy.data_parallel.no_sync
-    return several and plan.strategy.offload.gradients != "accelerator"
+    several = n_micro_batches > 1 and not strategy.data_parallel.no_sync
+    return several and strategy.offload.gradients != "accelerator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +99,10 @@ class HostSide:
     """
 
     builder: ProgramBuilder
-    plan: Plan
     division: Division
-    stage: int
+    stage: Stage
+    n_micro_batches: int
+    """Micro-batches that there are passes of."""
     _copies: dict[tuple[str, Place, Place, float], HostCopy] = field(default_factory=dict[tuple[str, Place, Place, float], HostCopy])
     _n_added: int = 0
 
@@ -110,12 +113,13 @@ class HostSide:
         is reduced; from the second on, the sum so far is fetched first, because the accelerator adds [3]_. Sums that are not final
         stay in memory.
         """
-        offload, last = self.plan.strategy.offload, micro_batch == self.plan.n_micro_batches - 1
-        if not offloads(self.plan.strategy) or (offload.gradients == "accelerator" and not last):
+        strategy, last = self.stage.strategy, micro_batch == self.n_micro_batches - 1
+        offload = strategy.offload
+        if not offloads(strategy) or (offload.gradients == "accelerator" and not last):
             return ()
-        size_bytes = self._shard(weights) * numerics(self.plan.training).gradient_bytes
+        size_bytes = self._shard(weights) * self.stage.local.numerics.gradient_bytes
         label = (micro_batch, -1)
-        if sums_on_host(self.plan) and micro_batch > 0:
+        if sums_on_host(strategy, self.n_micro_batches) and micro_batch > 0:
             after = [self._copy("gradients so far", ("host", "accelerator"), size_bytes, after=after, label=label)]
         place: Place = "nvme" if last and offload.gradients == "nvme" else "host"
         return (self._copy("gradients to host", ("accelerator", place), size_bytes, after=after, label=label),)
@@ -128,10 +132,10 @@ class HostSide:
         after
             What must have ended so that there is room for it.
         """
-        place = self.plan.strategy.offload.parameters
+        place = self.stage.strategy.offload.parameters
         if place == "accelerator":
             return ()
-        size_bytes = self._shard(weights) * numerics(self.plan.training).element_bytes
+        size_bytes = self._shard(weights) * self.stage.local.numerics.element_bytes
         return (self._copy("parameters from host", (place, "accelerator"), size_bytes, after=after, label=label),)
 
     def add_update(self, weights: Weights, *, after: Sequence[Key]) -> tuple[Key, ...]:
@@ -146,7 +150,7 @@ class HostSide:
             What else must have ended, such as the norm of the gradients of all ranks.
         """
         cut = tiles(self._shard(weights))
-        gradients = [key for lane in self.division.lanes(self.stage, TO_HOST) for key in self.builder.last(lane)]
+        gradients = [key for lane in self.division.lanes(self.stage.number, TO_HOST) for key in self.builder.last(lane)]
         ready = tuple(dict.fromkeys([*after, *gradients]))
         done: list[tuple[Key, ...]] = []
         for number in range(cut.count):
@@ -155,17 +159,17 @@ class HostSide:
         return tuple(dict.fromkeys(key for keys in done for key in keys))
 
     def _add_tile(self, parameters: float, *, ready: tuple[Key, ...], room: tuple[Key, ...]) -> tuple[Key, ...]:
-        offload, ranks = self.plan.strategy.offload, self._ranks()
-        number = numerics(self.plan.training)
-        kept_bytes = parameters * state_bytes(self.plan) if offload.optimizer == "nvme" else 0.0
+        offload, training, local = self.stage.strategy.offload, self.stage.training, self.stage.local
+        number = local.numerics
+        kept_bytes = parameters * state_bytes(training.optimizer, local) if offload.optimizer == "nvme" else 0.0
         read_bytes = kept_bytes + (parameters * number.gradient_bytes if offload.gradients == "nvme" else 0.0)
         written_bytes = kept_bytes + (parameters * number.element_bytes if offload.parameters == "nvme" else 0.0)
         if read_bytes:
             # Nothing is read before there is room for it, nor before the update begins.
             ready = (self._copy("optimizer state", ("nvme", "host"), read_bytes, after=(*ready, *room)),)
-        update = HostUpdate(name="update on host", ranks=ranks, bytes=parameters * host_update_bytes(self.plan.training))
-        done: Key = ("host_update", self.stage, self._next())
-        self.builder.add(done, update, self.division.lanes(self.stage, HOST_UPDATE), after=ready)
+        update = HostUpdate(name="update on host", ranks=self._ranks(), bytes=parameters * host_update_bytes(training))
+        done: Key = ("host_update", self.stage.number, self._next())
+        self.builder.add(done, update, self.division.lanes(self.stage.number, HOST_UPDATE), after=ready)
         ends: list[Key] = []
         if written_bytes:
             ends.append(self._copy("optimizer state", ("host", "nvme"), written_bytes, after=[done]))
@@ -176,7 +180,7 @@ class HostSide:
     def _copy(
         self, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)
     ) -> Key:
-        key: Key = (_stream(*way), self.stage, self._next())
+        key: Key = (_stream(*way), self.stage.number, self._next())
         self.copy_as(key, name, way, size_bytes, after=after, label=label)
         return key
 
@@ -207,13 +211,13 @@ class HostSide:
             source, destination = way
             action = HostCopy(name=name, ranks=self._ranks(), bytes=size_bytes, source=source, destination=destination)
             self._copies[known] = action
-        self.builder.add(key, action, self.division.lanes(self.stage, _stream(*way)), after=after, label=label)
+        self.builder.add(key, action, self.division.lanes(self.stage.number, _stream(*way)), after=after, label=label)
 
     def _shard(self, weights: Weights) -> float:
-        return weights.shard(self.plan.strategy.sharding)
+        return weights.shard(self.stage.strategy.sharding)
 
     def _ranks(self) -> IntArray:
-        return self.division.mesh.stage_ranks(self.stage)
+        return self.division.mesh.stage_ranks(self.stage.number)
 
     def _next(self) -> int:
         self._n_added += 1

@@ -9,8 +9,9 @@ from typing import Final
 
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.gradients import chunk_tensors, moved_into_bucket_bytes
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan, Strategy
-from clustersim.strategy.shard import ELEMENT_BYTES, local_model
+from clustersim.strategy.shard import ELEMENT_BYTES, local_model, numerics
 from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Optimizer, Training
 from clustersim.strategy.weights import Weights
@@ -102,15 +103,15 @@ def narrow_weights(training: Training) -> bool:
     return ELEMENT_BYTES[training.precision] < FP32_BYTES
 
 
-def state_bytes_per_parameter(plan: Plan) -> float:
+def state_bytes_per_parameter(optimizer: Optimizer, local: LocalModel) -> float:
     """Return the bytes of moments for each parameter; Adafactor keeps one number for each row and each column of a matrix.
 
     Vectors keep one for each element. What a lookup needs counts as a square matrix: the table is large, its factors are nothing
     beside it whatever its shape.
     """
-    if plan.training.optimizer != "adafactor":
-        return STATES[plan.training.optimizer] * FP32_BYTES
-    runs = [(local_model(plan).front, 1), *local_model(plan).runs(range(plan.model.n_layers)), (local_model(plan).back, 1)]
+    if optimizer != "adafactor":
+        return STATES[optimizer] * FP32_BYTES
+    runs = [(local.front, 1), *local.runs(range(local.model.n_layers)), (local.back, 1)]
     weights = [(operator, count) for operators, count in runs for operator in operators if operator.parameters]
     factors = fsum(count * _factors(operator) for operator, count in weights)
     return FP32_BYTES * factors / fsum(count * operator.parameters for operator, count in weights)
@@ -133,12 +134,12 @@ def _factors(operator: Operator) -> float:
     return rows + columns + max(0.0, operator.parameters - matrix)
 
 
-def optimizer_bytes_per_parameter(plan: Plan) -> float:
+def optimizer_bytes_per_parameter(training: Training, local: LocalModel) -> float:
     """Return optimizer state for each parameter: fp32 moments, and an fp32 master copy where weights are narrower.
 
     Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
     """
-    return (FP32_BYTES if narrow_weights(plan.training) else 0.0) + state_bytes_per_parameter(plan)
+    return (FP32_BYTES if narrow_weights(training) else 0.0) + state_bytes_per_parameter(training.optimizer, local)
 
 
 def passes_bytes(training: Training) -> tuple[float, ...]:
@@ -172,7 +173,7 @@ def optimizer_update(plan: Plan, weights: Weights) -> Compute:
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
     traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan.strategy, weights)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
-    return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(plan, weights))
+    return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(training, plan.strategy, weights))
 
 
 def offloaded_update(plan: Plan, weights: Weights) -> Compute:
@@ -181,7 +182,7 @@ def offloaded_update(plan: Plan, weights: Weights) -> Compute:
     It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
     """
     around = Stream(_norm_and_zero_bytes(plan.strategy, weights), launches=2)
-    return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan, weights))
+    return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan.training, plan.strategy, weights))
 
 
 def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
@@ -206,19 +207,21 @@ def _launches_of_a_pass(plan: Plan) -> int:
         return FUSED_LAUNCHES
     if plan.strategy.zero_stage:
         return ceil((plan.model.n_layers + 1) / plan.strategy.pp)
-    return ceil(sum(len(chunk_tensors(local_model(plan), chunk)) for stage in model_chunks(plan) for chunk in stage) / plan.strategy.pp)
+    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage]
+    return ceil(sum(len(chunk_tensors(local_model(plan), chunk)) for chunk in chunks) / plan.strategy.pp)
 
 
-def _fp8_casts(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
+def _fp8_casts(training: Training, strategy: Strategy, weights: Weights) -> tuple[Stream, ...]:
     """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
-    if plan.training.precision != "fp8" or plan.strategy.gathers_weights:
+    if training.precision != "fp8" or strategy.gathers_weights:
         return ()
-    return (Stream(weights.total * (FP8_TRANSPOSE_BYTES if plan.training.fp8_parameters else FP8_CAST_BYTES)),)
+    return (Stream(weights.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
 
 
 def _casts_back(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
     """Return the way of reduced gradients out of their buckets, for each micro-batch that is reduced."""
-    strategy, moved_bytes = plan.strategy, moved_into_bucket_bytes(plan)
+    strategy = plan.strategy
+    moved_bytes = moved_into_bucket_bytes(strategy, numerics(plan.training))
     if moved_bytes == 0.0 or strategy.replicas == 1:
         return ()
     scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (strategy.zero_stage == 1 and strategy.sharding.degree == strategy.replicas)

@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import ExpertSpread
-from clustersim.strategy.step_settings import Training
+from clustersim.strategy.step_settings import Precision, Training
 from clustersim.workload.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workload.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 
@@ -72,11 +72,11 @@ def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> 
     return ceil(vocab_size / divisor) * divisor
 
 
-def head_vector_bytes(plan: Plan) -> int:
+def head_vector_bytes(local: LocalModel, precision: Precision) -> int:
     """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
-    if not plan.model.lm_head or plan.training.precision == "fp32":
+    if not local.model.lm_head or precision == "fp32":
         return VECTOR_BYTES
-    return vector_bytes(numerics(plan.training).element_bytes, local_model(plan).whole.vocab_size)
+    return vector_bytes(local.numerics.element_bytes, local.whole.vocab_size)
 
 
 @lru_cache(maxsize=64)

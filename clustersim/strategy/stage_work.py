@@ -14,9 +14,7 @@ from clustersim.strategy.interference import beside_blocks
 from clustersim.strategy.layers import PHASES, Gradients
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Piece
-from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import Pass, PassKind
-from clustersim.strategy.shard import local_model
 from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.units import casts_gathered, reduction_units
 from clustersim.strategy.weaving import woven
@@ -52,7 +50,6 @@ WHOLE: Final = Cut()
 class StageWork:
     """The passes of one stage as work, each kind made once."""
 
-    plan: Plan
     passes: ChunkPasses
     chunks: Sequence[ModelChunk]
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
@@ -82,7 +79,8 @@ class StageWork:
 
     def _cut(self, step: Pass, cut: Cut) -> tuple[Piece, ...]:
         chunk = self.chunks[step.chunk]
-        buckets = _by_layer(reduction_units(self.plan, chunk)) if cut.reduces else {}
+        local, strategy, number = self.passes.local, self.passes.strategy, self.passes.local.numerics
+        buckets = _by_layer(reduction_units(local, strategy, chunk)) if cut.reduces else {}
         inner = sorted({layer for layer in (*cut.borders, *buckets) if 0 < layer < chunk.n_layers})
         spans = list(pairwise((0, *inner, chunk.n_layers)))
         pieces: list[Piece] = []
@@ -91,13 +89,14 @@ class StageWork:
             first = not pieces
             complete = () if step.kind == "F" else buckets.get(start, ())
             layers, gathered = self._gathered(chunk, (start, stop), cut, first=first)
-            hidden = gathered if self.plan.strategy.sharding.prefetch > 0 and (cut.ahead or not first) else NOTHING
+            hidden = gathered if strategy.prefetch > 0 and (cut.ahead or not first) else NOTHING
             # The buckets of the piece before are reduced beside this one.
-            lost = beside_blocks(self.plan, "forward" if step.kind == "F" else "backward", gathered=hidden, reduced=beside)
+            lost = beside_blocks(strategy, number, "forward" if step.kind == "F" else "backward", gathered=hidden, reduced=beside)
             beside = completed(complete)
             opening = self._received(step) if first else ()
-            filled = cast_blocks(self.plan, beside.total) if complete else ()
-            blocks = opening + casts_gathered(self.plan, gathered, layers) + self._slice(step, chunk, (start, stop)) + filled + lost
+            filled = cast_blocks(strategy, number, beside.total) if complete else ()
+            cast = casts_gathered(strategy, number, gathered, layers)
+            blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost
             action = _compute(step.kind, blocks)
             action = self._same.setdefault(action, action)
             pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))
@@ -105,10 +104,9 @@ class StageWork:
 
     def _gathered(self, chunk: ModelChunk, span: tuple[int, int], cut: Cut, *, first: bool) -> tuple[Weights, Weights]:
         """Return the parameters of layers that are gathered for a piece, and with them those of embedding and head."""
-        layers = (
-            total_weights((each, 1) for each in local_model(self.plan).layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
-        )
-        return layers, layers + local_model(self.plan).end_weights(chunk) if cut.ends and first else layers
+        local = self.passes.local
+        layers = total_weights((each, 1) for each in local.layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
+        return layers, layers + local.end_weights(chunk) if cut.ends and first else layers
 
     def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
         passes = self.passes.of(GRADIENTS[step.kind])

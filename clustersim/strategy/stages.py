@@ -1,4 +1,4 @@
-"""What the schedule of a plan says: which part of the model is where, and in which order each stage works."""
+"""What a schedule says: which part of the model is where, and in which order each stage works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import PassCosts, StageOrder
 from clustersim.strategy.schedules.places import Places
@@ -19,12 +19,11 @@ def places_of(strategy: Strategy) -> Places:
     return _places(strategy.schedule, strategy.pp, strategy.virtual_stages)
 
 
-def orders_of(plan: Plan) -> tuple[StageOrder, ...]:
+def orders_of(strategy: Strategy, n_micro_batches: int) -> tuple[StageOrder, ...]:
     """Return the order of passes of every stage; lowering and memory ask for the same one."""
-    strategy = plan.strategy
     if strategy.written is not None:
         return strategy.written.orders
-    return _orders(strategy.schedule, strategy.pp, plan.n_micro_batches, strategy.virtual_stages, strategy.costs)
+    return _orders(strategy.schedule, strategy.pp, n_micro_batches, strategy.virtual_stages, strategy.costs)
 
 
 @lru_cache(maxsize=8)
@@ -62,13 +61,13 @@ class ModelChunk:
 
 
 @lru_cache(maxsize=8)
-def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the plan says otherwise."""
-    places = places_of(plan.strategy)
-    counts = part_layers(plan, places.n_parts)
+def model_chunks(strategy: Strategy, n_layers: int) -> tuple[tuple[ModelChunk, ...], ...]:
+    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the strategy says otherwise."""
+    places = places_of(strategy)
+    counts = part_layers(strategy, n_layers, places.n_parts)
     starts = (0, *accumulate(counts))
     stages: list[tuple[ModelChunk, ...]] = []
-    for stage in range(plan.strategy.pp):
+    for stage in range(strategy.pp):
         stops = list(places.stops(stage))
         stages.append(
             tuple(
@@ -88,12 +87,7 @@ def model_chunks(plan: Plan) -> tuple[tuple[ModelChunk, ...], ...]:
     return tuple(stages)
 
 
-def part_layers(plan: Plan, n_parts: int) -> tuple[int, ...]:
+def part_layers(strategy: Strategy, n_layers: int, n_parts: int) -> tuple[int, ...]:
     """Return how many layers each part of the model has, in its order."""
-    asked = plan.strategy.stage_layers
-    return asked if isinstance(asked, tuple) else (plan.model.n_layers // n_parts,) * n_parts
-
-
-def n_passes_of(plan: Plan, chunk: ModelChunk) -> int:
-    """Return how many micro-batches of a step go through a chunk: all, unless copies of the model share them."""
-    return len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))
+    asked = strategy.stage_layers
+    return asked if isinstance(asked, tuple) else (n_layers // n_parts,) * n_parts

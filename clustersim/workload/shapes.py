@@ -131,3 +131,8 @@ class Numerics:
     attention: AttentionKind
     transposes_images: bool = False
     """True where images are stored channel by channel, and matrix units take them pixel by pixel."""
+
+    @property
+    def casts_weights(self) -> bool:
+        """Whether products take weights in fewer bytes than they are kept in, as in fp8."""
+        return self.gemm_element_bytes < self.element_bytes

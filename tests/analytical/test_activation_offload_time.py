@@ -15,10 +15,10 @@ from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
 from clustersim.program.holds import FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS
 from clustersim.program.tasks import HostCopy
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.stages import model_chunks, orders_of
 from clustersim.trace.timeline import Span
 from clustersim.workload.kinds.call import Layer
@@ -82,9 +82,9 @@ def test_stages_move_every_layer_there_and_back_unless_it_is_used_at_once(schedu
         for name in ("activations to host", "activations from host")
     ]
     expected = 0.0
-    for order, chunks in zip(orders_of(plan), model_chunks(plan), strict=True):
+    for order, chunks in zip(orders_of(plan.strategy, plan.n_micro_batches), model_chunks(plan.strategy, plan.model.n_layers), strict=True):
         for step, behind in zip(order, (*order[1:], None), strict=True):
-            layers = activation_memory(plan).kept_by_layer(chunks[step.chunk])
+            layers = stage_of(plan, 0).activations.kept_by_layer(chunks[step.chunk])
             at_once = behind and behind.goes_back and (behind.micro_batch, behind.chunk) == (step.micro_batch, step.chunk)
             expected += 0.0 if step.kind != "F" else fsum(layers[:-2] if at_once else layers)
 
@@ -98,10 +98,10 @@ def test_hosts_hold_what_is_in_flight_and_accelerators_two_layers(schedule: str)
     changes: dict[str, object] = {"pp": 2, "schedule": schedule, "virtual_stages": n_chunks, "global_batch_size": 8}
     there, here = make_plan(SMALL, offload=AWAY, **changes), make_plan(SMALL, **changes)
 
-    for stage, chunks in enumerate(model_chunks(there)):
-        layers = [activation_memory(there).kept_by_layer(chunk) for chunk in chunks]
-        ends = [activation_memory(there).end_activation_bytes(chunk) for chunk in chunks]
-        in_flight = peak_in_flight(orders_of(there)[stage], [1.0] * len(chunks), [0.0] * len(chunks))
+    for stage, chunks in enumerate(model_chunks(there.strategy, there.model.n_layers)):
+        layers = [stage_of(there, 0).activations.kept_by_layer(chunk) for chunk in chunks]
+        ends = [stage_of(there, 0).activations.end_activation_bytes(chunk) for chunk in chunks]
+        in_flight = peak_in_flight(orders_of(there.strategy, there.n_micro_batches)[stage], [1.0] * len(chunks), [0.0] * len(chunks))
         assert peak(there, stage, place="host") == pytest.approx(in_flight * fsum(layers[0]), rel=1e-12)
         assert held(there, stage, interval=GATHER_TO_LAST_PASS) == pytest.approx(2 * layers[0][0], rel=1e-12)
         assert held(there, stage, interval=FORWARD_TO_BACKWARD) == pytest.approx(fsum(ends), rel=1e-12)

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer_shape import Experts
 from tests.unit.strategy.factories import LLAMA, held, make_plan
@@ -27,16 +26,16 @@ def sparse(**changes: object) -> Plan:
 
 def test_an_exchange_has_a_buffer_to_send_from_and_one_to_receive_into() -> None:
     # Every rank sends its s k rows and receives as many, of h numbers.
-    assert activation_memory(sparse()).expert_buffer_bytes(0) == 2 * S * TOP_K * HIDDEN * 2
-    assert activation_memory(sparse(ep=1)).expert_buffer_bytes(0) == 0.0
-    assert activation_memory(make_plan(dp=4)).expert_buffer_bytes(0) == 0.0
+    assert stage_of(sparse(), 0).activations.expert_buffer_bytes(0) == 2 * S * TOP_K * HIDDEN * 2
+    assert stage_of(sparse(ep=1), 0).activations.expert_buffer_bytes(0) == 0.0
+    assert stage_of(make_plan(dp=4), 0).activations.expert_buffer_bytes(0) == 0.0
 
 
 def test_a_token_that_goes_once_to_each_node_is_sent_once_to_each() -> None:
     plan = sparse(dispatch="per_node", domain_size=2)
 
     # Two nodes, of which a token with two of eight experts needs 2 (1 - (4 / 8) (3 / 7)) in the mean.
-    assert activation_memory(plan).expert_buffer_bytes(0) == pytest.approx(S * (11 / 7 + TOP_K) * HIDDEN * 2, rel=1e-12)
+    assert stage_of(plan, 0).activations.expert_buffer_bytes(0) == pytest.approx(S * (11 / 7 + TOP_K) * HIDDEN * 2, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -50,26 +49,26 @@ def test_a_token_that_goes_once_to_each_node_is_sent_once_to_each() -> None:
 def test_context_parallelism_holds_blocks_of_keys_and_values(kind: str, blocks: int) -> None:
     plan = make_plan(LLAMA, cp=4, context_parallel=kind, attention="flash", seq_length=1024)
 
-    assert activation_memory(plan).context_buffer_bytes() == blocks * 256 * 2 * KV_WIDTH * 2
+    assert stage_of(plan, 0).activations.context_buffer_bytes() == blocks * 256 * 2 * KV_WIDTH * 2
 
 
 def test_ulysses_holds_queries_keys_and_values_before_and_behind_the_exchange() -> None:
     plan = make_plan(LLAMA, cp=4, context_parallel="ulysses", attention="flash", seq_length=1024)
 
-    assert activation_memory(plan).context_buffer_bytes() == 2 * 256 * (HEADS_WIDTH + 2 * KV_WIDTH) * 2
+    assert stage_of(plan, 0).activations.context_buffer_bytes() == 2 * 256 * (HEADS_WIDTH + 2 * KV_WIDTH) * 2
 
 
 def test_buffers_are_there_while_a_layer_goes_back() -> None:
     plan = make_plan(LLAMA, cp=4, pp=2, context_parallel="all_gather", attention="flash", seq_length=1024)
 
-    assert held(plan, interval=BACKWARD_PASS) == held(plan, owner="context") == activation_memory(plan).context_buffer_bytes()
+    assert held(plan, interval=BACKWARD_PASS) == held(plan, owner="context") == stage_of(plan, 0).activations.context_buffer_bytes()
 
 
 def test_even_experts_are_alike_at_all_places() -> None:
     plan = sparse()
 
-    assert activation_memory(plan).fullest_place(model_chunks(plan)[0]) is None
-    assert activation_memory(sparse(expert_load=ZIPF, ep=1)).fullest_place(model_chunks(plan)[0]) is None
+    assert stage_of(plan, 0).activations.fullest_place(stage_of(plan, 0).chunks) is None
+    assert stage_of(sparse(expert_load=ZIPF, ep=1), 0).activations.fullest_place(stage_of(plan, 0).chunks) is None
 
 
 @pytest.mark.parametrize("load", [ZIPF, DIRICHLET])
@@ -78,12 +77,12 @@ def test_the_fullest_place_keeps_its_own_rows(load: ExpertLoad, pp: int) -> None
     changes: dict[str, object] = {"recompute": "none", "pp": pp}
     even, uneven = sparse(**changes), sparse(expert_load=load, **changes)
     for stage in range(pp):
-        (chunk,) = model_chunks(uneven)[stage]
+        (chunk,) = stage_of(uneven, stage).chunks
         received = [sum(local_model(uneven).expert_spread.dispatch(layer).received[place] for layer in chunk.layers) for place in range(4)]
         mean = sum(received) / 4
 
         # Of each row: itself, the two factors, their product, its score. Where it came from is kept by who sent it.
         row_bytes = 2 * HIDDEN + 2 * 2 * WIDTH + 2 * WIDTH + 4
         more = held(uneven, stage, interval=FORWARD_TO_BACKWARD) - held(even, stage, interval=FORWARD_TO_BACKWARD)
-        assert activation_memory(uneven).fullest_place([chunk]) == received.index(max(received))
+        assert stage_of(uneven, 0).activations.fullest_place([chunk]) == received.index(max(received))
         assert more == pytest.approx((max(received) - mean) * row_bytes, rel=1e-9)

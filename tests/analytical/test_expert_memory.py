@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from clustersim.strategy.activation_memory import activation_memory
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts, LatentAttention
 from tests.unit.strategy.factories import LLAMA, make_plan
@@ -19,7 +19,7 @@ CASES = list(product((256, 1024), (1, 3), (1, 2, 6), (64, 192), (0, 128)))
 def kept(model: Transformer, s: int, b: int) -> float:
     """Return what one layer keeps in 16-bit numbers."""
     plan = make_plan(model, seq_length=s, micro_batch_size=b, global_batch_size=b, attention="flash")
-    return activation_memory(plan).layer_activation_bytes()[0]
+    return stage_of(plan, 0).activations.layer_activation_bytes()[0]
 
 
 def attention_half(tokens: int) -> float:

@@ -8,8 +8,8 @@ import pytest
 
 from clustersim.engine.simulate import replay
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
@@ -45,7 +45,7 @@ def sent_bytes(plan: Plan) -> float:
 
 def gradient_bytes(plan: Plan) -> float:
     """Return what a rank sends of all that while gradients are added up in rings."""
-    weights, strategy = stage_weights(plan, 0), plan.strategy
+    weights, strategy = stage_of(plan, 0).weights, plan.strategy
     rings = ((weights.dense, strategy.replicas), (weights.expert, strategy.expert_replicas))
     return sum(2 * E * parameters * (n - 1) / n for parameters, n in rings)
 

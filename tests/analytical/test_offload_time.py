@@ -20,6 +20,7 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import TILE_PARAMETERS, HostSide, host_update_bytes
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import compute, instant, make_machine, solo_s, work
 from tests.unit.strategy.factories import make_plan
@@ -50,7 +51,9 @@ def plan_of(n: int = 1, offload: Offload | None = None, **changes: object) -> Pl
 
 
 def side_of(plan: Plan) -> HostSide:
-    return HostSide(builder=ProgramBuilder(), plan=plan, division=divided(place(plan.strategy)), stage=0)
+    return HostSide(
+        builder=ProgramBuilder(), division=divided(place(plan.strategy)), stage=stage_of(plan, 0), n_micro_batches=plan.n_micro_batches
+    )
 
 
 def built(side: HostSide) -> Program:

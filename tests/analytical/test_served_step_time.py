@@ -16,6 +16,7 @@ from clustersim.strategy.contributors.parameter_server import served_slices
 from clustersim.strategy.lower import lower
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.step_settings import Assignment, Priority
 from clustersim.topology.build import build_cluster
 from clustersim.trace.timeline import Timeline
@@ -156,7 +157,7 @@ def test_whole_tensors_make_the_fullest_server_the_last(assignment: Assignment) 
     plan = plan_for(on, dedicated(on), assignment=assignment)
     service = plan.strategy.data_parallel.service
     assert service is not None
-    (whole,) = served_slices(plan, service, [(0, MODEL.n_layers)])
+    (whole,) = served_slices(local_model(plan), service, [(0, MODEL.n_layers)])
     fullest = 4.0 * max(holding.parameters for holding in whole.holdings)
     pulls = [span for span in timeline_of(on, plan).spans if span.name == "pull"]
 
@@ -193,7 +194,7 @@ def test_a_step_is_the_longest_way_through_pulls_passes_pushes_and_updates(layer
     plan = plan_for(on, dedicated(on), priority=priority)
     service = plan.strategy.data_parallel.service
     assert service is not None
-    slices = served_slices(plan, service, [(layer, layer + 1) for layer in range(MODEL.n_layers)])
+    slices = served_slices(local_model(plan), service, [(layer, layer + 1) for layer in range(MODEL.n_layers)])
     sizes = [4.0 * holding.parameters for part in slices for holding in part.holdings]
 
     timeline = timeline_of(on, plan)

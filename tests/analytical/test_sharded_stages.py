@@ -15,9 +15,9 @@ import pytest
 from clustersim.engine.simulate import replay
 from clustersim.program.holds import ALWAYS, GATHER_TO_LAST_PASS
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.stage import stage_of
 from clustersim.trace.timeline import Span
 from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
@@ -51,7 +51,7 @@ def scheduled(name: str) -> dict[str, object]:
 
 def numbers_of(plan: Plan) -> float:
     """Return what leaves all ranks where everything is gathered once."""
-    sharding, each = plan.strategy.sharding, [stage_weights(plan, stage) for stage in range(plan.strategy.pp)]
+    sharding, each = plan.strategy.sharding, [stage_of(plan, stage).weights for stage in range(plan.strategy.pp)]
     ways = [(weights.dense, sharding.degree) for weights in each] + [(weights.expert, sharding.expert_degree) for weights in each]
     return plan.n_ranks / plan.strategy.pp * fsum(size * (degree - 1) / degree for size, degree in ways)
 
@@ -150,7 +150,7 @@ def test_gradients_that_add_up_are_whole_for_every_chunk(schedule: str) -> None:
     plan = plan_of(**scheduled(schedule), zero_stage=3, gradient_precision="fp32")
 
     for stage in range(2):
-        whole = stage_weights(plan, stage).total
+        whole = stage_of(plan, stage).weights.total
         assert held(plan, stage, category="gradients", interval=ALWAYS) == pytest.approx(4 * whole / 4, rel=1e-12)
         assert held(plan, stage, category="gradients") == pytest.approx(4 * whole, rel=1e-12)
         assert held(plan, stage, category="parameters") == pytest.approx(2 * whole / 4, rel=1e-12)
@@ -163,12 +163,12 @@ def test_both_copies_of_dualpipe_are_whole_at_once() -> None:
     plan = plan_of(**scheduled("dualpipe"), zero_stage=3)
 
     assert [held(plan, stage, interval=GATHER_TO_LAST_PASS) for stage in (0, 1)] == pytest.approx(
-        [2 * stage_weights(plan, stage).total for stage in (0, 1)], rel=1e-12
+        [2 * stage_of(plan, stage).weights.total for stage in (0, 1)], rel=1e-12
     )
 
 
 def test_experts_are_sharded_among_fewer() -> None:
     plan = plan_of(zero_stage=3, sparse=True, ep=2, attention="flash")
-    weights = stage_weights(plan, 0)
+    weights = stage_of(plan, 0).weights
 
     assert held(plan, category="parameters") == pytest.approx(2 * (weights.dense / 4 + weights.expert / 2), rel=1e-12)

@@ -15,6 +15,7 @@ from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
@@ -57,7 +58,7 @@ def test_the_peak_over_time_of_every_mix_is_the_sum_by_category(mix: dict[str, o
     timeline, _ = replay(lower(plan), make_machine())
     stages = range(plan.strategy.pp)
 
-    curves = memory_curves(timeline, [stage_holds(plan, stage) for stage in stages])
+    curves = memory_curves(timeline, [stage_holds(stage_of(plan, stage)) for stage in stages])
 
     for curve in curves:
         stage = timeline.rank_classes[curve.rank_class].stage

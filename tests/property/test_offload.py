@@ -16,6 +16,8 @@ from clustersim.strategy.division import divided
 from clustersim.strategy.mesh import place
 from clustersim.strategy.offload import HostSide, host_update_bytes, state_bytes
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import instant, make_machine, total_bytes
 from tests.unit.strategy.factories import make_plan
@@ -33,7 +35,9 @@ def plan_of(offload: Offload, n_ranks: int, n_micro_batches: int) -> Plan:
 
 def step_of(plan: Plan, layers: list[float]) -> Program:
     """Return a step whose micro-batches fetch and copy every layer, followed by the update."""
-    side = HostSide(builder=ProgramBuilder(), plan=plan, division=divided(place(plan.strategy)), stage=0)
+    side = HostSide(
+        builder=ProgramBuilder(), division=divided(place(plan.strategy)), stage=stage_of(plan, 0), n_micro_batches=plan.n_micro_batches
+    )
     for micro_batch in range(plan.n_micro_batches):
         for parameters in layers:
             fetched = side.add_parameter_fetch(Weights(dense=parameters), after=[])
@@ -104,12 +108,16 @@ def test_no_step_is_faster_than_any_of_its_links(step: tuple[Offload, int, int, 
 @settings(max_examples=60, deadline=None)
 def test_the_update_touches_every_parameter_once(offload: Offload, parameters: float) -> None:
     plan = plan_of(offload, 1, 1)
-    side = HostSide(builder=ProgramBuilder(), plan=plan, division=divided(place(plan.strategy)), stage=0)
+    side = HostSide(
+        builder=ProgramBuilder(), division=divided(place(plan.strategy)), stage=stage_of(plan, 0), n_micro_batches=plan.n_micro_batches
+    )
     side.add_update(Weights(dense=parameters), after=[])
     program = side.builder.build(side.division.rank_classes())
 
     updated = fsum(task.action.bytes for task in program.tasks if isinstance(task.action, HostUpdate))
     assert abs(updated - parameters * host_update_bytes(plan.training)) <= 1e-9 * updated
     read = moved_bytes(program, ("nvme", "host"))
-    expected = parameters * (state_bytes(plan) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme"))
+    expected = parameters * (
+        state_bytes(plan.training.optimizer, local_model(plan)) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme")
+    )
     assert abs(read - expected) <= 1e-9 * max(expected, 1.0)

@@ -14,10 +14,10 @@ from clustersim.hardware.models import ServerHosts
 from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.holds import stage_holds
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
+from clustersim.strategy.stage import stage_of
 from clustersim.topology.build import build_cluster
 from tests.unit.engine.factories import make_machine, total_bytes
 from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan, peak, servers
@@ -64,7 +64,7 @@ def without_servers(plan: Plan) -> Plan:
 def test_every_gradient_is_pushed_once_and_every_parameter_pulled_once(drawn: tuple[Plan, int, int]) -> None:
     plan, _, _ = drawn
 
-    parameters, number = stage_weights(plan, 0).total, numerics(plan.training)
+    parameters, number = stage_of(plan, 0).weights.total, numerics(plan.training)
     assert moved_bytes(plan, "push") == pytest.approx(parameters * number.gradient_bytes, rel=1e-12)
     assert moved_bytes(plan, "pull") == pytest.approx(parameters * number.element_bytes, rel=1e-12)
 
@@ -73,7 +73,7 @@ def test_every_gradient_is_pushed_once_and_every_parameter_pulled_once(drawn: tu
 @settings(max_examples=60, deadline=None)
 def test_memory_falls_by_the_optimizer_state_and_the_optimizer_s_work_is_gone(drawn: tuple[Plan, int, int]) -> None:
     plan, _, _ = drawn
-    own, served = ([hold for hold in stage_holds(each, 0) if hold.bytes] for each in (without_servers(plan), plan))
+    own, served = ([hold for hold in stage_holds(stage_of(each, 0)) if hold.bytes] for each in (without_servers(plan), plan))
 
     assert served == [hold for hold in own if hold.category != "optimizer"]
     assert peak(plan) < peak(without_servers(plan))
@@ -92,10 +92,10 @@ def test_the_memories_of_servers_carry_what_is_added_sent_and_updated(drawn: tup
     assert service is not None
     # Accelerators of one node that hold the same parameters push once where they add up first.
     copies = plan.strategy.dp if not service.reduce_in_node else n_nodes
-    parameters = copies * plan.strategy.tp * stage_weights(plan, 0).total
+    parameters = copies * plan.strategy.tp * stage_of(plan, 0).weights.total
     # A lone gradient is written; what others are added to is read with the sum, and written again.
     expected = parameters * ((4 if copies > 1 else 1) * number.gradient_bytes + number.element_bytes)
-    expected += plan.strategy.tp * stage_weights(plan, 0).total * update_bytes(plan.training)
+    expected += plan.strategy.tp * stage_of(plan, 0).weights.total * update_bytes(plan.training)
     assert total_bytes(timeline, "memory") == pytest.approx(expected, rel=1e-9)
 
 

@@ -14,8 +14,9 @@ from clustersim.program.holds import ALWAYS, FORWARD_TO_BACKWARD, GATHER_TO_LAST
 from clustersim.program.tasks import Communicate, Compute
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.stages import model_chunks
 from tests.unit.strategy.factories import GPT, LLAMA, held, kernels_of, make_plan
 
@@ -66,7 +67,7 @@ def test_every_gradient_is_reduced_once_for_each_reduction(layout: dict[str, obj
     ]  # fmt: skip
     times = 1 if plan.strategy.data_parallel.no_sync else plan.n_micro_batches
 
-    assert fsum(reduced) == pytest.approx(4.0 * times * stage_weights(plan, 0).total, rel=1e-12)
+    assert fsum(reduced) == pytest.approx(4.0 * times * stage_of(plan, 0).weights.total, rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,12 +75,12 @@ def test_every_gradient_is_reduced_once_for_each_reduction(layout: dict[str, obj
 def test_buckets_hold_everything_and_only_their_last_may_be_small(size: float, first: float | None, pp: int, model: int) -> None:
     plan = make_plan(MODELS[model], dp=8, pp=pp, bucket_bytes=size, first_bucket_bytes=first)
 
-    for stage, (chunk,) in enumerate(model_chunks(plan)):
-        buckets = gradient_buckets(plan, chunk)
-        assert fsum(bucket.parameters for bucket in buckets) == pytest.approx(stage_weights(plan, stage).total, rel=1e-12)
+    for stage, (chunk,) in enumerate(model_chunks(plan.strategy, plan.model.n_layers)):
+        buckets = gradient_buckets(local_model(plan), plan.strategy.data_parallel, chunk)
+        assert fsum(bucket.parameters for bucket in buckets) == pytest.approx(stage_of(plan, stage).weights.total, rel=1e-12)
         # All buckets but the first, which has its own size, and the one that the model's end closes.
         full = sum(bucket.n_calls for bucket in buckets) - 2
-        assert 4.0 * stage_weights(plan, stage).total >= full * size
+        assert 4.0 * stage_of(plan, stage).weights.total >= full * size
         assert all(4.0 * bucket.parameters >= bucket.n_calls * size for bucket in buckets[1:-1])
 
 

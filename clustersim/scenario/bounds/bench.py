@@ -14,7 +14,8 @@ from clustersim.scenario.bounds.pipeline import Lanes, Ways, lanes, ways_of, way
 from clustersim.scenario.bounds.prices import EXPOSED, ISSUE, MATRIX, MEMORY, WIDTH, Prices
 from clustersim.scenario.bounds.sharing import Exchange
 from clustersim.scenario.bounds.states import StageStates, layer_wise, pass_gathers_s, states_of
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import local_model
 from clustersim.strategy.stages import ModelChunk, orders_of, part_layers, places_of
@@ -154,14 +155,15 @@ class Bench:
         ends_s = self._ends.get(key)
         if ends_s is None:
             passes = step.passes.forward_s, step.passes.backward_s
+            orders = orders_of(strategy, plan.n_micro_batches)
             ends_s = self._ends[key] = pass_ends_s(
-                places_of(strategy), orders_of(plan), passes, send_s=step.send_s, sends_block=not strategy.overlap_p2p
+                places_of(strategy), orders, passes, send_s=step.send_s, sends_block=not strategy.overlap_p2p
             )
         last_s = float((ends_s + _behind_s(step)).max())
         return step.host_s + last_s + max(state.update_s + state.after.seconds for state in step.states)
 
     def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
-        strategy, cut = plan.strategy, self._cut(plan)
+        strategy, local, cut = plan.strategy, local_model(plan), self._cut(plan)
         written = strategy.written
         ways = ways_of(written.places) if written else ways_of_schedule(strategy.schedule, strategy.pp, strategy.virtual_stages)
         places = places_of(strategy)
@@ -170,30 +172,32 @@ class Bench:
         shape = (strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.recompute_layers)
         passes = self._passes.get((*cut, shape))
         if passes is None:
-            passes = self._passes[*cut, shape] = part_passes(plan, layers, ways.stage_of.shape[1])
+            counts = part_layers(strategy, plan.model.n_layers, ways.stage_of.shape[1])
+            passes = self._passes[*cut, shape] = part_passes(strategy, layers, counts)
         laid, exchange = self._exchange(plan)
-        if with_states and strategy.gathers_weights and not layer_wise(plan):
-            passes = self._waiting(plan, (cut, laid), (ways, passes), exchange)
+        if with_states and strategy.gathers_weights and not layer_wise(strategy):
+            passes = self._waiting(local, strategy, (cut, laid), (ways, passes), exchange)
         return _Step(
             plan=plan,
             ways=ways,
             times=times,
             passes=passes,
             states=self._stages(plan, (cut, laid), ways, exchange) if with_states else (),
-            send_s=exchange.sent(plan).seconds if strategy.pp > 1 else 0.0,
+            send_s=exchange.sent(strategy, local.boundary_bytes).seconds if strategy.pp > 1 else 0.0,
             host_s=self.prices.host_s(),
         )
 
-    def _waiting(self, plan: Plan, keys: tuple[Key, Key], of_model: tuple[Ways, PartPasses], exchange: Exchange) -> PartPasses:
+    def _waiting(
+        self, local: LocalModel, strategy: Strategy, keys: tuple[Key, Key], of_model: tuple[Ways, PartPasses], exchange: Exchange
+    ) -> PartPasses:
         """Return passes with what the gathering of their parameters, beside them or before them, adds."""
         ways, passes = of_model
-        strategy = plan.strategy
         if not strategy.sharding.reshard_after_forward or len(ways.stage_of) > 1 or passes.meets:
             return passes
         key = (*keys, strategy.sharding, strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers)
         gathers_s = self._gathers.get(key)
         if gathers_s is None:
-            stages = self._chunks_of(plan, keys[0], ways)
+            stages = self._chunks_of(local, strategy, keys[0], ways)
             seen = [0] * strategy.pp
             found: list[float] = []
             route: list[int] = ways.stage_of[0].tolist()
@@ -202,7 +206,7 @@ class Bench:
                 seen[stage] += 1
                 known = (keys[1], strategy.sharding, chunk)
                 if known not in self._gathered_s:
-                    self._gathered_s[known] = pass_gathers_s(plan, chunk, exchange)
+                    self._gathered_s[known] = pass_gathers_s(local, strategy, chunk, exchange)
                 found.append(self._gathered_s[known])
             gathers_s = self._gathers[key] = np.array(found)
         if strategy.data_parallel.overlap and strategy.prefetch > 0:
@@ -232,7 +236,7 @@ class Bench:
         often = plan.n_micro_batches if not strategy.data_parallel.no_sync else 0
         state = (laid, strategy.sharding, often)
         found: list[StageStates] = []
-        for chunks in self._chunks_of(plan, cut, ways):
+        for chunks in self._chunks_of(local_model(plan), strategy, cut, ways):
             key = (state, chunks)
             known = self._states.get(key)
             if known is None:
@@ -240,16 +244,15 @@ class Bench:
             found.append(known)
         return tuple(found)
 
-    def _chunks_of(self, plan: Plan, cut: Key, ways: Ways) -> tuple[tuple[ModelChunk, ...], ...]:
+    def _chunks_of(self, local: LocalModel, strategy: Strategy, cut: Key, ways: Ways) -> tuple[tuple[ModelChunk, ...], ...]:
         """Return the chunks of each stage; where all layers are alike, as if each began with the first of them."""
-        strategy = plan.strategy
-        key = (id(plan.model), strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.written)
+        key = (id(local.model), strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.written)
         found = self._chunks.get(key)
         if found is None:
             n_parts = ways.stage_of.shape[1]
-            counts = part_layers(plan, n_parts)
+            counts = part_layers(strategy, local.model.n_layers, n_parts)
             starts = np.concatenate(([0], np.cumsum(counts)))
-            alike = self._all_alike(plan, cut)
+            alike = self._all_alike(local, cut)
             stages = [list[ModelChunk]() for _ in range(strategy.pp)]
             routes: list[list[int]] = ways.stage_of.tolist()
             for route in routes:
@@ -267,10 +270,10 @@ class Bench:
             found = self._chunks[key] = tuple(tuple(chunks) for chunks in stages)
         return found
 
-    def _all_alike(self, plan: Plan, cut: Key) -> bool:
+    def _all_alike(self, local: LocalModel, cut: Key) -> bool:
         found = self._alike.get(cut)
         if found is None:
-            found = self._alike[cut] = all(local_model(plan).first_alike(layer) == 0 for layer in range(plan.model.n_layers))
+            found = self._alike[cut] = all(local.first_alike(layer) == 0 for layer in range(local.model.n_layers))
         return found
 
     def _joined(self, step: _Step, found: Lanes) -> StepBound:

@@ -78,17 +78,13 @@ class LayerPrices:
         return min(rows, key=lambda row: float(row[:ISSUE].sum()))
 
     def _passes(self, kind: PassName) -> list[ChunkPasses]:
-        plan, gradients = self.plan, GRADIENTS[kind]
-        return [_passes_of(plan, groups, gradients) for groups in self._groups]
+        local, strategy = local_model(self.plan), self.plan.strategy
+        techniques = [layer_techniques(local, strategy, groups) for groups in self._groups]
+        return [ChunkPasses(local=local, strategy=strategy, techniques=each, gradients=GRADIENTS[kind]) for each in techniques]
 
     def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
         again = kind in ("again", "I again")
         return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
-
-
-def _passes_of(plan: Plan, groups: ParallelGroups, gradients: Gradients) -> ChunkPasses:
-    techniques = layer_techniques(plan, groups)
-    return ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=techniques, gradients=gradients)
 
 
 def unlike_groups(plan: Plan, cluster: Cluster) -> list[ParallelGroups]:

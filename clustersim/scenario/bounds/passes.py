@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -9,9 +10,8 @@ import numpy as np
 
 from clustersim.scenario.bounds.layers import LayerPrices, PassName
 from clustersim.scenario.bounds.prices import EXPOSED, ISSUE
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.stages import part_layers
 from clustersim.topology.cluster import FloatArray
 
 
@@ -33,18 +33,17 @@ class PartPasses:
     """Whether a stage ends with a pass for which others wait: not so where gradients of weights may come last."""
 
 
-def part_passes(plan: Plan, layers: LayerPrices, n_parts: int) -> PartPasses:
-    """Return the passes through each part of the model.
+def part_passes(strategy: Strategy, layers: LayerPrices, counts: Sequence[int]) -> PartPasses:
+    """Return the passes through each part of a model, which have so many layers each.
 
     Where schedules may put gradients of weights off, the shorter of both ways to go back counts. Where two passes run at once, each is
     taken to hide all collectives of the other.
     """
-    strategy, prices = plan.strategy, layers.prices
+    prices = layers.prices
     schedule = None if strategy.written else SCHEDULES[strategy.schedule]
-    stops = np.array(list(accumulate(part_layers(plan, n_parts))), dtype=np.int64)
+    stops = np.array(list(accumulate(counts)), dtype=np.int64)
     starts = np.concatenate(([0], stops[:-1]))
-    counts = stops - starts
-    borders = starts + (counts if strategy.recompute_layers is None else np.minimum(counts, strategy.recompute_layers))
+    borders = stops if strategy.recompute_layers is None else np.minimum(stops, starts + strategy.recompute_layers)
 
     def through(kind: PassName, again: PassName | None = None) -> FloatArray:
         sums, (first, last) = layers.sums(kind), layers.ends(kind)
@@ -76,7 +75,7 @@ def part_passes(plan: Plan, layers: LayerPrices, n_parts: int) -> PartPasses:
         forward_s=forward_s,
         backward_s=backward_s,
         trip_s=float((forward_s + returned_s).sum()),
-        more_s=np.zeros(n_parts),
+        more_s=np.zeros(len(counts)),
         meets=meets,
         waits_behind=not splits,
     )

@@ -13,7 +13,7 @@ from clustersim.scenario.bounds.run import run_bound
 from clustersim.scenario.build import Built
 from clustersim.scenario.layout import rank_layout
 from clustersim.strategy.flops import masked_flops, model_flops
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Plan, Strategy
 from clustersim.topology.cluster import Cluster
 from clustersim.units.quantity import format_quantity
 
@@ -61,7 +61,7 @@ def bounds_report(bound: StepBound, plan: Plan, cluster: Cluster, step_time_s: f
     if max(bound.exchange_s, bound.link_s) > bound.path_s:
         name = "exchange" if bound.exchange_s >= bound.link_s else "link"
         largest = BoundPart(name=name, seconds=bound.bound_s)
-    what = f"{NAMES[largest.name]}{_where(largest.name, plan, cluster)}"
+    what = f"{NAMES[largest.name]}{_where(largest.name, plan.strategy, cluster)}"
     seconds, step, least = (format_quantity(value, "s") for value in (largest.seconds, step_time_s, bound.bound_s))
     share = 100 * bound.bound_s / step_time_s
     return BoundsReport(
@@ -85,11 +85,11 @@ def peak_s(plan: Plan, cluster: Cluster) -> float:
     return (model_flops(plan) - masked_flops(plan)) / (plan.n_ranks * fastest)
 
 
-def _where(name: str, plan: Plan, cluster: Cluster) -> str:
+def _where(name: str, strategy: Strategy, cluster: Cluster) -> str:
     """Return over what the collectives of a dimension travel."""
     node = cluster.node
     domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
-    spans = {span.dimension: span for span in rank_layout(plan.strategy, node_size=node.n_accelerators, domain_size=domain_size)}
+    spans = {span.dimension: span for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size)}
     span = spans.get(name)
     if span is None:
         return ""

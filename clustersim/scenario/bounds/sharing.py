@@ -15,8 +15,8 @@ from clustersim.scenario.bounds.prices import Prices
 from clustersim.strategy.gradients import SHARDS_OF_COPIES, Bucket, gathered_bytes, operations_among, reduced_bytes
 from clustersim.strategy.mesh import Mesh, place
 from clustersim.strategy.offload import host_update_bytes, state_bytes
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_model
+from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import Holders, expert_replicas, replicas
 from clustersim.strategy.stages import places_of
 from clustersim.strategy.weights import Weights
@@ -69,7 +69,8 @@ class Exchange:
 
     def reduced(self, bucket: Bucket) -> Moved:
         """Return the reduction of a bucket."""
-        plan, parts = self.plan, list[Moved]()
+        strategy, parts = self.plan.strategy, list[Moved]()
+        number_bytes = reduced_bytes(strategy.data_parallel, numerics(self.plan.training))
         for expert, parameters, n_calls in (
             (False, bucket.parameters, bucket.n_calls),
             (True, bucket.expert_parameters, bucket.expert_calls),
@@ -77,10 +78,7 @@ class Exchange:
             holders = self._holders[expert][0]
             if not n_calls or holders.lines.shape[1] == 1:
                 continue
-            ops, size_bytes = (
-                operations_among(holders.lines.shape[1], holders.degree, plan.strategy.zero_stage),
-                parameters * reduced_bytes(plan),
-            )
+            ops, size_bytes = operations_among(holders.lines.shape[1], holders.degree, strategy.zero_stage), parameters * number_bytes
             if ops == SHARDS_OF_COPIES:
                 parts.append(self._moved("reduce_scatter", (expert, "shards"), (size_bytes, n_calls)))
                 copies = self._moved("all_reduce", (expert, "copies"), (size_bytes / holders.degree, n_calls))
@@ -92,9 +90,10 @@ class Exchange:
     def gathered(self, weights: Weights, n_calls: int = 1) -> Moved:
         """Return the gathering of parameters."""
         parts: list[Moved] = []
+        number_bytes = gathered_bytes(self.plan.strategy.data_parallel, numerics(self.plan.training))
         for expert, parameters in ((False, weights.dense), (True, weights.expert)):
             if parameters and self._holders[expert][0].degree > 1:
-                parts.append(self._moved("all_gather", (expert, "shards"), (parameters * gathered_bytes(self.plan), n_calls)))
+                parts.append(self._moved("all_gather", (expert, "shards"), (parameters * number_bytes, n_calls)))
         return self.together(parts)
 
     def updated_s(self, weights: Weights) -> float:
@@ -104,15 +103,16 @@ class Exchange:
         for stage in unlike_stages(self._mesh, self.prices.cluster):
             ranks = self._mesh.stage_ranks(stage)
             update_s = self.prices.moved_s(HostUpdate(name="update on host", ranks=ranks, bytes=shard * host_update_bytes(plan.training)))
-            kept_bytes = shard * state_bytes(plan) if plan.strategy.offload.optimizer == "nvme" else 0.0
+            kept_bytes = (
+                shard * state_bytes(plan.training.optimizer, local_model(plan)) if plan.strategy.offload.optimizer == "nvme" else 0.0
+            )
             read = HostCopy(name="optimizer state", ranks=ranks, bytes=kept_bytes, source="nvme", destination="host")
             found.append(max(update_s, self.prices.moved_s(read) if kept_bytes else 0.0))
         return min(found)
 
-    def sent(self, plan: Plan) -> Moved:
-        """Return the way of a micro-batch of a plan from one stage to the next."""
-        strategy, ranks = plan.strategy, self._mesh.ranks
-        size_bytes = local_model(plan).boundary_bytes / strategy.tp
+    def sent(self, strategy: Strategy, boundary_bytes: float) -> Moved:
+        """Return the way of a micro-batch from one stage to the next, with activations of so many bytes between them."""
+        ranks, size_bytes = self._mesh.ranks, boundary_bytes / strategy.tp
         key = strategy.schedule, strategy.virtual_stages, size_bytes
         if key not in self._sent:
             routes, block = places_of(strategy).routes, block_size(self.prices.cluster)

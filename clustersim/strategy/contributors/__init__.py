@@ -19,7 +19,8 @@ from clustersim.strategy.contributors.single_process import SingleProcess
 from clustersim.strategy.contributors.state_sharding import ParameterSharding, StateSharding
 from clustersim.strategy.contributors.tensor_parallel import TensorParallelism
 from clustersim.strategy.groups import ParallelGroups
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.sequence import LayerTechnique
 
 CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
@@ -42,6 +43,6 @@ CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
 """All techniques, in the order in which each changes a layer, and adds its tasks beside a pass and at the end of a step."""
 
 
-def layer_techniques(plan: Plan, groups: ParallelGroups) -> tuple[LayerTechnique, ...]:
+def layer_techniques(local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> tuple[LayerTechnique, ...]:
     """Return what techniques do inside the layers of some ranks."""
-    return tuple(contributor.inside(plan, groups) for contributor in CONTRIBUTORS if contributor.applies(plan))
+    return tuple(contributor.inside(local, strategy, groups) for contributor in CONTRIBUTORS if contributor.applies(strategy))

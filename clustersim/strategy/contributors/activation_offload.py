@@ -15,14 +15,13 @@ from typing import Final
 
 from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.layers import heaviest_run
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Strategy
 from clustersim.strategy.schedules.order import Pass, StageOrder
+from clustersim.strategy.stage import Stage
 from clustersim.strategy.stage_work import Cut
-from clustersim.strategy.stages import model_chunks
 
 LAYERS_IN_USE: Final = 2
 """Layers on the accelerator at a time: one computes while the one before it, or the next, is copied."""
@@ -37,16 +36,15 @@ class ActivationOffload(Contributor):
     """Activations on the host between their passes."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether activations are offloaded."""
-        return offloads_activations(plan.strategy)
+        return offloads_activations(strategy)
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the layers that are on the accelerator, the one in use and the one that is copied."""
-        chunks = model_chunks(plan)[stage]
-        fullest = activation_memory(plan).fullest_place(chunks)
-        size_bytes = max(heaviest_run(activation_memory(plan).kept_by_layer(chunk, fullest), LAYERS_IN_USE) for chunk in chunks)
+        fullest = stage.activations.fullest_place(stage.chunks)
+        size_bytes = max(heaviest_run(stage.activations.kept_by_layer(chunk, fullest), LAYERS_IN_USE) for chunk in stage.chunks)
         return (Hold(category="buffers", owner="activation_offload", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
@@ -64,8 +62,8 @@ class _StageCopies(StageContributor):
     """
 
     def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
-        self.host, self.chunks, self.order = step.host(stage), step.chunks[stage], order
-        self._kept = tuple(activation_memory(step.passes).kept_by_layer(chunk) for chunk in self.chunks)
+        self.host, self.chunks, self.order = step.host(stage), step.stages[stage].chunks, order
+        self._kept = tuple(step.stages[stage].activations.kept_by_layer(chunk) for chunk in self.chunks)
         self._stored: dict[tuple[int, int], Key] = {}
         """For each micro-batch and chunk its last copy to the host."""
 
@@ -153,7 +151,7 @@ class _StageCopies(StageContributor):
         return step.kind != "W"
 
     def _key(self, position: int, name: str) -> Key:
-        return ("activations", self.host.stage, position, name)
+        return ("activations", self.host.stage.number, position, name)
 
 
 def _holding(pieces: Sequence[Piece], layer: int) -> int:

@@ -11,9 +11,9 @@ from clustersim.program.tasks import Collective, Group, Item, Overlapped, Phase,
 from clustersim.strategy.contributors.contributor import Contributor, check_division
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
-from clustersim.strategy.plan import Plan, StrategySettings
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
-from clustersim.strategy.shard import local_model, numerics
 from clustersim.units.divisors import divisors, listed
 from clustersim.workload.context import exchanged_bytes, kept_keys_bytes
 from clustersim.workload.model import Model, Sublayer
@@ -25,9 +25,9 @@ class ContextParallelism(Contributor):
     """Sequences divided among the ranks of a group."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether sequences are divided."""
-        return plan.strategy.cp > 1
+        return strategy.cp > 1
 
     @classmethod
     def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
@@ -64,9 +64,9 @@ class ContextParallelism(Contributor):
             raise DomainError(message, path=("training", "scored_tokens"), hint=f"use a multiple of {cp}")
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the exchanges of attention."""
-        model, shape, number = plan.model, local_model(plan).shape(), numerics(plan.training)
+        model, shape, number = local.model, local.shape(), local.numerics
         assert shape.context is not None
         return SharedAttention(
             group=groups.cp,

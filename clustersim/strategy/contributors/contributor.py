@@ -12,13 +12,14 @@ from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, Group
 from clustersim.strategy.division import Division
 from clustersim.strategy.groups import ParallelGroups
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.offload import HostSide
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Dimension, Plan, StrategySettings
+from clustersim.strategy.plan import Dimension, Plan, Strategy, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import LayerTechnique
+from clustersim.strategy.stage import Stage, stage_of
 from clustersim.strategy.stage_work import Cut
-from clustersim.strategy.stages import ModelChunk, model_chunks
 from clustersim.workload.model import Model
 
 
@@ -27,12 +28,11 @@ class Step:
     """An optimizer step while it is lowered: the state that all contributors share."""
 
     plan: Plan
-    passes: Plan
-    """The same plan, with as many micro-batches as there are passes of."""
+    n_micro_batches: int
+    """Micro-batches that there are passes of, where passes of others are left out."""
     division: Division
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
-    chunks: tuple[tuple[ModelChunk, ...], ...] = field(init=False)
-    """Model chunks of every stage."""
+    stages: tuple[Stage, ...] = field(init=False)
     updated: dict[int, tuple[tuple[Key, ...], ...]] = field(default_factory=dict[int, tuple[tuple[Key, ...], ...]])
     """Tasks that end with the new weights of a stage, for each part of the replicas."""
     _hosts: dict[int, HostSide] = field(default_factory=dict[int, HostSide])
@@ -42,13 +42,15 @@ class Step:
 
     def __post_init__(self) -> None:
         """Divide the model once."""
-        self.chunks = model_chunks(self.plan)
+        self.stages = tuple(stage_of(self.plan, number) for number in self.division.stages)
 
     def host(self, stage: int) -> HostSide:
         """Return the copy engines and processors beside the ranks of a stage."""
         side = self._hosts.get(stage)
         if side is None:
-            side = self._hosts[stage] = HostSide(builder=self.builder, plan=self.passes, division=self.division, stage=stage)
+            side = self._hosts[stage] = HostSide(
+                builder=self.builder, division=self.division, stage=self.stages[stage], n_micro_batches=self.n_micro_batches
+            )
         return side
 
     def collective(self, name: str, op: CollectiveOp, group: Group, size_bytes: float, n_calls: int = 1) -> Communicate:
@@ -100,7 +102,7 @@ class Contributor:
         self.step = step
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether the settings of this technique ask for anything; by default always."""
         return True
 
@@ -125,12 +127,12 @@ class Contributor:
         """
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the memory that this technique holds for a rank of a stage."""
         return ()
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the part of this technique inside layers, for the ranks of a class."""
         return LayerTechnique()
 

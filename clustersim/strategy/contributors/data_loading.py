@@ -6,7 +6,6 @@ from typing import Final
 
 from clustersim.program.tasks import Block, Compute, Work
 from clustersim.strategy.contributors.contributor import Contributor
-from clustersim.strategy.plan import Plan
 from clustersim.workload.operators import Recorded
 
 LOADER_STREAM: Final = "loader"
@@ -15,16 +14,12 @@ LOADER_STREAM: Final = "loader"
 class DataLoading(Contributor):
     """A data loader on the hosts of the ranks that embed the batch."""
 
-    @classmethod
-    def applies(cls, plan: Plan) -> bool:
-        """Return whether the data loader can hold a step up."""
-        return plan.training.data_loader is not None
-
     def begin(self) -> None:
-        """Add the reading of the next batch."""
+        """Add the reading of the next batch, where the data loader can hold a step up."""
         plan, division = self.step.plan, self.step.division
         loader = plan.training.data_loader
-        assert loader is not None
+        if loader is None:
+            return
         duration_s = plan.training.global_batch_size / (loader.samples_per_s / plan.strategy.node_size * plan.n_ranks)
         work = Work(name="load", phase="load", kernels=(Recorded(duration_s),))
         action = Compute(name="load", phase="load", blocks=(Block(name="load", body=(work,)),))

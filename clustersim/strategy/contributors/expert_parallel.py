@@ -12,10 +12,10 @@ from clustersim.strategy.contributors.contributor import Contributor, check_divi
 from clustersim.strategy.gradients import WIRE_BYTES
 from clustersim.strategy.groups import ExpertGroups, ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.routing import Dispatch, expected_nodes
 from clustersim.strategy.sequence import Beside, Entries, LayerTechnique, Run, backward_runs, forward_runs, joined_work
-from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.step_settings import WirePrecision
 from clustersim.units.divisors import divisors, listed
 from clustersim.workload.experts import MoeHalf
@@ -32,9 +32,9 @@ class ExpertParallelism(Contributor):
     """Experts divided among the ranks of a group."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
-        """Return whether experts, or each of them, are divided."""
-        return plan.model.experts is not None and plan.strategy.ep * plan.strategy.expert_tp > 1
+    def applies(cls, strategy: Strategy) -> bool:
+        """Return whether experts, or each of them, are divided where there are any."""
+        return strategy.ep * strategy.expert_tp > 1
 
     @classmethod
     def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
@@ -61,10 +61,9 @@ class ExpertParallelism(Contributor):
             raise DomainError(message, path=("strategy", "ep"), hint="use 1, or another algorithm of data_parallel")
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the exchanges around experts."""
-        assert groups.experts is not None, plan.model.name
-        return SpreadExperts(plan=plan, groups=groups.experts)
+        return SpreadExperts(local=local, strategy=strategy, groups=groups.experts) if groups.experts else LayerTechnique()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,8 @@ class SpreadExperts(LayerTechnique):
     .. [1] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.2; DeepEP.
     """
 
-    plan: Plan
+    local: LocalModel
+    strategy: Strategy
     groups: ExpertGroups
 
     def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
@@ -95,7 +95,7 @@ class SpreadExperts(LayerTechnique):
         back = self.from_experts(layer) if runs["unpermute"] else ()
         longest = forward_runs(_same(self._longest(layer), runs), phase)
         up, down, rest = _shared_parts(runs["shared"])
-        beside = bool(up and down and there and back) and self.plan.strategy.overlap_ep
+        beside = bool(up and down and there and back) and self.strategy.overlap_ep
         return (
             *(*runs["norm"], *runs["router"], *runs["permute"]),
             *(_beside(there, up, last=False) if beside else there),
@@ -114,7 +114,7 @@ class SpreadExperts(LayerTechnique):
         back = self.from_experts(layer, backward=True) if moves else ()
         longest = backward_runs(_same(self._longest(layer), runs), gradients)
         rest, down, up = (each[::-1] for each in _shared_parts(runs["shared"][::-1])[::-1])
-        beside = bool(up and there) and self.plan.strategy.overlap_ep
+        beside = bool(up and there) and self.strategy.overlap_ep
         return (
             *(*runs["residual"], *rest, *(() if beside else (*down, *up)), *runs["unpermute"]),
             *(_beside(there, down, last=False) if beside else there),
@@ -125,20 +125,20 @@ class SpreadExperts(LayerTechnique):
 
     def to_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
         """Return the collectives before the experts; backward, gradients of what they gave take this way, in full precision."""
-        precision: WirePrecision = "same" if backward else self.plan.strategy.dispatch_precision
-        spread = local_model(self.plan).expert_spread.dispatch(layer)
+        precision: WirePrecision = "same" if backward else self.strategy.dispatch_precision
+        spread = self.local.expert_spread.dispatch(layer)
         # Scores travel with tokens, and their gradients come back.
         return (*self._exchange(spread, precision, extra=0.0 if backward else FP32_BYTES), *self._slices(spread, "all_gather"))
 
     def from_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
         """Return the collectives behind the experts."""
-        spread = local_model(self.plan).expert_spread.dispatch(layer)
+        spread = self.local.expert_spread.dispatch(layer)
         ways = self._exchange(spread, "same", extra=FP32_BYTES if backward else 0.0)
         return (*self._slices(spread, "reduce_scatter"), *reversed(ways))
 
     def _longest(self, layer: int) -> MoeHalf:
         """Return the sublayer of the rank that has most rows."""
-        parts = local_model(self.plan).sublayers(layer, local_model(self.plan).expert_spread.dispatch(layer).hottest)
+        parts = self.local.sublayers(layer, self.local.expert_spread.dispatch(layer).hottest)
         return next(part.experts for part in parts if part.experts)
 
     def _awaited(self, part: Sublayer, runs: Sequence[Run], longest: Entries, phase: Phase) -> Entries:
@@ -153,7 +153,7 @@ class SpreadExperts(LayerTechnique):
             return ()
         rows = sum(spread.rows) / (spread.n_ranks * spread.copies) * spread.skew
         width = self._width_bytes(precision) + extra
-        between, inside, experts = self.groups.between, self.groups.inside, self.plan.model.experts
+        between, inside, experts = self.groups.between, self.groups.inside, self.local.model.experts
         if between is None or inside is None or experts is None:
             return (Collective(op="all_to_all", group=self.groups.whole, bytes=rows * width),)
         once = rows / experts.top_k * expected_nodes(between.size, experts)
@@ -169,8 +169,8 @@ class SpreadExperts(LayerTechnique):
         return (Collective(op=op, group=self.groups.slices, bytes=rows * self._width_bytes("same")),)
 
     def _width_bytes(self, precision: WirePrecision) -> float:
-        number_bytes = numerics(self.plan.training).element_bytes if precision == "same" else WIRE_BYTES[precision]
-        return self.plan.model.hidden_size * number_bytes
+        number_bytes = self.local.numerics.element_bytes if precision == "same" else WIRE_BYTES[precision]
+        return self.local.model.hidden_size * number_bytes
 
 
 Sections = dict[str, tuple[Run, ...]]

@@ -27,15 +27,14 @@ from clustersim.strategy.gradients import (
     reduced_bytes,
 )
 from clustersim.strategy.layers import heaviest_run
-from clustersim.strategy.memory import kept_gradients_bytes, kept_parameters, stage_weights
 from clustersim.strategy.offload import offloads
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Strategy
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import Holders, expert_replicas, replicas, shard_scopes
+from clustersim.strategy.stage import Stage
 from clustersim.strategy.stage_work import Cut, completed
-from clustersim.strategy.stages import ModelChunk, model_chunks
+from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.units import BUCKETS_IN_USE, reduces_in_units, reductions
 from clustersim.strategy.weights import NOTHING
 
@@ -44,17 +43,16 @@ class GradientReduction(Contributor):
     """Reduction of gradients by collectives, and their way to hosts that update."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether gradients go anywhere, and neither to parameter servers nor to the root of one process."""
-        gradients = plan.strategy.data_parallel
-        return not gradients.central and (plan.strategy.reduces_gradients or offloads(plan.strategy))
+        return not strategy.data_parallel.central and (strategy.reduces_gradients or offloads(strategy))
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return what the reduction of gradients needs beside those that are kept: buckets, and gradients that are whole until then."""
         return (
-            Hold(category="buffers", owner="gradient_reduction", bytes=_buckets_bytes(plan, stage)),
-            Hold(category="gradients", owner="state_sharding", bytes=_whole_bytes(plan, stage), interval=BACKWARD_TO_REDUCTION),
+            Hold(category="buffers", owner="gradient_reduction", bytes=_buckets_bytes(stage)),
+            Hold(category="gradients", owner="state_sharding", bytes=_whole_bytes(stage), interval=BACKWARD_TO_REDUCTION),
         )
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
@@ -70,11 +68,11 @@ class _StageReductions(StageContributor):
     """
 
     def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
-        self.plan, self.host, self.chunks, self.stage, self.order = step.passes, step.host(stage), step.chunks[stage], stage, order
+        self.stage, self.host, self.order, self.n_micro_batches = step.stages[stage], step.host(stage), order, step.n_micro_batches
         self._reduction = BucketReduction(step, stage)
         self._last = {each.chunk: position for position, each in enumerate(order) if each.makes_weight_gradients}
         """Pass that makes the last gradients of weights of each chunk."""
-        self._n_reduced = dict.fromkeys(range(len(self.chunks)), 0)
+        self._n_reduced = dict.fromkeys(range(len(self.stage.chunks)), 0)
         """Micro-batches of each chunk that were reduced so far."""
         self._reducing = NOTHING
         """Parameters whose gradients are reduced beside the next pass."""
@@ -84,15 +82,15 @@ class _StageReductions(StageContributor):
     def cut(self, position: int, cut: Cut) -> Cut:
         """Return the cut of a pass behind the layers that complete a unit."""
         reducing = self._reducing if position else NOTHING
-        return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.plan.strategy))
+        return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.stage.strategy))
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
         """Return the pieces of a pass, the last of which fills buckets that are reduced all at once."""
-        gradients = self.plan.strategy.data_parallel
-        at_once = self._completes(position) and not reduces_in_units(self.plan.strategy)
+        gradients = self.stage.strategy.data_parallel
+        at_once = self._completes(position) and not reduces_in_units(self.stage.strategy)
         if at_once and not (gradients.no_sync and position < max(self._last.values())):
-            chunks = self.chunks if gradients.no_sync else [self.chunks[self.order[position].chunk]]
-            pieces = self._with_buckets(pieces, reductions(self.plan, chunks))
+            chunks = self.stage.chunks if gradients.no_sync else [self.stage.chunks[self.order[position].chunk]]
+            pieces = self._with_buckets(pieces, reductions(self.stage.local, self.stage.strategy, chunks))
         self._reducing = completed(pieces[-1].completes)
         if gradients.overlap:
             return pieces
@@ -106,7 +104,7 @@ class _StageReductions(StageContributor):
         step, own, pieces = self.order[position], [part.own(position) for part in parts], parts[0].pieces[position]
         # Micro-batches are counted for ranks that add up: nothing is added behind the last one of the step.
         last = self._last.get(step.chunk) == position
-        number = self.plan.n_micro_batches - 1 if last else self._n_reduced[step.chunk]
+        number = self.n_micro_batches - 1 if last else self._n_reduced[step.chunk]
         label = (-1, -1) if last else (step.micro_batch, step.chunk)
         for piece_number, (piece, keys) in enumerate(zip(pieces, zip(*own, strict=True), strict=True)):
             for key, bucket in self._reductions(step, piece_number, piece):
@@ -117,12 +115,12 @@ class _StageReductions(StageContributor):
     def _completes(self, position: int) -> bool:
         """Return whether gradients that are to be reduced are complete behind a pass."""
         step = self.order[position]
-        added_up = self.plan.strategy.data_parallel.no_sync and self._last.get(step.chunk) != position
+        added_up = self.stage.strategy.data_parallel.no_sync and self._last.get(step.chunk) != position
         return step.makes_weight_gradients and not added_up
 
     def _reductions(self, step: Pass, number: int, piece: Piece) -> list[tuple[Key, Bucket]]:
         """Return the buckets that a piece of a pass completes, each with the name of its reduction."""
-        name = ("after", self.stage, step.kind, step.chunk, step.micro_batch, number)
+        name = ("after", self.stage.number, step.kind, step.chunk, step.micro_batch, number)
         return [((*name, count), each) for count, each in enumerate(piece.completes)]
 
     def _with_buckets(self, pieces: tuple[Piece, ...], buckets: tuple[Bucket, ...]) -> tuple[Piece, ...]:
@@ -130,7 +128,8 @@ class _StageReductions(StageContributor):
         last = pieces[-1].action
         known = (id(last), buckets)
         if known not in self._filled:
-            self._filled[known] = last, replace(last, blocks=last.blocks + cast_blocks(self.plan, completed(buckets).total))
+            filling = cast_blocks(self.stage.strategy, self.stage.local.numerics, completed(buckets).total)
+            self._filled[known] = last, replace(last, blocks=last.blocks + filling)
         return (*pieces[:-1], replace(pieces[-1], action=self._filled[known][1], completes=buckets))
 
 
@@ -189,7 +188,8 @@ class _Reduction:
 
     def add(self, key: Key, parameters: float, n_calls: int, *, after: Sequence[Key], label: tuple[int, int]) -> None:
         """Add the collectives of one bucket."""
-        step, stage, size_bytes = self.step, self.holders.stage, parameters * reduced_bytes(self.step.plan)
+        step, stage = self.step, self.holders.stage
+        size_bytes = parameters * reduced_bytes(step.plan.strategy.data_parallel, step.stages[stage].local.numerics)
         if self.ops != SHARDS_OF_COPIES:
             action = step.collective("gradients", self.ops[0], self.whole, size_bytes, n_calls)
             step.builder.add(self.done(key), action, step.division.lanes(stage, GRADIENT_STREAM), after=after, label=label)
@@ -204,27 +204,28 @@ class _Reduction:
         step.builder.add(self.done(key), action, step.division.lanes(stage, COPY_STREAM), after=scattered, label=label)
 
 
-def _buckets_bytes(plan: Plan, stage: int) -> float:
+def _buckets_bytes(stage: Stage) -> float:
     """Return what the reduction of whole gradients needs beside them.
 
     PyTorch's DDP keeps every gradient twice, once in its bucket; see ``copies_gradients``. Sharded optimizer states use a bucket that
     fills and one that is reduced (DeepSpeed, ``reduce_bucket_size`` with ``overlap_comm``). A precision of its own on the wire needs a
     bucket in that precision.
     """
-    strategy, number = plan.strategy, numerics(plan.training)
+    strategy, number = stage.strategy, stage.local.numerics
     if strategy.replicas == 1 or strategy.zero_stage >= SHARDS_GRADIENTS:
         return 0.0
-    buckets = [bucket for chunk in model_chunks(plan)[stage] for bucket in gradient_buckets(plan, chunk)]
+    buckets = [bucket for chunk in stage.chunks for bucket in gradient_buckets(stage.local, strategy.data_parallel, chunk)]
     calls = [call for each in buckets for call in ((each.parameters, each.n_calls), (each.expert_parameters, each.expert_calls))]
     largest = max((parameters / n_calls for parameters, n_calls in calls if n_calls), default=0.0)
-    size_bytes = largest * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
-    if copies_gradients(plan):
+    wire_bytes = reduced_bytes(strategy.data_parallel, number)
+    size_bytes = largest * wire_bytes if wire_bytes != number.gradient_bytes else 0.0
+    if copies_gradients(strategy, number):
         copied = fsum(bucket.weights.total for bucket in buckets) if strategy.zero_stage == 0 else BUCKETS_IN_USE * largest
         size_bytes += copied * number.gradient_bytes
     return size_bytes
 
 
-def _whole_bytes(plan: Plan, stage: int) -> float:
+def _whole_bytes(stage: Stage) -> float:
     """Return the whole gradients beside the shard that is kept.
 
     With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
@@ -233,25 +234,26 @@ def _whole_bytes(plan: Plan, stage: int) -> float:
     frees them unit by unit, so that the two are one and not a sum (PyTorch FSDP: ``zero_grad`` leaves no shard behind, and under
     ``no_sync`` there is none before the last backward pass).
     """
-    whole = stage_weights(plan, stage).total
-    stays = plan.strategy.offload.gradients == "accelerator"
+    whole = stage.weights.total
+    stays = stage.strategy.offload.gradients == "accelerator"
     # Gradients that live elsewhere pass whole through the memory of a lone rank too.
-    if stays and kept_parameters(plan, stage, SHARDS_GRADIENTS) >= whole:
+    if stays and stage.kept_parameters(SHARDS_GRADIENTS) >= whole:
         return 0.0
-    if plan.strategy.data_parallel.no_sync and plan.n_micro_batches > 1:
-        return max(0.0, whole * numerics(plan.training).gradient_bytes - kept_gradients_bytes(plan, stage))
-    return max(_unreduced_bytes(plan, chunk) for chunk in model_chunks(plan)[stage])
+    if stage.strategy.data_parallel.no_sync and stage.n_micro_batches > 1:
+        return max(0.0, whole * stage.local.numerics.gradient_bytes - stage.kept_gradients_bytes)
+    return max(_unreduced_bytes(stage, chunk) for chunk in stage.chunks)
 
 
-def _unreduced_bytes(plan: Plan, chunk: ModelChunk) -> float:
+def _unreduced_bytes(stage: Stage, chunk: ModelChunk) -> float:
     """Return the gradients of one chunk that are whole at a time where each micro-batch reduces its own."""
-    number, gradients = numerics(plan.training), plan.strategy.data_parallel
-    layers, ends = [each.total for each in local_model(plan).layer_weights(chunk.layers)], local_model(plan).end_weights(chunk).total
+    local, number, gradients = stage.local, stage.local.numerics, stage.strategy.data_parallel
+    layers, ends = [each.total for each in local.layer_weights(chunk.layers)], local.end_weights(chunk).total
+    wire_bytes = reduced_bytes(gradients, number)
     window = BUCKETS_IN_USE if gradients.overlap else 1
-    if plan.strategy.zero_stage == SHARDS_GRADIENTS:
-        buckets = [bucket.weights.total for bucket in gradient_buckets(plan, chunk)]
-        wire_bytes = max(buckets, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.gradient_bytes else 0.0
-        return heaviest_run(buckets, window) * number.gradient_bytes + wire_bytes
+    if stage.strategy.zero_stage == SHARDS_GRADIENTS:
+        buckets = [bucket.weights.total for bucket in gradient_buckets(local, gradients, chunk)]
+        casts_bytes = max(buckets, default=0.0) * wire_bytes if wire_bytes != number.gradient_bytes else 0.0
+        return heaviest_run(buckets, window) * number.gradient_bytes + casts_bytes
     most = heaviest_run(layers, window)
-    casts_bytes = max(layers, default=0.0) * reduced_bytes(plan) if reduced_bytes(plan) != number.element_bytes else 0.0
+    casts_bytes = max(layers, default=0.0) * wire_bytes if wire_bytes != number.element_bytes else 0.0
     return (most + ends) * number.element_bytes + casts_bytes

@@ -8,13 +8,10 @@ from typing import Final
 
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold
 from clustersim.program.tasks import Compute
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor
-from clustersim.strategy.memory import kept_gradients_bytes, kept_parameters
 from clustersim.strategy.optimizer import FP8_COPY_BYTES
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan
-from clustersim.strategy.shard import local_model, numerics
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.plan import SHARDS_PARAMETERS
+from clustersim.strategy.stage import Stage
 from clustersim.workload.operators import Gemm, GroupedGemm
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -31,19 +28,19 @@ class ModelState(Contributor):
     """Parameters, gradients and activations of the passes of each rank."""
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return parameters and gradients that stay on a rank, its activations, and the reserve of framework and NCCL."""
-        stays = plan.strategy.offload.parameters == "accelerator"
-        parameters = kept_parameters(plan, stage, SHARDS_PARAMETERS) if stays else 0.0
+        stays = stage.strategy.offload.parameters == "accelerator"
+        parameters = stage.kept_parameters(SHARDS_PARAMETERS) if stays else 0.0
         return (
-            Hold(category="parameters", owner="weights", bytes=parameters * numerics(plan.training).element_bytes),
-            Hold(category="parameters", owner="fp8", bytes=_fp8_bytes(plan, stage)),
-            Hold(category="gradients", owner="gradients", bytes=kept_gradients_bytes(plan, stage)),
+            Hold(category="parameters", owner="weights", bytes=parameters * stage.local.numerics.element_bytes),
+            Hold(category="parameters", owner="fp8", bytes=_fp8_bytes(stage)),
+            Hold(category="gradients", owner="gradients", bytes=stage.kept_gradients_bytes),
             Hold(category="buffers", owner="framework", bytes=FRAMEWORK_BYTES),
-            *_activations(plan, stage),
+            *_activations(stage),
             *(
                 Hold(category="activations", owner=owner, bytes=size_bytes, interval=BACKWARD_PASS)
-                for owner, size_bytes in _fullest_backward(plan, stage).items()
+                for owner, size_bytes in _fullest_backward(stage).items()
             ),
         )
 
@@ -54,43 +51,43 @@ class ModelState(Contributor):
                 self.step.builder.add(("host", lane.rank_class), Compute(name="host", phase="host", blocks=()), [lane])
 
 
-def _fp8_bytes(plan: Plan, stage: int) -> float:
+def _fp8_bytes(stage: Stage) -> float:
     """Return the fp8 copies of the weights of all layers, and their scaling state; embedding and head stay in 16 bits.
 
     Sharded weights are cast as they are gathered, and the copies go with them.
     """
-    if plan.training.precision != "fp8":
+    if stage.training.precision != "fp8":
         return 0.0
-    runs = [run for chunk in model_chunks(plan)[stage] for run in local_model(plan).runs(range(chunk.layers.start, chunk.layers.stop))]
+    runs = [run for chunk in stage.chunks for run in stage.local.runs(chunk.layers)]
     products = [
         (operator, count) for operators, count in runs for operator in operators if isinstance(operator.weight_product, Gemm | GroupedGemm)
     ]
     # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
-    copy_bytes = 0.0 if plan.strategy.gathers_weights or plan.training.fp8_parameters else FP8_COPY_BYTES
+    copy_bytes = 0.0 if stage.strategy.gathers_weights or stage.training.fp8_parameters else FP8_COPY_BYTES
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 
-def _activations(plan: Plan, stage: int) -> Iterator[Hold]:
+def _activations(stage: Stage) -> Iterator[Hold]:
     """Give the activations of a micro-batch between its passes, for each chunk: of layers, which may live on the host, and of the ends.
 
     Where weight gradients wait, part of them is kept on.
     """
-    chunks = model_chunks(plan)[stage]
-    fullest, away = activation_memory(plan).fullest_place(chunks), plan.strategy.offload.activations != "accelerator"
-    for number, chunk in enumerate(chunks):
+    activations, away = stage.activations, stage.strategy.offload.activations != "accelerator"
+    fullest = activations.fullest_place(stage.chunks)
+    for number, chunk in enumerate(stage.chunks):
 
         def kept(size_bytes: float, *, owner: str = "activations", away: bool = False, number: int = number) -> Hold:
             place = "host" if away else "accelerator"
             return Hold(category="activations", owner=owner, bytes=size_bytes, interval=FORWARD_TO_BACKWARD, chunk=number, place=place)
 
-        yield kept(fsum(activation_memory(plan).kept_by_layer(chunk, None if away else fullest)), away=away)
-        yield kept(activation_memory(plan).end_activation_bytes(chunk))
-        weight_bytes = activation_memory(plan).chunk_weight_bytes(chunk, fullest)
+        yield kept(fsum(activations.kept_by_layer(chunk, None if away else fullest)), away=away)
+        yield kept(activations.end_activation_bytes(chunk))
+        weight_bytes = activations.chunk_weight_bytes(chunk, fullest)
         yield Hold(category="activations", owner="weight_gradients", bytes=weight_bytes, interval=INPUT_TO_WEIGHT, chunk=number)
 
 
-def _fullest_backward(plan: Plan, stage: int) -> Mapping[str, float]:
+def _fullest_backward(stage: Stage) -> Mapping[str, float]:
     """Return what a backward pass holds beside the activations that are kept, of the chunk in which it is most."""
-    chunks = model_chunks(plan)[stage]
-    found = [activation_memory(plan).backward_bytes(chunk, activation_memory(plan).fullest_place(chunks)) for chunk in chunks]
+    fullest = stage.activations.fullest_place(stage.chunks)
+    found = [stage.activations.backward_bytes(chunk, fullest) for chunk in stage.chunks]
     return max(found, key=lambda sizes: fsum(sizes.values()))

@@ -11,12 +11,10 @@ from clustersim.program.tasks import Compute
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import COPY_STREAM, GRADIENT_STREAM
 from clustersim.strategy.layers import heaviest_run
-from clustersim.strategy.memory import kept_parameters, stage_weights
 from clustersim.strategy.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
 from clustersim.strategy.optimizer import offloaded_update, optimizer_bytes_per_parameter, optimizer_update, update_copies_bytes
-from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan, StrategySettings
-from clustersim.strategy.shard import local_model, numerics
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan, Strategy, StrategySettings
+from clustersim.strategy.stage import Stage
 from clustersim.strategy.units import BUCKETS_IN_USE, reduction_units
 
 BUFFERED_TILES: Final = 2
@@ -27,25 +25,24 @@ class OptimizerUpdate(Contributor):
     """Clipping and update of the shard of each rank, which wait for all gradients."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether every rank updates its own parameters."""
-        gradients = plan.strategy.data_parallel
-        return not gradients.central and not offloads(plan.strategy)
+        return not strategy.data_parallel.central and not offloads(strategy)
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the optimizer's state, and the copies that an update makes."""
-        parameters = kept_parameters(plan, stage, SHARDS_OPTIMIZER)
-        copies_bytes = parameters * update_copies_bytes(plan.training)
+        parameters = stage.kept_parameters(SHARDS_OPTIMIZER)
+        copies_bytes = parameters * update_copies_bytes(stage.training)
         return (
-            Hold(category="optimizer", owner="optimizer", bytes=parameters * optimizer_bytes_per_parameter(plan)),
+            Hold(category="optimizer", owner="optimizer", bytes=parameters * optimizer_bytes_per_parameter(stage.training, stage.local)),
             Hold(category="optimizer", owner="optimizer", bytes=copies_bytes, interval=UPDATE),
         )
 
     def finish(self) -> None:
         """Add the update of all stages."""
-        for stage in self.step.division.stages:
-            self._update(stage, optimizer_update(self.step.plan, stage_weights(self.step.plan, stage)))
+        for stage in self.step.stages:
+            self._update(stage.number, optimizer_update(self.step.plan, stage.weights))
 
     def _update(self, stage: int, action: Compute) -> tuple[Key, ...]:
         """Add what accelerators do of an update; return the reductions that they wait for."""
@@ -62,9 +59,9 @@ class OffloadedUpdate(OptimizerUpdate):
     """Update by the processors of the hosts (ZeRO-Offload, ZeRO-Infinity)."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether optimizer states are offloaded."""
-        return offloads(plan.strategy)
+        return offloads(strategy)
 
     @classmethod
     def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
@@ -85,54 +82,52 @@ class OffloadedUpdate(OptimizerUpdate):
             raise DomainError(message, path=("strategy", "offload"), hint="use zero_stage: 3, or leave parameters out")
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the state that the node of a rank keeps, and the buffers on the accelerator that stand in for it.
 
         What lives on drives passes through the memory of the node in tiles.
         """
-        offload, number = plan.strategy.offload, numerics(plan.training)
-        shard = stage_weights(plan, stage).shard(plan.strategy.sharding)
+        offload, number = stage.strategy.offload, stage.local.numerics
+        shard = stage.weights.shard(stage.strategy.sharding)
         tile = min(shard, TILE_PARAMETERS)
         passing = min(NVME_TILES * tile, shard)
         # Sums of several micro-batches wait in memory, and go to the drives when they are final.
-        gradients = shard if offload.gradients != "nvme" or sums_on_host(plan) else passing
+        gradients = shard if offload.gradients != "nvme" or sums_on_host(stage.strategy, stage.n_micro_batches) else passing
         parameters = shard if offload.parameters == "host" else min(BUFFERED_TILES * tile, shard)
         state = passing if offload.optimizer == "nvme" else shard
         return (
-            Hold(category="buffers", owner="offload", bytes=_buffers_bytes(plan, stage)),
+            Hold(category="buffers", owner="offload", bytes=_buffers_bytes(stage)),
             Hold(category="parameters", owner="offload", bytes=parameters * number.element_bytes, place="host"),
             Hold(category="gradients", owner="offload", bytes=gradients * number.gradient_bytes, place="host"),
-            Hold(category="optimizer", owner="offload", bytes=state * state_bytes(plan), place="host"),
+            Hold(category="optimizer", owner="offload", bytes=state * state_bytes(stage.training.optimizer, stage.local), place="host"),
         )
 
     def finish(self) -> None:
         """Add the update of all stages."""
-        plan, division = self.step.plan, self.step.division
-        for stage in division.stages:
-            weights = stage_weights(plan, stage)
-            reduced = self._update(stage, offloaded_update(plan, weights))
-            own = [key for keys in self.step.updated[stage] for key in keys]
-            done = self.step.host(stage).add_update(weights, after=[*reduced, *own])
-            self.step.updated[stage] = (done,) * division.n_parts
+        for stage in self.step.stages:
+            reduced = self._update(stage.number, offloaded_update(self.step.plan, stage.weights))
+            own = [key for keys in self.step.updated[stage.number] for key in keys]
+            done = self.step.host(stage.number).add_update(stage.weights, after=[*reduced, *own])
+            self.step.updated[stage.number] = (done,) * self.step.division.n_parts
 
 
-def _buffers_bytes(plan: Plan, stage: int) -> float:
+def _buffers_bytes(stage: Stage) -> float:
     """Return the buffers of what an accelerator offloads.
 
     Gradients that leave are held as the shards of two buckets, or with ZeRO-3 of two units, one just reduced and one copied. Parameters
     that leave come back as the shards of as many layers as are gathered ahead, and of the one that computes.
     """
-    offload, sharding, number = plan.strategy.offload, plan.strategy.sharding, numerics(plan.training)
-    chunks, layers = model_chunks(plan)[stage], local_model(plan).layer_weights()
+    strategy, number, chunks = stage.strategy, stage.local.numerics, stage.chunks
+    offload, sharding, layers = strategy.offload, strategy.sharding, stage.local.layer_weights()
     buffers_bytes = 0.0
-    if offload.gradients != "accelerator" and plan.strategy.zero_stage == SHARDS_PARAMETERS:
-        units = [[unit.weights.shard(sharding) for unit in reduction_units(plan, chunk)] for chunk in chunks]
+    if offload.gradients != "accelerator" and strategy.zero_stage == SHARDS_PARAMETERS:
+        units = [[unit.weights.shard(sharding) for unit in reduction_units(stage.local, strategy, chunk)] for chunk in chunks]
         buffers_bytes += max(heaviest_run(chunk, BUCKETS_IN_USE) for chunk in units) * number.gradient_bytes
     elif offload.gradients != "accelerator":
         whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
-        buffers_bytes += BUCKETS_IN_USE * min(plan.strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
+        buffers_bytes += BUCKETS_IN_USE * min(strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if offload.parameters != "accelerator":
-        ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
+        ahead = sharding.prefetch if strategy.data_parallel.overlap else 0
         shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
         buffers_bytes += max(heaviest_run(chunk, 1 + ahead) for chunk in shards) * number.element_bytes
     return buffers_bytes

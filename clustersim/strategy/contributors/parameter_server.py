@@ -18,11 +18,13 @@ from clustersim.program.tasks import Collective, Communicate, Group, Lane
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.division import Division
 from clustersim.strategy.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.strategy.pipeline import Piece, StagePieces
 from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
-from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import Stage
 from clustersim.strategy.stage_work import Cut
 from clustersim.strategy.step_settings import PARAMETER_SERVER, Assignment, DataParallel, DataParallelSettings
 
@@ -58,20 +60,22 @@ class LayerSlice:
     holdings: tuple[Holding, ...]
 
 
-def model_tensors(plan: Plan) -> tuple[tuple[float, ...], ...]:
+def model_tensors(local: LocalModel) -> tuple[tuple[float, ...], ...]:
     """Return the sizes of all tensors on one rank, in parameters: those of the embedding, of each layer, and of the head.
 
     What one operation needs is one tensor. A tied head has none of its own but for its bias.
     """
-    embedding = tuple(operator.parameters for operator in local_model(plan).front if operator.parameters)
-    runs = local_model(plan).runs(range(plan.model.n_layers))
+    embedding = tuple(operator.parameters for operator in local.front if operator.parameters)
+    runs = local.runs(range(local.model.n_layers))
     layers = [tuple(operator.parameters for operator in run if operator.parameters) for run, count in runs for _ in range(count)]
-    tied = local_model(plan).tied_parameters
-    head = tuple(operator.parameters - (tied if operator.role == "logits" else 0) for operator in local_model(plan).back)
+    tied = local.tied_parameters
+    head = tuple(operator.parameters - (tied if operator.role == "logits" else 0) for operator in local.back)
     return (embedding, *layers, tuple(size for size in head if size))
 
 
-def served_slices(plan: Plan, service: DataParallel, borders: Sequence[tuple[int, int]], *, adds: bool = False) -> tuple[LayerSlice, ...]:
+def served_slices(
+    local: LocalModel, service: DataParallel, borders: Sequence[tuple[int, int]], *, adds: bool = False
+) -> tuple[LayerSlice, ...]:
     """Return slices of the model, in forward order, and who keeps them.
 
     Parameters
@@ -81,7 +85,7 @@ def served_slices(plan: Plan, service: DataParallel, borders: Sequence[tuple[int
     adds
         Whether servers add up more gradients than those of the group that pushes.
     """
-    groups = model_tensors(plan)
+    groups = model_tensors(local)
     n_layers = len(groups) - 2
     holders = iter(_holders([size for sizes in groups for size in sizes], len(service.hosts), service.assignment))
     slices: list[LayerSlice] = []
@@ -133,19 +137,20 @@ class ParameterServers(Contributor):
     def __init__(self, step: Step) -> None:
         """Divide the model among the servers once."""
         super().__init__(step)
-        plan, ((chunk,),) = step.plan, step.chunks
-        self._gradients, self._service = plan.strategy.data_parallel, service_of(plan.strategy)
+        (stage,) = step.stages
+        local, (chunk,) = stage.local, stage.chunks
+        self._gradients, self._service = stage.strategy.data_parallel, service_of(stage.strategy)
         # Parts of a synchronous step push apart, and their gradients are added up all the same.
         adds = step.division.n_parts > 1 and self._gradients.mode == "sync" and not self._gradients.backup_workers
-        self.pushed = served_slices(plan, self._service, layer_slices(local_model(plan), self._service.bucket_bytes), adds=adds)
+        self.pushed = served_slices(local, self._service, layer_slices(local, self._service.bucket_bytes), adds=adds)
         whole = ((0, chunk.n_layers),)
         # Without priority there is one slice: nothing can start before all have come.
-        self.pulled = self.pushed if self._service.priority == "layers" else served_slices(plan, self._service, whole)
+        self.pulled = self.pushed if self._service.priority == "layers" else served_slices(local, self._service, whole)
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether servers keep the parameters."""
-        return plan.strategy.data_parallel.service is not None
+        return strategy.data_parallel.service is not None
 
     @classmethod
     def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
@@ -166,15 +171,16 @@ class ParameterServers(Contributor):
             raise DomainError(what, path=(*_PATH, "algorithm"), hint=f"use {advice}, or another algorithm")
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return what the fullest parameter server keeps: weights as they are sent, the sum of the gradients, and the optimizer's state."""
-        (whole,) = served_slices(plan, service_of(plan.strategy), [(0, plan.model.n_layers)])
-        most = plan.strategy.tp * plan.strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
-        number = numerics(plan.training)
+        strategy, local, number = stage.strategy, stage.local, stage.local.numerics
+        (whole,) = served_slices(local, service_of(strategy), [(0, local.model.n_layers)])
+        most = strategy.tp * strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
+        state_bytes = most * optimizer_bytes_per_parameter(stage.training, local)
         return (
             Hold(category="parameters", owner="parameter_server", bytes=most * number.element_bytes, place="server"),
             Hold(category="gradients", owner="parameter_server", bytes=most * number.gradient_bytes, place="server"),
-            Hold(category="optimizer", owner="parameter_server", bytes=most * optimizer_bytes_per_parameter(plan), place="server"),
+            Hold(category="optimizer", owner="parameter_server", bytes=state_bytes, place="server"),
         )
 
     def begin(self) -> None:
@@ -205,11 +211,11 @@ class ParameterServers(Contributor):
         self._move("push", part, pushed, after=after)
 
     def _move(self, op: ServedOp, part: int, moved: LayerSlice, *, once: bool = False, after: Sequence[Key] = ()) -> None:
-        plan = self.step.plan
-        number_bytes = reduced_bytes(plan) if op == "push" else gathered_bytes(plan)
+        stage = self.step.stages[0]
+        number_bytes = (reduced_bytes if op == "push" else gathered_bytes)(stage.strategy.data_parallel, stage.local.numerics)
         for key, holding in zip(self.keys(op, part, moved), moved.holdings, strict=True):
             size_bytes = holding.parameters * number_bytes
-            pieces = 1 if once else n_buckets(plan.strategy, size_bytes)
+            pieces = 1 if once else n_buckets(stage.strategy, size_bytes)
             action = _served(op, self._workers(part), holding, size_bytes, pieces=pieces)
             self.step.builder.add(key, action, [self._lane(op, part, holding)], after=after)
 
@@ -272,7 +278,7 @@ def service_of(strategy: Strategy) -> DataParallel:
 
 def served_updates(plan: Plan, division: Division) -> tuple[Collective, ...]:
     """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
-    (whole,) = served_slices(plan, service_of(plan.strategy), [(0, plan.model.n_layers)])
+    (whole,) = served_slices(local_model(plan), service_of(plan.strategy), [(0, plan.model.n_layers)])
     group = _all_workers(division)
     return tuple(
         _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings

@@ -8,10 +8,9 @@ from clustersim.errors import DomainError
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.local_model import LocalModel
-from clustersim.strategy.plan import Plan, StrategySettings
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.recomputation import Recomputation, recomputation_of
 from clustersim.strategy.sequence import LayerTechnique
-from clustersim.strategy.shard import local_model
 from clustersim.workload.model import Model, Sublayer
 from clustersim.workload.operators import Operator
 
@@ -20,9 +19,9 @@ class ActivationRecomputation(Contributor):
     """Recomputation of some or all operators of a layer."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether anything is repeated."""
-        return plan.strategy.recompute != "none"
+        return strategy.recompute != "none"
 
     @classmethod
     def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
@@ -47,9 +46,9 @@ class ActivationRecomputation(Contributor):
                 raise DomainError(message, path=("strategy", name), hint="leave it out, or write recompute: full")
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the operators that are repeated."""
-        return RepeatedOperators(local=local_model(plan), kind=recomputation_of(plan.strategy))
+        return RepeatedOperators(local=local, kind=recomputation_of(strategy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

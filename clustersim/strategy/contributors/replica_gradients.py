@@ -10,9 +10,7 @@ import numpy as np
 from clustersim.program.tasks import Collective, Communicate, Group
 from clustersim.strategy.contributors.contributor import Contributor
 from clustersim.strategy.gradients import GRADIENT_STREAM
-from clustersim.strategy.memory import stage_weights
-from clustersim.strategy.plan import SHARDS_GRADIENTS, Plan
-from clustersim.strategy.shard import local_model, numerics
+from clustersim.strategy.plan import SHARDS_GRADIENTS, Strategy
 from clustersim.strategy.stages import places_of
 
 NORM_BYTES: Final = 4.0
@@ -22,9 +20,8 @@ class ReplicaGradients(Contributor):
     """All-reduces among the stages, and among the tensor-parallel ranks, of one replica."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether several ranks hold a replica, and update it themselves."""
-        strategy = plan.strategy
         return strategy.tp * strategy.pp > 1 and strategy.data_parallel.service is None
 
     def finish(self) -> None:
@@ -37,23 +34,24 @@ class ReplicaGradients(Contributor):
 
     def _add_copies(self) -> None:
         """Sum the gradients of the copies of the model, which went through different micro-batches."""
-        plan = self.step.plan
-        for stage in range(plan.strategy.pp // 2 if places_of(plan.strategy).n_copies > 1 else 0):
-            opposite = plan.strategy.pp - 1 - stage
-            size_bytes = stage_weights(plan, stage).shard(plan.strategy.sharding) * numerics(plan.training).gradient_bytes
-            self._add_pairs(f"copies {stage}, {opposite}", "gradients of copies", (stage, opposite), size_bytes)
+        strategy = self.step.plan.strategy
+        for stage in self.step.stages[: strategy.pp // 2] if places_of(strategy).n_copies > 1 else ():
+            pair = stage.number, strategy.pp - 1 - stage.number
+            size_bytes = stage.weights.shard(strategy.sharding) * stage.local.numerics.gradient_bytes
+            self._add_pairs(f"copies {pair[0]}, {pair[1]}", "gradients of copies", pair, size_bytes)
 
     def _add_embedding(self) -> None:
         """Sum the gradients of a tied head, which is a copy of the embedding on another stage, and of the embedding."""
-        plan = self.step.plan
-        ends = places_of(plan.strategy).routes[0]
+        strategy = self.step.plan.strategy
+        ends = places_of(strategy).routes[0]
         first, last = ends[0][0], ends[-1][0]
-        beside = any(chunk.last and chunk.beside_first for chunk in self.step.chunks[last])
-        if first == last or beside or not local_model(plan).tied_parameters:
+        local, chunks = self.step.stages[last].local, self.step.stages[last].chunks
+        beside = any(chunk.last and chunk.beside_first for chunk in chunks)
+        if first == last or beside or not local.tied_parameters:
             return
         # Shards of the table are added up where gradients are sharded.
-        shards = plan.strategy.sharding.degree if plan.strategy.zero_stage >= SHARDS_GRADIENTS else 1
-        size_bytes = local_model(plan).tied_parameters / shards * numerics(plan.training).gradient_bytes
+        shards = strategy.sharding.degree if strategy.zero_stage >= SHARDS_GRADIENTS else 1
+        size_bytes = local.tied_parameters / shards * local.numerics.gradient_bytes
         self._add_pairs("embedding", "embedding gradient", (first, last), size_bytes)
 
     def _add_pairs(self, group_name: str, name: str, stages: tuple[int, int], size_bytes: float) -> None:

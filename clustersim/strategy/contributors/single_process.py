@@ -18,20 +18,18 @@ from clustersim.hardware.communication import CollectiveOp
 from clustersim.program.holds import FORWARD_TO_BACKWARD, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Group
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.contributors.optimizer_update import OptimizerUpdate
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes, n_buckets, reduced_bytes
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import ForwardPhase, Gradients, Operators, backward_work, forward_work
-from clustersim.strategy.memory import stage_weights
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.optimizer import optimizer_update
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import Plan, StrategySettings
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings
 from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import Entries, LayerTechnique, Run
-from clustersim.strategy.shard import local_model, numerics
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import Stage
 from clustersim.workload.model import Sublayer
 from clustersim.workload.shapes import FP32_BYTES
 
@@ -53,9 +51,9 @@ class SingleProcess(Contributor):
     """
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether one process drives all accelerators."""
-        return plan.strategy.data_parallel.single_process
+        return strategy.data_parallel.single_process
 
     @classmethod
     def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
@@ -83,17 +81,17 @@ class SingleProcess(Contributor):
             raise DomainError(message, path=("strategy", "offload"), hint="leave the key out")
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the optimizer's state, and what the first accelerator keeps for the others: all outputs as they came, and their losses."""
-        (chunk,), n_replicas = model_chunks(plan)[stage], plan.strategy.dp
-        loss_bytes = activation_memory(plan).head_loss_bytes(chunk)
-        outputs_bytes = n_replicas * loss_bytes * numerics(plan.training).element_bytes / FP32_BYTES
+        (chunk,), n_replicas = stage.chunks, stage.strategy.dp
+        loss_bytes = stage.activations.head_loss_bytes(chunk)
+        outputs_bytes = n_replicas * loss_bytes * stage.local.numerics.element_bytes / FP32_BYTES
         size_bytes = (n_replicas - 1) * loss_bytes + outputs_bytes if n_replicas > 1 else 0.0
         others = Hold(category="activations", owner="single_process", bytes=size_bytes, interval=FORWARD_TO_BACKWARD)
-        return (*OptimizerUpdate.holds(plan, stage), others)
+        return (*OptimizerUpdate.holds(stage), others)
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the passes without the loss, which the first accelerator computes for all."""
         return _WithoutLoss()
 
@@ -103,9 +101,10 @@ class SingleProcess(Contributor):
 
     def finish(self) -> None:
         """Add the update on the first accelerator."""
-        plan, division, builder = self.step.plan, self.step.division, self.step.builder
-        after = builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
-        builder.add(("optimizer", 0), optimizer_update(plan, stage_weights(plan, 0)), [division.lane(0, ROOT)], after=after)
+        step, division = self.step, self.step.division
+        update = optimizer_update(step.plan, step.stages[0].weights)
+        after = step.builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
+        step.builder.add(("optimizer", 0), update, [division.lane(0, ROOT)], after=after)
 
 
 class _WithoutLoss(LayerTechnique):
@@ -128,17 +127,15 @@ class _Moves(StageContributor):
     """Collectives around each pass, and the loss of all replicas on the first accelerator."""
 
     def __init__(self, step: Step, order: StageOrder) -> None:
-        plan, n_replicas = step.passes, step.plan.strategy.dp
-        self.plan, self.division, self.builder, self.order = plan, step.division, step.builder, order
-        loss = tuple(operator for operator in _operators(plan) if operator.role == "loss")
+        (self.stage,), self.division, self.builder, self.order = step.stages, step.division, step.builder, order
+        local, training, n_replicas = self.stage.local, self.stage.training, self.stage.strategy.dp
+        loss = tuple(operator for operator in _operators(local) if operator.role == "loss")
         losses = (forward_work("loss", loss), backward_work("loss gradient", loss))
         self._losses = tuple(
             Compute(name=work.name, phase=work.phase, blocks=(Block(name=work.name, body=(work,), repeat=n_replicas),)) for work in losses
         )
-        self._outputs_bytes = (
-            n_replicas * fsum(operator.saved_bytes for operator in loss) * numerics(plan.training).element_bytes / FP32_BYTES
-        )
-        self._inputs_bytes = n_replicas * plan.training.micro_batch_size * plan.model.sample_bytes(plan.training.seq_length)
+        self._outputs_bytes = n_replicas * fsum(operator.saved_bytes for operator in loss) * local.numerics.element_bytes / FP32_BYTES
+        self._inputs_bytes = n_replicas * training.micro_batch_size * local.model.sample_bytes(training.seq_length)
         members = np.concatenate([step.division.ranks(0, part) for part in range(step.division.n_parts)])
         self._group = Group(name="accelerators of the process", dimension="dp", members=members[None])
 
@@ -155,18 +152,18 @@ class _Moves(StageContributor):
 
     def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
         """Add the moves before and behind a pass."""
-        step, plan = self.order[position], self.plan
+        step, stage = self.order[position], self.stage
         before = [key for part in parts for key in part.before(position)]
         before = before or [("host", lane.rank_class) for lane in self.division.lanes(0)]
         n_losses = 0 if step.goes_back else len(self._losses)
         passes = [part.own(position)[-1 - (n_losses if part.part == ROOT else 0)] for part in parts]
-        parameters = stage_weights(plan, 0).total
+        parameters, wires = stage.weights.total, (stage.strategy.data_parallel, stage.local.numerics)
         if step.goes_back:
             self._move("scatter", "scatter gradients", step.micro_batch, self._outputs_bytes, after=before)
-            self._move("reduce", "gradients", step.micro_batch, parameters * reduced_bytes(plan), after=passes)
+            self._move("reduce", "gradients", step.micro_batch, parameters * reduced_bytes(*wires), after=passes)
             return
         self._move("scatter", "scatter inputs", step.micro_batch, self._inputs_bytes, after=before)
-        self._move("broadcast", "parameters", step.micro_batch, parameters * gathered_bytes(plan), after=before)
+        self._move("broadcast", "parameters", step.micro_batch, parameters * gathered_bytes(*wires), after=before)
         self._move("gather", "gather outputs", step.micro_batch, self._outputs_bytes, after=passes)
 
     def _named(self, name: str, micro_batch: int) -> tuple[Key, ...]:
@@ -174,13 +171,13 @@ class _Moves(StageContributor):
         return ((name, micro_batch),) if self._group.size > 1 else ()
 
     def _move(self, op: CollectiveOp, name: str, micro_batch: int, size_bytes: float, *, after: Sequence[Key]) -> None:
-        pieces = n_buckets(self.plan.strategy, size_bytes) if op in ("broadcast", "reduce") else 1
+        pieces = n_buckets(self.stage.strategy, size_bytes) if op in ("broadcast", "reduce") else 1
         action = Communicate(name=name, collective=Collective(op=op, group=self._group, bytes=size_bytes, pieces=pieces))
         for key in self._named(name, micro_batch):
             self.builder.add(key, action, self.division.lanes(0, GRADIENT_STREAM), after=after, label=(micro_batch, 0))
 
 
-def _operators(plan: Plan) -> Operators:
+def _operators(local: LocalModel) -> Operators:
     """Return all operators of the model on one rank."""
-    layers = (each for run, count in local_model(plan).runs(range(plan.model.n_layers)) for _ in range(count) for each in run)
-    return (*local_model(plan).front, *layers, *local_model(plan).back)
+    layers = (each for run, count in local.runs(range(local.model.n_layers)) for _ in range(count) for each in run)
+    return (*local.front, *layers, *local.back)

@@ -19,15 +19,15 @@ from clustersim.program.program import Key
 from clustersim.strategy.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.strategy.gradients import GRADIENT_STREAM, gathered_bytes
 from clustersim.strategy.layers import heaviest_run
-from clustersim.strategy.memory import stage_weights
+from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.optimizer import FP8_COPY_BYTES
 from clustersim.strategy.pipeline import Piece, StagePieces
-from clustersim.strategy.plan import SHARDS_PARAMETERS, Plan, StrategySettings
+from clustersim.strategy.plan import SHARDS_PARAMETERS, GatherUnit, Plan, Strategy, StrategySettings
 from clustersim.strategy.schedules.order import Pass, StageOrder
-from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import ShardScope, expert_replicas, replicas, shard_scopes
+from clustersim.strategy.stage import Stage
 from clustersim.strategy.stage_work import WHOLE, Cut
-from clustersim.strategy.stages import ModelChunk, model_chunks, orders_of
+from clustersim.strategy.stages import ModelChunk
 from clustersim.strategy.units import gather_calls
 from clustersim.strategy.weights import Weights, total_weights
 from clustersim.units.divisors import divisors, listed
@@ -54,15 +54,14 @@ class Gathering:
     cut: Cut
 
 
-def gatherings(plan: Plan, chunks: Sequence[ModelChunk], order: StageOrder) -> tuple[Gathering, ...]:
+def gatherings(stage: Stage, order: StageOrder) -> tuple[Gathering, ...]:
     """Return the units that are gathered for each pass of a stage.
 
     With resharding the parameters of a chunk are freed behind every pass, and otherwise behind the last one; embedding and head that are
     to be kept, behind each backward pass. A pass that computes nothing but gradients of weights needs no parameters.
     """
-    strategy = plan.strategy
-    units = [_ChunkUnits.of(plan, chunk) for chunk in chunks]
-    sharding = strategy.sharding
+    strategy, sharding = stage.strategy, stage.strategy.sharding
+    units = [_ChunkUnits.of(stage.local, chunk, sharding.gather) for chunk in stage.chunks]
     frees_behind = sharding.reshard_after_forward or strategy.pp == 1
     layers_whole, ends_whole = set[int](), set[int]()
     found: list[Gathering] = []
@@ -93,14 +92,9 @@ class _ChunkUnits:
     end_calls: int
 
     @classmethod
-    def of(cls, plan: Plan, chunk: ModelChunk) -> _ChunkUnits:
-        calls, end_calls = gather_calls(plan, chunk)
-        return cls(
-            layers=local_model(plan).layer_weights(chunk.layers),
-            ends=local_model(plan).end_weights(chunk),
-            calls=calls,
-            end_calls=end_calls,
-        )
+    def of(cls, local: LocalModel, chunk: ModelChunk, gather: GatherUnit) -> _ChunkUnits:
+        calls, end_calls = gather_calls(local, chunk, gather)
+        return cls(layers=local.layer_weights(chunk.layers), ends=local.end_weights(chunk), calls=calls, end_calls=end_calls)
 
     def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering:
         """Return the gathering of a pass where layers, and ends, are missing; at once for passes side by side, which are not cut."""
@@ -121,29 +115,27 @@ class ParameterSharding(Contributor):
     """Parameters that are gathered before each pass and freed behind it (ZeRO-3, FSDP)."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether parameters are sharded, or live elsewhere."""
-        return plan.strategy.gathers_weights
+        return strategy.gathers_weights
 
     @classmethod
-    def holds(cls, plan: Plan, stage: int) -> tuple[Hold, ...]:
+    def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the parameters that are whole at a time: embedding and head, the layer in use and those gathered ahead of it.
 
         Without freeing after the forward pass all of them, and so where passes through several chunks run side by side. Of stages that look
         ahead the ends of two chunks may be whole, those in use and those of the next pass.
         """
-        sharding, chunks = plan.strategy.sharding, model_chunks(plan)[stage]
-        layers, ends = (
-            [[each.total for each in local_model(plan).layer_weights(chunk.layers)] for chunk in chunks],
-            [local_model(plan).end_weights(chunk).total for chunk in chunks],
-        )
-        ahead = sharding.prefetch if plan.strategy.data_parallel.overlap else 0
-        if not sharding.reshard_after_forward or any(step.beside_next for step in orders_of(plan)[stage]):
+        sharding, local, number = stage.strategy.sharding, stage.local, stage.local.numerics
+        layers = [[each.total for each in local.layer_weights(chunk.layers)] for chunk in stage.chunks]
+        ends = [local.end_weights(chunk).total for chunk in stage.chunks]
+        ahead = sharding.prefetch if stage.strategy.data_parallel.overlap else 0
+        if not sharding.reshard_after_forward or any(step.beside_next for step in stage.order):
             most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
         else:
             most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or sharding.keep_ends else max(ends)
-        copies_bytes = FP8_COPY_BYTES if plan.training.precision == "fp8" else 0.0
-        size_bytes = (most + around) * numerics(plan.training).element_bytes + most * copies_bytes
+        copies_bytes = FP8_COPY_BYTES if number.casts_weights else 0.0
+        size_bytes = (most + around) * number.element_bytes + most * copies_bytes
         return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
@@ -155,9 +147,9 @@ class StateSharding(Contributor):
     """Optimizer states, and gradients, that are sharded beside whole parameters (ZeRO-1, ZeRO-2)."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether each rank updates a shard of the parameters that it keeps whole."""
-        return 0 < plan.strategy.zero_stage < SHARDS_PARAMETERS
+        return 0 < strategy.zero_stage < SHARDS_PARAMETERS
 
     @classmethod
     def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
@@ -178,14 +170,14 @@ class StateSharding(Contributor):
 
     def finish(self) -> None:
         """Gather the new weights of all stages."""
-        for stage in self.step.division.stages:
-            weights = stage_weights(self.step.plan, stage)
-            for scopes, parameters in zip(_scopes(self.step, stage), (weights.dense, weights.expert), strict=True):
-                for scope in scopes if parameters else ():
+        for stage in self.step.stages:
+            number_bytes = gathered_bytes(stage.strategy.data_parallel, stage.local.numerics)
+            sizes_bytes = (stage.weights.dense * number_bytes, stage.weights.expert * number_bytes)
+            for scopes, size_bytes in zip(_scopes(self.step, stage.number), sizes_bytes, strict=True):
+                for scope in scopes if size_bytes else ():
                     if scope.group.size > 1:
-                        size_bytes = parameters * gathered_bytes(self.step.plan)
                         action = self.step.collective("gather weights", "all_gather", scope.group, size_bytes)
-                        after = [key for part in scope.parts for key in self.step.updated[stage][part]]
+                        after = [key for part in scope.parts for key in self.step.updated[stage.number][part]]
                         self.step.builder.add(("weights", scope.group.name), action, scope.lanes(GRADIENT_STREAM), after=after)
 
 
@@ -203,9 +195,10 @@ class _StageGathers(StageContributor):
     """
 
     def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
-        self.step, self.plan, self.division, self.host = step, step.passes, step.division, step.host(stage)
-        self.stage, self.order, self.gathered = stage, order, gatherings(step.passes, step.chunks[stage], order)
+        self.step, self.strategy, self.division, self.host = step, step.plan.strategy, step.division, step.host(stage)
+        self.stage, self.order, self.gathered = stage, order, gatherings(step.stages[stage], order)
         self._scopes = _scopes(step, stage)
+        self._number_bytes = gathered_bytes(self.strategy.data_parallel, step.stages[stage].local.numerics)
 
     def cut(self, position: int, cut: Cut) -> Cut:
         """Return the cut of a pass at its units."""
@@ -232,16 +225,15 @@ class _StageGathers(StageContributor):
             after = tuple(dict.fromkeys(key for _, _, room in rooms for key in room))
             fetched = self.host.add_parameter_fetch(unit.weights, after=after, label=label)
             for scope, parameters, room in rooms:
-                key, size_bytes = self._key(scope, position, number), parameters * gathered_bytes(self.plan)
+                key, size_bytes = self._key(scope, position, number), parameters * self._number_bytes
                 action = self.step.collective("gather weights", "all_gather", scope.group, size_bytes, unit.n_calls)
                 self.step.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
 
     def _room(self, before: StagePieces, position: int, piece: int, part: int) -> tuple[Key, ...]:
         """Return what a gather for a piece waits for."""
-        strategy = self.plan.strategy
-        if not strategy.data_parallel.overlap:
+        if not self.strategy.data_parallel.overlap:
             return before.awaited(position, piece) or (("host", self.division.rank_class(self.stage, part)),)
-        return before.before(position, piece, strategy.sharding.prefetch + 1)
+        return before.before(position, piece, self.strategy.sharding.prefetch + 1)
 
     def _of(self, weights: Weights) -> list[tuple[ShardScope, float]]:
         """Return the shard groups that have some of these parameters, and how many."""

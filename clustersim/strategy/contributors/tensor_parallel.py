@@ -19,9 +19,9 @@ from clustersim.program.tasks import Block, Collective, Group, Item, Overlapped,
 from clustersim.strategy.contributors.contributor import Contributor, check_division
 from clustersim.strategy.groups import ParallelGroups
 from clustersim.strategy.layers import PHASES, ForwardPhase, Gradients
-from clustersim.strategy.plan import Plan, StrategySettings, TensorOverlap
+from clustersim.strategy.local_model import LocalModel
+from clustersim.strategy.plan import Plan, Strategy, StrategySettings, TensorOverlap
 from clustersim.strategy.sequence import Beside, Entries, Entry, LayerTechnique, Run
-from clustersim.strategy.shard import local_model, numerics
 from clustersim.units.divisors import divisors, listed
 from clustersim.workload.model import HEAD, Model, Sublayer
 from clustersim.workload.operators import Gemm, Kernel, Operator, Stream
@@ -35,9 +35,9 @@ class TensorParallelism(Contributor):
     """Layers divided among the ranks of a group."""
 
     @classmethod
-    def applies(cls, plan: Plan) -> bool:
+    def applies(cls, strategy: Strategy) -> bool:
         """Return whether layers are divided."""
-        return plan.strategy.tp > 1
+        return strategy.tp > 1
 
     @classmethod
     def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
@@ -79,18 +79,18 @@ class TensorParallelism(Contributor):
             )
 
     @classmethod
-    def inside(cls, plan: Plan, groups: ParallelGroups) -> LayerTechnique:
+    def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the collectives around divided layers."""
-        strategy, shape = plan.strategy, local_model(plan).shape()
+        rows = local.whole.rows
         return SplitLayers(
             group=groups.tp,
             sequence_parallel=strategy.sequence_parallel,
             overlap=strategy.overlap_tp,
             keeps_sums=strategy.recompute == "alternate",
-            column_bytes=shape.rows * numerics(plan.training).element_bytes,
-            hidden_size=plan.model.hidden_size,
-            loss_bytes=LOSS_REDUCTIONS * shape.rows * FP32_BYTES,
-            received_bytes=local_model(plan).boundary_bytes,
+            column_bytes=rows * local.numerics.element_bytes,
+            hidden_size=local.model.hidden_size,
+            loss_bytes=LOSS_REDUCTIONS * rows * FP32_BYTES,
+            received_bytes=local.boundary_bytes,
         )
 
 

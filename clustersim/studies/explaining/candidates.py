@@ -17,8 +17,7 @@ from clustersim.scenario.overriding import Override, parse_override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built, seeded
 from clustersim.scenario.simulate import memory_report
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, padded_vocabulary
+from clustersim.strategy.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
 from clustersim.workload.operators import VECTOR_BYTES
 
 RECOMPUTATION: Final = ("none", "selective", "full")
@@ -171,14 +170,14 @@ def _kernels(built: Built) -> Iterator[Candidate]:
         yield Candidate(family="attention", what="fused attention", overrides=("training.attention=flash",))
     if training.kernels == "eager":
         yield Candidate(family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",))
-    if head_vector_bytes(built.plan) < VECTOR_BYTES:
+    if head_vector_bytes(local_model(built.plan), training.precision) < VECTOR_BYTES:
         padded = padded_vocabulary(built.plan.model.vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
         yield Candidate(
             family="vocabulary",
             what=f"a vocabulary of {padded} words, of which {padded - built.plan.model.vocab_size} are padding",
             overrides=(f"training.vocabulary_multiple={WHOLE_VOCABULARY}",),
         )
-    if _has_fp8(built.plan, built):
+    if _has_fp8(built):
         yield Candidate(
             family="precision",
             what="products in fp8 instead of bf16",
@@ -187,9 +186,9 @@ def _kernels(built: Built) -> Iterator[Candidate]:
         )
 
 
-def _has_fp8(plan: Plan, built: Built) -> bool:
+def _has_fp8(built: Built) -> bool:
     known = all("fp8" in node.accelerator.peak_flops_per_s for node, _ in built.cluster.kinds)
-    return plan.training.precision == "bf16" and known and plan.model.divisible
+    return built.plan.training.precision == "bf16" and known and built.plan.model.divisible
 
 
 def _machine(built: Built) -> Iterator[Candidate]:

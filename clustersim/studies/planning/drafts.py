@@ -17,6 +17,7 @@ from clustersim.scenario.pass_costs import balanced_layers
 from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.contributors import CONTRIBUTORS
 from clustersim.strategy.plan import Plan, StrategySettings
+from clustersim.strategy.shard import local_model
 from clustersim.strategy.stages import places_of
 from clustersim.studies.planning.space import Family, Layout
 
@@ -138,7 +139,7 @@ class Drafts:
         if found is None:
             accelerator = self.first.cluster.node.accelerator
             kernels = kernels_of(plan, accelerator, calibration_for(accelerator))
-            found = self._balanced[key] = balanced_layers(plan, kernels, n_parts=n_parts)
+            found = self._balanced[key] = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=n_parts)
         return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
 
 

@@ -16,6 +16,7 @@ from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.strategy.holds import stage_holds, stage_peak
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules.order import backward, forward
+from clustersim.strategy.stage import Stage, stage_of
 from clustersim.studies.planning.drafts import Drafts
 from clustersim.studies.planning.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.studies.planning.replays import AT_ONCE, Outcome, Replays
@@ -152,7 +153,7 @@ class _Searching:
     def _bound(self, least_s: float, family: Family) -> None:
         """Bound a family by its stages, and not their mean, unless it fits nowhere."""
         plan = next(found for found in map(self.drafts.whole_plan, layouts(self.space, family)) if not isinstance(found, str))
-        activations_bytes = _activations_bytes(plan)
+        activations_bytes = _activations_bytes(stage_of(plan, 0))
         if activations_bytes > self._usable_bytes():
             self.search.count(self._too_much(activations_bytes), sum(1 for _ in layouts(self.space, family)))
             return
@@ -193,7 +194,7 @@ class _Searching:
         key = (layout.family, layout.zero_stage, layout.offload)
         found = self._peaks.get(key)
         if found is None:
-            found = self._peaks[key] = _least_bytes(plan)
+            found = self._peaks[key] = _least_bytes(stage_of(plan, 0))
         return found
 
     def _drop(self, peak_bytes: float) -> None:
@@ -209,7 +210,7 @@ class _Searching:
         for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
             if peak_bytes > NEARLY * usable_bytes:
                 break
-            peak_bytes = max(peak_bytes, held_bytes(stage_peak(plan, stage)))
+            peak_bytes = max(peak_bytes, held_bytes(stage_peak(stage_of(plan, stage))))
         if peak_bytes <= usable_bytes:
             return True
         self._drop(peak_bytes)
@@ -267,17 +268,18 @@ class _Searching:
             search.next_bound_s = self._heap[0][0]
 
 
-def _least_bytes(plan: Plan) -> float:
+def _least_bytes(first: Stage) -> float:
     """Return what the first stage holds at least, without looking at the order of its passes."""
-    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(plan))), backward(0))
-    return held_bytes(stage_peak(plan, 0, order=order))
+    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(first))), backward(0))
+    return held_bytes(stage_peak(first, order=order))
 
 
-def _activations_bytes(plan: Plan) -> float:
+def _activations_bytes(first: Stage) -> float:
     """Return what activations alone take on the first stage, wherever the training state is kept."""
-    kept_bytes = held_bytes(stage_holds(plan, 0), interval=FORWARD_TO_BACKWARD, chunk=0)
-    return FRAMEWORK_BYTES + _in_flight(plan) * kept_bytes
+    kept_bytes = held_bytes(stage_holds(first), interval=FORWARD_TO_BACKWARD, chunk=0)
+    return FRAMEWORK_BYTES + _in_flight(first) * kept_bytes
 
 
-def _in_flight(plan: Plan) -> int:
-    return min(plan.strategy.pp, plan.n_micro_batches) if plan.strategy.schedule in FILLS_UP else 1
+def _in_flight(first: Stage) -> int:
+    strategy = first.strategy
+    return min(strategy.pp, first.n_micro_batches) if strategy.schedule in FILLS_UP else 1

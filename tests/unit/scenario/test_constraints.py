@@ -223,7 +223,7 @@ def test_what_a_schedule_or_a_layout_cannot_take_is_refused_with_what_would_be_r
 def test_layers_may_be_dealt_out_unevenly_where_it_is_asked_for() -> None:
     plan = built("strategy.stage_layers=[5, 3]").plan
 
-    assert [chunk.n_layers for stage in model_chunks(plan) for chunk in stage] == [5, 3]
+    assert [chunk.n_layers for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage] == [5, 3]
     assert built("strategy.pp=2", "strategy.stage_layers=balanced").plan.strategy.stage_layers is not None
 
 

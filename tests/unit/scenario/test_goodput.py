@@ -13,6 +13,7 @@ from clustersim.operation.goodput import best_interval_s
 from clustersim.report.goodput import GoodputReport, goodput_lines
 from clustersim.scenario.goodput import ASSUMED_GPU_HOURS, MOST_INTERRUPTIONS, Maintained, checkpoint_bytes, goodput_report
 from clustersim.scenario.run import run
+from clustersim.strategy.shard import local_model
 from tests.unit.scenario.samples import built, refusal, small
 
 DAY_S = 86400.0
@@ -30,12 +31,14 @@ def report(*, work_s: float | None = 30 * DAY_S, seed: int = 0, replays: int = 1
 
 
 def test_a_checkpoint_holds_weights_master_copy_and_moments() -> None:
-    plan = built().plan
+    def size(*overrides: str) -> float:
+        plan = built(*overrides).plan
+        return checkpoint_bytes(plan.training, local_model(plan))
 
     # bf16 and Adam: 2 + 4 + 4 + 4 bytes for each parameter; all of it once, whatever the layout.
-    assert checkpoint_bytes(plan) % 14 == 0
-    assert checkpoint_bytes(built("strategy.zero_stage=1").plan) == checkpoint_bytes(built("strategy={}").plan) == checkpoint_bytes(plan)
-    assert checkpoint_bytes(built("training.precision=fp32").plan) == checkpoint_bytes(plan) / 14 * 12
+    assert size() % 14 == 0
+    assert size("strategy.zero_stage=1") == size("strategy={}") == size()
+    assert size("training.precision=fp32") == size() / 14 * 12
 
 
 def test_a_checkpoint_takes_its_size_over_the_bandwidth() -> None:

@@ -48,7 +48,7 @@ def test_equal_layers_without_ends_are_dealt_out_evenly() -> None:
 def test_the_stage_of_the_logits_gets_fewer_layers() -> None:
     plan = built("strategy.stage_layers=balanced", "model.vocab_size=100000", "model.num_hidden_layers=16").plan
 
-    first, last = (chunk.n_layers for (chunk,) in model_chunks(plan))
+    first, last = (chunk.n_layers for (chunk,) in model_chunks(plan.strategy, plan.model.n_layers))
     assert first > last
     assert first + last == 16
 

@@ -10,6 +10,7 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
 from clustersim.strategy.contributors import layer_techniques
 from clustersim.strategy.division import divided
+from clustersim.strategy.gradients import Bucket, gradient_buckets
 from clustersim.strategy.groups import parallel_groups
 from clustersim.strategy.holds import stage_holds, stage_peak
 from clustersim.strategy.layers import Gradients
@@ -19,6 +20,7 @@ from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan, Strategy
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.step_settings import DataParallel, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -86,14 +88,19 @@ def servers(*hosts: int, **changes: object) -> DataParallel:
     return gradients.changed(hosts=hosts, reduce_in_node=False).changed(**changes)
 
 
+def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:
+    """Return the buckets of gradients of the first chunk of a stage."""
+    return gradient_buckets(local_model(plan), plan.strategy.data_parallel, stage_of(plan, stage).chunks[0])
+
+
 def held(plan: Plan, stage: int = 0, *, place: MemoryPlace = "accelerator", **of: object) -> float:
     """Return the bytes of the holds of a stage whose fields are as given."""
-    return held_bytes(stage_holds(plan, stage, place), **of)
+    return held_bytes(stage_holds(stage_of(plan, stage), place), **of)
 
 
 def peak(plan: Plan, stage: int = 0, *, place: MemoryPlace = "accelerator", **of: object) -> float:
     """Return the bytes of those holds when most is held."""
-    return held_bytes(stage_peak(plan, stage, place=place), **of)
+    return held_bytes(stage_peak(stage_of(plan, stage), place=place), **of)
 
 
 def peak_in_flight(order: StageOrder, chunk_bytes: Sequence[float], weight_bytes: Sequence[float] | None = None) -> float:
@@ -181,4 +188,5 @@ def computes(program: Program, rank_class: int) -> list[Task]:
 def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
     """Return the passes of the ranks of the first stage."""
     groups = parallel_groups(plan, divided(place(plan.strategy)), 0, 0)
-    return ChunkPasses(local=local_model(plan), strategy=plan.strategy, techniques=layer_techniques(plan, groups), gradients=gradients)
+    local, strategy = local_model(plan), plan.strategy
+    return ChunkPasses(local=local, strategy=strategy, techniques=layer_techniques(local, strategy, groups), gradients=gradients)

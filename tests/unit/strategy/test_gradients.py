@@ -9,7 +9,6 @@ import pytest
 
 from clustersim.program.tasks import Communicate
 from clustersim.strategy.gradients import (
-    Bucket,
     Tensor,
     cast_blocks,
     chunk_tensors,
@@ -24,9 +23,9 @@ from clustersim.strategy.gradients import (
 )
 from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_model
+from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.sharding_groups import replicas
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.stages import model_chunks
 from clustersim.workload.kinds.call import Layer
 from clustersim.workload.kinds.dense import LinearLayer
@@ -34,14 +33,10 @@ from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
 from tests.rows import rows
-from tests.unit.strategy.factories import GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, buckets_of, make_plan
 
 LAYER = float(layer_parameters(GPT))
 LAYER_BYTES = 4.0 * LAYER
-
-
-def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:
-    return gradient_buckets(plan, model_chunks(plan)[stage][0])
 
 
 def test_gradients_are_reduced_among_the_replicas_of_a_stage() -> None:
@@ -89,7 +84,7 @@ def test_every_parameter_is_in_one_bucket(model: Transformer, bucket_bytes: floa
 
 def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_outer_layers() -> None:
     plan = make_plan(LLAMA)
-    tensors = chunk_tensors(local_model(plan), model_chunks(plan)[0][0])
+    tensors = chunk_tensors(local_model(plan), stage_of(plan, 0).chunks[0])
 
     assert [tensor.layer for tensor in tensors] == sorted(tensor.layer for tensor in tensors)
     assert tensors[0] == Tensor(layer=0, parameters=LLAMA.vocab_size * LLAMA.hidden_size)
@@ -99,16 +94,16 @@ def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_out
 def test_a_tied_head_has_no_tensor_where_the_embedding_is() -> None:
     with_embedding, alone = make_plan(), make_plan(pp=4)
 
-    assert chunk_tensors(local_model(with_embedding), model_chunks(with_embedding)[0][0])[-1].parameters == 2 * GPT.hidden_size
-    assert chunk_tensors(local_model(alone), model_chunks(alone)[3][0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
+    assert chunk_tensors(local_model(with_embedding), stage_of(with_embedding, 0).chunks[0])[-1].parameters == 2 * GPT.hidden_size
+    assert chunk_tensors(local_model(alone), stage_of(alone, 3).chunks[0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
 
 
 @pytest.mark.parametrize("pp", [1, 4])
 def test_buckets_go_down_to_the_first_layer_of_their_chunk(pp: int) -> None:
     plan = make_plan(dp=2, pp=pp)
 
-    for chunks in model_chunks(plan):
-        layers = [bucket.layer for bucket in gradient_buckets(plan, chunks[0])]
+    for chunks in model_chunks(plan.strategy, plan.model.n_layers):
+        layers = [bucket.layer for bucket in gradient_buckets(local_model(plan), plan.strategy.data_parallel, chunks[0])]
         assert layers == sorted(set(layers), reverse=True)
         assert layers[-1] == 0
 
@@ -187,16 +182,21 @@ def test_the_gradient_of_a_shared_embedding_and_the_norm_are_left_to_the_library
 
 @pytest.mark.parametrize(("precision", "size"), [("same", 4.0), ("fp32", 4.0), ("bf16", 2.0), ("fp16", 2.0), ("fp8", 1.0)])
 def test_gradients_travel_in_the_precision_of_the_wire(precision: str, size: float) -> None:
-    assert reduced_bytes(make_plan(reduce_precision=precision)) == size
+    plan = make_plan(reduce_precision=precision)
+
+    assert reduced_bytes(plan.strategy.data_parallel, numerics(plan.training)) == size
 
 
 @pytest.mark.parametrize(("precision", "size"), [("same", 2.0), ("fp32", 4.0), ("fp8", 1.0)])
 def test_weights_do_too(precision: str, size: float) -> None:
-    assert gathered_bytes(make_plan(gather_precision=precision)) == size
+    plan = make_plan(gather_precision=precision)
+
+    assert gathered_bytes(plan.strategy.data_parallel, numerics(plan.training)) == size
 
 
 def test_a_cast_reads_one_precision_and_writes_the_other() -> None:
-    (block,) = cast_blocks(make_plan(reduce_precision="bf16"), 100.0)
+    plan = make_plan(reduce_precision="bf16")
+    (block,) = cast_blocks(plan.strategy, numerics(plan.training), 100.0)
     (work,) = block.body
 
     assert [kernel.traffic_bytes for kernel in work.kernels] == [600.0]  # pyright: ignore[reportAttributeAccessIssue] - it is Work
@@ -216,14 +216,18 @@ def test_a_cast_reads_one_precision_and_writes_the_other() -> None:
 def test_gradients_are_copied_into_buckets_unless_they_are_made_there(changes: dict[str, object], copies: bool) -> None:
     plan = make_plan(**{"fused_gradient_accumulation": False, **changes})
 
-    assert copies_gradients(plan) == copies
-    assert moved_into_bucket_bytes(plan) == (8.0 if copies else 0.0)
+    assert copies_gradients(plan.strategy, numerics(plan.training)) == copies
+    assert moved_into_bucket_bytes(plan.strategy, numerics(plan.training)) == (8.0 if copies else 0.0)
 
 
 def test_a_copy_casts_on_the_way() -> None:
-    assert moved_into_bucket_bytes(make_plan(dp=4, fused_gradient_accumulation=False, reduce_precision="bf16")) == 6.0
+    plan = make_plan(dp=4, fused_gradient_accumulation=False, reduce_precision="bf16")
+
+    assert moved_into_bucket_bytes(plan.strategy, numerics(plan.training)) == 6.0
 
 
 @pytest.mark.parametrize("changes", [{}, {"reduce_precision": "fp32"}, {"reduce_precision": "bf16", "gradient_precision": "same"}])
 def test_what_travels_as_it_is_kept_is_not_cast(changes: dict[str, object]) -> None:
-    assert cast_blocks(make_plan(**changes), 100.0) == ()
+    plan = make_plan(**changes)
+
+    assert cast_blocks(plan.strategy, numerics(plan.training), 100.0) == ()

@@ -16,14 +16,12 @@ from clustersim.program.holds import (
     INPUT_TO_WEIGHT,
     UPDATE,
 )
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.contributors.model_state import FRAMEWORK_BYTES
-from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.holds import stage_holds
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.optimizer import optimizer_bytes_per_parameter
 from clustersim.strategy.plan import Offload
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.stages import model_chunks
 from clustersim.workload.experts import Experts
 from clustersim.workload.kinds.call import Layer
@@ -31,33 +29,33 @@ from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import GPT, LLAMA, held, make_plan, peak, servers
+from tests.unit.strategy.factories import GPT, LLAMA, buckets_of, held, make_plan, peak, servers
 
 H, V = 512, 8192
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
 def test_one_rank_alone_holds_the_model_once(model: Transformer) -> None:
-    assert stage_weights(make_plan(model), 0).total == total_parameters(model)
+    assert stage_of(make_plan(model), 0).weights.total == total_parameters(model)
 
 
 def test_a_tied_head_on_another_stage_is_a_copy() -> None:
     plan = make_plan(pp=4)
 
-    assert sum(stage_weights(plan, stage).total for stage in range(4)) == total_parameters(GPT) + V * H
+    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == total_parameters(GPT) + V * H
 
 
 def test_an_untied_head_is_held_once_wherever_it_is() -> None:
     plan = make_plan(LLAMA, pp=4)
 
-    assert sum(stage_weights(plan, stage).total for stage in range(4)) == total_parameters(LLAMA)
+    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == total_parameters(LLAMA)
 
 
 def test_stages_hold_their_layers_and_their_end() -> None:
     plan = make_plan(pp=4)
     layers = 4 * layer_parameters(GPT)
 
-    assert [stage_weights(plan, stage).total for stage in range(4)] == [
+    assert [stage_of(plan, stage).weights.total for stage in range(4)] == [
         layers + embedding_parameters(GPT),
         layers,
         layers,
@@ -68,9 +66,9 @@ def test_stages_hold_their_layers_and_their_end() -> None:
 def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     plan = make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b")
 
-    for stage, chunks in enumerate(model_chunks(plan)):
-        assert sum(local_model(plan).chunk_weights(chunk).total for chunk in chunks) == stage_weights(plan, stage).total
-    assert stage_weights(plan, 1).total == stage_weights(make_plan(pp=4), 1).total
+    for stage, chunks in enumerate(model_chunks(plan.strategy, plan.model.n_layers)):
+        assert sum(local_model(plan).chunk_weights(chunk).total for chunk in chunks) == stage_of(plan, stage).weights.total
+    assert stage_of(plan, 1).weights.total == stage_of(make_plan(pp=4), 1).weights.total
 
 
 @pytest.mark.parametrize(
@@ -87,7 +85,9 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     ],
 )
 def test_optimizer_state_is_the_moments_and_a_master_copy_of_narrow_weights(precision: str, optimizer: str, size: float) -> None:
-    assert optimizer_bytes_per_parameter(make_plan(precision=precision, optimizer=optimizer)) == size
+    plan = make_plan(precision=precision, optimizer=optimizer)
+
+    assert optimizer_bytes_per_parameter(plan.training, local_model(plan)) == size
 
 
 def test_weights_and_gradients_have_their_own_bytes() -> None:
@@ -122,7 +122,7 @@ def test_context_parallel_ranks_share_the_optimizer_state_too() -> None:
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
 def test_zero_divides_nothing_among_one_replica(zero_stage: int) -> None:
-    assert stage_holds(make_plan(zero_stage=zero_stage), 0) == stage_holds(make_plan(), 0)
+    assert stage_holds(stage_of(make_plan(zero_stage=zero_stage), 0)) == stage_holds(stage_of(make_plan(), 0))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_ddp_copies_gradients_into_buckets_unless_products_add_into_them() -> No
 
 def test_sharded_optimizer_states_need_two_buckets() -> None:
     plan = make_plan(dp=4, zero_stage=1, fused_gradient_accumulation=False, bucket_bytes=4e6)
-    largest = max(bucket.parameters / bucket.n_calls for bucket in gradient_buckets(plan, model_chunks(plan)[0][0]))
+    largest = max(bucket.parameters / bucket.n_calls for bucket in buckets_of(plan))
 
     assert held(plan, owner="gradient_reduction") == 2 * 4 * largest
 
 
 def test_a_precision_of_its_own_on_the_wire_needs_a_bucket_of_it() -> None:
     plan = make_plan(dp=4, reduce_precision="bf16")
-    largest = max(bucket.parameters / bucket.n_calls for bucket in gradient_buckets(plan, model_chunks(plan)[0][0]))
+    largest = max(bucket.parameters / bucket.n_calls for bucket in buckets_of(plan))
 
     assert held(plan, owner="gradient_reduction") == 2 * largest
 
@@ -265,10 +265,13 @@ def test_layers_of_a_list_are_counted_one_by_one() -> None:
     plan = replace(make_plan(dp=2, zero_stage=3, micro_batch_size=4, global_batch_size=8, no_sync=False), model=model)
     weights = [64 * 32, 32 * 2048, 2048 * 16]
 
-    assert stage_weights(plan, 0).total == sum(weights)
+    assert stage_of(plan, 0).weights.total == sum(weights)
     assert held(plan, interval=GATHER_TO_LAST_PASS) == 2 * max(weights[0] + weights[1], weights[1] + weights[2])
     assert held(plan, interval=FORWARD_TO_BACKWARD) == 2 * 4 * (64 + 32 + 2048)
-    assert activation_memory(replace(plan, strategy=plan.strategy.changed(recompute="full"))).layer_activation_bytes(2)[0] == 2 * 4 * 2048
+    assert (
+        stage_of(replace(plan, strategy=plan.strategy.changed(recompute="full")), 0).activations.layer_activation_bytes(2)[0]
+        == 2 * 4 * 2048
+    )
 
 
 def test_the_framework_takes_its_share_of_every_rank() -> None:
@@ -276,27 +279,27 @@ def test_the_framework_takes_its_share_of_every_rank() -> None:
 
 
 def test_without_recomputation_a_layer_keeps_all_it_has() -> None:
-    kept, whole = activation_memory(make_plan()).layer_activation_bytes()
+    kept, whole = stage_of(make_plan(), 0).activations.layer_activation_bytes()
 
     assert kept == whole > 0
 
 
 def test_selective_recomputation_keeps_less_and_is_whole_again_for_one_layer() -> None:
-    kept, whole = activation_memory(make_plan(recompute="selective")).layer_activation_bytes()
+    kept, whole = stage_of(make_plan(recompute="selective"), 0).activations.layer_activation_bytes()
 
-    assert whole == activation_memory(make_plan()).layer_activation_bytes()[1]
+    assert whole == stage_of(make_plan(), 0).activations.layer_activation_bytes()[1]
     assert whole - kept == 5 * 8 * 256**2
     plan = make_plan(recompute="selective", pp=2)
     assert peak(plan, category="activations") == peak(make_plan(pp=2), category="activations") - 15 * (whole - kept)
 
 
 def test_full_recomputation_keeps_the_input_of_a_layer() -> None:
-    assert activation_memory(make_plan(recompute="full")).layer_activation_bytes()[0] == 2 * 256 * H
-    assert activation_memory(make_plan(recompute="full", tp=4, sequence_parallel=True)).layer_activation_bytes()[0] == 2 * 64 * H
+    assert stage_of(make_plan(recompute="full"), 0).activations.layer_activation_bytes()[0] == 2 * 256 * H
+    assert stage_of(make_plan(recompute="full", tp=4, sequence_parallel=True), 0).activations.layer_activation_bytes()[0] == 2 * 64 * H
 
 
 def test_flash_attention_leaves_little_for_selective_recomputation() -> None:
-    kept, whole = activation_memory(make_plan(attention="flash", recompute="selective")).layer_activation_bytes()
+    kept, whole = stage_of(make_plan(attention="flash", recompute="selective"), 0).activations.layer_activation_bytes()
 
     assert whole - kept == 4 * 8 * 256
 
@@ -305,7 +308,7 @@ def test_the_ends_of_the_model_keep_their_own() -> None:
     plan = make_plan(pp=4)
     first, middle, last = (held(plan, stage, interval=FORWARD_TO_BACKWARD) for stage in (0, 1, 3))
 
-    assert middle == 4 * activation_memory(plan).layer_activation_bytes()[0]
+    assert middle == 4 * stage_of(plan, 0).activations.layer_activation_bytes()[0]
     assert first - middle == 256 * H  # the mask of the dropout after the embedding
     assert last - middle == 2 * 256 * H + 2 * 256 * H + 4 * 256 * V  # inputs of norm and logits, probabilities
 
@@ -314,10 +317,10 @@ def test_the_ends_of_the_model_keep_their_own() -> None:
 def test_stages_keep_the_micro_batches_that_their_schedule_has_in_flight(schedule: str, in_flight: tuple[int, ...]) -> None:
     plan = make_plan(pp=4, schedule=schedule, global_batch_size=8)
 
-    for stage, ((chunk,), n_kept) in enumerate(zip(model_chunks(plan), in_flight, strict=True)):
+    for stage, ((chunk,), n_kept) in enumerate(zip(model_chunks(plan.strategy, plan.model.n_layers), in_flight, strict=True)):
         in_flight_bytes = peak(plan, stage, interval=FORWARD_TO_BACKWARD)
         assert in_flight_bytes == n_kept * (
-            sum(activation_memory(plan).kept_by_layer(chunk)) + activation_memory(plan).end_activation_bytes(chunk)
+            sum(stage_of(plan, 0).activations.kept_by_layer(chunk)) + stage_of(plan, 0).activations.end_activation_bytes(chunk)
         )
 
 
@@ -330,7 +333,7 @@ def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() ->
 
 
 def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_there_at_once() -> None:
-    kept, whole = activation_memory(make_plan(recompute="full")).layer_activation_bytes()
+    kept, whole = stage_of(make_plan(recompute="full"), 0).activations.layer_activation_bytes()
 
     assert held(make_plan(recompute="full"), interval=BACKWARD_PASS) == max(whole - kept, 6 * 256 * V)
 
@@ -343,7 +346,7 @@ def test_a_short_batch_keeps_no_more_micro_batches_than_it_has() -> None:
 
 def test_interleaving_keeps_a_little_more_on_the_first_stage() -> None:
     plain, interleaved = make_plan(pp=4), make_plan(pp=4, schedule="interleaved_1f1b", virtual_stages=2)
-    layer_bytes = activation_memory(plain).layer_activation_bytes()[0]
+    layer_bytes = stage_of(plain, 0).activations.layer_activation_bytes()[0]
     mask_bytes = 256 * H
 
     # p v + p - 1 = 11 chunks of 2 layers against p = 4 of 4 layers; two rounds of p micro-batches are in the first chunk.
@@ -373,7 +376,7 @@ def test_sharded_gradients_are_whole_until_their_bucket_is_reduced() -> None:
 
     assert whole_bytes(1e12) == 4 * total_parameters(GPT)
     plan = make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=8e6)
-    sizes = [4 * bucket.parameters for bucket in gradient_buckets(plan, model_chunks(plan)[0][0])]
+    sizes = [4 * bucket.parameters for bucket in buckets_of(plan)]
     assert whole_bytes(8e6) == max(map(sum, pairwise(sizes)))
     assert whole_bytes(8e6, overlap=False) == max(sizes)
 

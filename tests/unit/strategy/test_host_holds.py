@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clustersim.scenario.offloading import host_bytes
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.topology.build import build_cluster
 from tests.unit.strategy.factories import held, make_plan
 from tests.unit.topology.factories import make_node
@@ -22,7 +22,7 @@ def plan_of(offload: Offload, **changes: object) -> Plan:
 
 
 def shard_of(plan: Plan) -> float:
-    return stage_weights(plan, 0).total / plan.strategy.sharding.degree
+    return stage_of(plan, 0).weights.total / plan.strategy.sharding.degree
 
 
 def test_shards_of_two_buckets_stand_in_for_the_gradients() -> None:
@@ -39,7 +39,7 @@ def layer_sizes(plan: Plan) -> list[float]:
 def two_units_bytes(plan: Plan) -> float:
     """Return the shards of the gradients of the first layer, and of embedding and head, which are reduced one behind the other."""
     layers = layer_sizes(plan)
-    return (layers[0] + stage_weights(plan, 0).total - sum(layers)) * 4.0 / 8
+    return (layers[0] + stage_of(plan, 0).weights.total - sum(layers)) * 4.0 / 8
 
 
 def test_units_of_sharded_parameters_stand_in_for_their_gradients_whatever_the_bucket() -> None:

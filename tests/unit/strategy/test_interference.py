@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.program.tasks import Block, Compute, Work
+from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.strategy.interference import beside_blocks, sent_bytes
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.weights import Weights
+from clustersim.strategy.shard import numerics
+from clustersim.strategy.weights import NOTHING, Weights
 from clustersim.workload.operators import Carriage
 from tests.unit.strategy.factories import computes, kernels_of, make_plan
 
@@ -25,6 +26,10 @@ def carried(blocks: tuple[Block, ...]) -> float:
     return kernel.sent_bytes
 
 
+def of_plan(plan: Plan, phase: Phase, *, gathered: Weights = NOTHING, reduced: Weights = NOTHING) -> tuple[Block, ...]:
+    return beside_blocks(plan.strategy, numerics(plan.training), phase, gathered=gathered, reduced=reduced)
+
+
 def sharded(zero_stage: int, *, dp: int = 8, degree: int | None = None) -> Plan:
     plan = make_plan(dp=dp, zero_stage=zero_stage)
     return replace(plan, strategy=plan.strategy.changed(shard_degree=degree))
@@ -37,30 +42,28 @@ def test_a_ring_sends_all_but_ones_own_part_once_or_twice(op: str, sent: float) 
 
 def test_one_rank_alone_sends_nothing() -> None:
     assert sent_bytes("all_reduce", 8.0, 1) == 0.0
-    assert beside_blocks(make_plan(dp=1), "backward", reduced=Weights(dense=100.0)) == ()
+    assert of_plan(make_plan(dp=1), "backward", reduced=Weights(dense=100.0)) == ()
 
 
 def test_replicas_send_their_gradients_almost_twice() -> None:
     plan = make_plan(dp=4)
-    number_bytes = carried(beside_blocks(plan, "backward", reduced=Weights(dense=1.0))) / (2 * 3 / 4)
+    number_bytes = carried(of_plan(plan, "backward", reduced=Weights(dense=1.0))) / (2 * 3 / 4)
 
     assert number_bytes in (2.0, 4.0)
-    assert carried(beside_blocks(plan, "backward", reduced=Weights(dense=100.0))) == pytest.approx(
-        100 * number_bytes * 2 * 3 / 4, rel=1e-12
-    )
+    assert carried(of_plan(plan, "backward", reduced=Weights(dense=100.0))) == pytest.approx(100 * number_bytes * 2 * 3 / 4, rel=1e-12)
 
 
 def test_shards_are_gathered_and_gradients_scattered_once() -> None:
-    both = carried(beside_blocks(sharded(3), "backward", gathered=Weights(dense=100.0), reduced=Weights(dense=100.0)))
-    gathered = carried(beside_blocks(sharded(3), "backward", gathered=Weights(dense=100.0)))
-    reduced = carried(beside_blocks(sharded(3), "backward", reduced=Weights(dense=100.0)))
+    both = carried(of_plan(sharded(3), "backward", gathered=Weights(dense=100.0), reduced=Weights(dense=100.0)))
+    gathered = carried(of_plan(sharded(3), "backward", gathered=Weights(dense=100.0)))
+    reduced = carried(of_plan(sharded(3), "backward", reduced=Weights(dense=100.0)))
 
     assert both == pytest.approx(gathered + reduced, rel=1e-12)
     assert gathered == pytest.approx(100 * 2.0 * 7 / 8, rel=1e-12)
 
 
 def test_copies_of_a_sharded_model_send_shards_besides() -> None:
-    whole, hybrid = (carried(beside_blocks(sharded(3, degree=degree), "backward", reduced=Weights(dense=100.0))) for degree in (None, 4))
+    whole, hybrid = (carried(of_plan(sharded(3, degree=degree), "backward", reduced=Weights(dense=100.0))) for degree in (None, 4))
     number_bytes = whole / (100 * 7 / 8)
 
     assert hybrid == pytest.approx(100 * number_bytes * (3 / 4 + 2 * (1 / 2) / 4), rel=1e-12)
@@ -70,7 +73,7 @@ def test_what_is_waited_for_takes_nothing() -> None:
     plan = sharded(3)
     waiting = plan.strategy.changed(data_parallel=plan.strategy.data_parallel.changed(overlap=False))
 
-    assert beside_blocks(replace(plan, strategy=waiting), "forward", gathered=Weights(dense=100.0)) == ()
+    assert of_plan(replace(plan, strategy=waiting), "forward", gathered=Weights(dense=100.0)) == ()
 
 
 def lost(plan: Plan) -> list[tuple[str, float]]:

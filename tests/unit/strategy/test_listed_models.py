@@ -15,7 +15,7 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_model, numerics
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
 from tests.unit.strategy.factories import GPT, chunk_passes, kernels_of, make_plan, servers
@@ -40,7 +40,7 @@ def passes(of: Plan) -> ChunkPasses:
 
 
 def test_runs_of_equal_blocks_are_one_block() -> None:
-    (chunk,) = model_chunks(plan())[0]
+    (chunk,) = stage_of(plan(), 0).chunks
 
     repeats = [block.repeat for block in passes(plan()).forward(chunk)]
 
@@ -50,7 +50,7 @@ def test_runs_of_equal_blocks_are_one_block() -> None:
 
 
 def test_backward_goes_through_the_same_blocks_from_the_last_one() -> None:
-    (chunk,) = model_chunks(plan())[0]
+    (chunk,) = stage_of(plan(), 0).chunks
 
     forward, backward = passes(plan()).forward(chunk), passes(plan()).backward(chunk)
 
@@ -63,7 +63,7 @@ def test_backward_goes_through_the_same_blocks_from_the_last_one() -> None:
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 20])
 def test_slices_make_up_the_whole_pass(cut: int) -> None:
-    (chunk,) = model_chunks(plan())[0]
+    (chunk,) = stage_of(plan(), 0).chunks
     whole = passes(plan())
 
     parts = (*whole.forward_slice(chunk, 0, cut), *whole.forward_slice(chunk, cut, chunk.n_layers))
@@ -73,7 +73,7 @@ def test_slices_make_up_the_whole_pass(cut: int) -> None:
 
 def test_full_recomputation_repeats_every_layer_before_its_backward_pass() -> None:
     again = plan(recompute="full")
-    (chunk,) = model_chunks(again)[0]
+    (chunk,) = stage_of(again, 0).chunks
 
     computing = [block for block in passes(again).backward(chunk) if block.body]
     phases = [[item.phase for item in block.body if isinstance(item, Work)] for block in computing]
@@ -109,7 +109,7 @@ def test_parameters_of_the_layers_are_those_of_the_model() -> None:
     of = plan()
 
     assert fsum(weights.total for weights in local_model(of).layer_weights()) == listed().n_parameters
-    assert fsum(size for tensors in model_tensors(of) for size in tensors) == listed().n_parameters
+    assert fsum(size for tensors in model_tensors(local_model(of)) for size in tensors) == listed().n_parameters
     assert local_model(of).front == local_model(of).back == ()
     assert local_model(of).tied_parameters == local_model(of).boundary_bytes == 0.0
 

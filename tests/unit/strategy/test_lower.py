@@ -12,17 +12,27 @@ import pytest
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
 from clustersim.strategy.division import divided
-from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.step_settings import DataLoader
 from clustersim.workload.operators import Recorded
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from tests.rows import rows
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, STRATEGY, chosen, collectives_of, computes, kernels_of, make_plan, tasks_of
+from tests.unit.strategy.factories import (
+    BERT,
+    GPT,
+    LLAMA,
+    STRATEGY,
+    buckets_of,
+    chosen,
+    collectives_of,
+    computes,
+    kernels_of,
+    make_plan,
+    tasks_of,
+)
 
 H, V = 512, 8192
 ACTIVATION_BYTES = 2.0 * 256 * H
@@ -165,19 +175,18 @@ def test_every_rank_reduces_a_gradient_for_each_of_its_parameters(pp: int, overl
 
     for stage in range(pp):
         sizes = [collective(task).bytes for task in tasks_of(plan, "gradients", rank_class=stage)]
-        assert sum(sizes) == pytest.approx(4 * stage_weights(plan, stage).total, rel=1e-12)
+        assert sum(sizes) == pytest.approx(4 * stage_of(plan, stage).weights.total, rel=1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2.5, 3, 16, 100])
 def test_buckets_are_those_that_tensors_fill_and_hold_every_gradient(layers: float) -> None:
     plan = make_plan(dp=4, bucket_bytes=layers * LAYER_BYTES)
-    ((chunk,),) = model_chunks(plan)
 
     buckets = tasks_of(plan, "gradients")
 
-    assert [collective(task).bytes for task in buckets] == [4 * bucket.parameters for bucket in gradient_buckets(plan, chunk)]
-    assert [collective(task).pieces for task in buckets] == [bucket.n_calls for bucket in gradient_buckets(plan, chunk)]
-    assert fsum(collective(task).bytes for task in buckets) == pytest.approx(4 * stage_weights(plan, 0).total, rel=1e-12)
+    assert [collective(task).bytes for task in buckets] == [4 * bucket.parameters for bucket in buckets_of(plan)]
+    assert [collective(task).pieces for task in buckets] == [bucket.n_calls for bucket in buckets_of(plan)]
+    assert fsum(collective(task).bytes for task in buckets) == pytest.approx(4 * stage_of(plan, 0).weights.total, rel=1e-12)
 
 
 def test_without_no_sync_every_micro_batch_reduces_its_gradients() -> None:
@@ -252,7 +261,7 @@ def test_weights_are_gathered_after_the_update_in_their_own_precision() -> None:
     (weights,) = chosen(program, "gather weights")
 
     assert "optimizer" in waits_for(program, weights)
-    assert collective(weights).bytes == 2 * stage_weights(plan, 0).total
+    assert collective(weights).bytes == 2 * stage_of(plan, 0).weights.total
 
 
 def test_one_replica_has_no_weights_to_gather() -> None:

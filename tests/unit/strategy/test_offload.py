@@ -23,6 +23,8 @@ from clustersim.strategy.offload import (
     tiles,
 )
 from clustersim.strategy.plan import Offload, Plan
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.weights import Weights
 from tests.unit.strategy.factories import make_plan
 
@@ -41,7 +43,7 @@ def side_of(plan: Plan) -> HostSide:
     division = divided(place(plan.strategy))
     builder = ProgramBuilder()
     builder.add(START, Compute(name="B", phase="backward", blocks=()), division.lanes(0))
-    return HostSide(builder=builder, plan=plan, division=division, stage=0)
+    return HostSide(builder=builder, division=division, stage=stage_of(plan, 0), n_micro_batches=plan.n_micro_batches)
 
 
 def built(side: HostSide) -> Program:
@@ -246,4 +248,6 @@ def test_adam_moves_38_bytes_of_memory_for_each_parameter_in_16_bits() -> None:
     ("precision", "optimizer", "expected"), [("bf16", "adam", 12.0), ("fp32", "adam", 12.0), ("bf16", "momentum", 8.0)]
 )
 def test_the_host_keeps_a_weight_in_fp32_whatever_the_accelerator_keeps(precision: str, optimizer: str, expected: float) -> None:
-    assert state_bytes(plan_of(HOST, precision=precision, optimizer=optimizer)) == expected
+    plan = plan_of(HOST, precision=precision, optimizer=optimizer)
+
+    assert state_bytes(plan.training.optimizer, local_model(plan)) == expected

@@ -24,7 +24,7 @@ from clustersim.strategy.optimizer import (
 )
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.step_settings import Optimizer, OptimizerKernels
 from clustersim.strategy.weights import Weights
 from clustersim.workload.operators import Stream
@@ -77,7 +77,8 @@ def test_one_kernel_an_operation_never_moves_less_than_a_fused_one(optimizer: Op
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_fused_update_reads_gradient_and_weight_and_state_and_writes_all_but_the_gradient(optimizer: Optimizer) -> None:
-    states = state_bytes_per_parameter(make_plan(optimizer=optimizer)) // 4 * 4
+    plan = make_plan(optimizer=optimizer)
+    states = state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) // 4 * 4
 
     assert UPDATE_BYTES[optimizer] >= 2 * states + 3 * 4
 
@@ -137,7 +138,9 @@ def test_gradients_that_travelled_in_16_bits_are_cast_back(changes: dict[str, ob
 
 @pytest.mark.parametrize(("optimizer", "size"), [("adam", 8), ("lamb", 8), ("momentum", 4), ("sgd", 0)])
 def test_moments_are_kept_in_fp32(optimizer: str, size: float) -> None:
-    assert state_bytes_per_parameter(make_plan(optimizer=optimizer)) == size
+    plan = make_plan(optimizer=optimizer)
+
+    assert state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) == size
 
 
 def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> None:
@@ -147,13 +150,17 @@ def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> No
     ends = 2 * (v * h) ** 0.5 + (h + v) + h
     parameters = 16 * layer_parameters(LLAMA) + 2 * v * h + h
 
-    assert state_bytes_per_parameter(make_plan(LLAMA, optimizer="adafactor")) == pytest.approx(
+    plan = make_plan(LLAMA, optimizer="adafactor")
+
+    assert state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) == pytest.approx(
         4 * (16 * layer + ends) / parameters, rel=1e-12
     )
 
 
 def test_adafactor_keeps_next_to_nothing() -> None:
-    assert 0 < state_bytes_per_parameter(make_plan(GPT, optimizer="adafactor")) < 0.02
+    plan = make_plan(GPT, optimizer="adafactor")
+
+    assert 0 < state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -185,7 +192,7 @@ def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
         return update.launches
 
     passes = len(EAGER_PASSES["adam"])
-    tensors = len(chunk_tensors(local_model(make_plan()), model_chunks(make_plan())[0][0]))
+    tensors = len(chunk_tensors(local_model(make_plan()), stage_of(make_plan(), 0).chunks[0]))
     assert launches("loop") - launches("foreach") == passes * (tensors - FUSED_LAUNCHES)
     # Flat parameters of each layer, and of embedding with head.
     assert launches("loop", zero_stage=3) - launches("foreach", zero_stage=3) == passes * (GPT.n_layers + 1 - FUSED_LAUNCHES)

@@ -11,7 +11,8 @@ from clustersim.program.tasks import Block, Collective, Work
 from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputed_layers
-from clustersim.strategy.stages import ModelChunk, model_chunks
+from clustersim.strategy.stage import stage_of
+from clustersim.strategy.stages import ModelChunk
 from tests.unit.strategy.factories import GPT, chunk_passes, held, make_plan
 
 DRY = replace(GPT, dropout=False)
@@ -22,7 +23,7 @@ def plan_of(**changes: object) -> Plan:
 
 
 def chunk_of(plan: Plan) -> ModelChunk:
-    return model_chunks(plan)[0][0]
+    return stage_of(plan, 0).chunks[0]
 
 
 def backward(plan: Plan) -> tuple[Block, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clustersim.strategy.shard import head_vector_bytes, local_model, numerics, padded_vocabulary
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.stages import model_chunks
 from clustersim.strategy.step_settings import Precision
 from tests.unit.strategy.factories import GPT, LLAMA, make_plan
@@ -97,11 +98,15 @@ def test_a_rank_has_a_multiple_of_as_many_words_as_the_plan_says(tp: int, multip
     [({}, 2), ({"tp": 2}, 16), ({"vocabulary_multiple": 8}, 16), ({"vocabulary_multiple": 4}, 8), ({"precision": "fp32"}, 16)],
 )
 def test_the_head_reads_at_once_what_a_rank_s_part_of_the_vocabulary_allows(changes: dict[str, Any], at_once: int) -> None:
-    assert head_vector_bytes(make_plan(replace(GPT, vocab_size=50257), **changes)) == at_once
+    plan = make_plan(replace(GPT, vocab_size=50257), **changes)
+
+    assert head_vector_bytes(local_model(plan), plan.training.precision) == at_once
 
 
 def test_without_a_head_nothing_is_read_by_halves() -> None:
-    assert head_vector_bytes(make_plan(replace(GPT, vocab_size=50257, lm_head=False))) == 16
+    plan = make_plan(replace(GPT, vocab_size=50257, lm_head=False))
+
+    assert head_vector_bytes(local_model(plan), plan.training.precision) == 16
 
 
 def test_the_padded_vocabulary_is_what_a_rank_shares_in() -> None:
@@ -110,13 +115,13 @@ def test_the_padded_vocabulary_is_what_a_rank_shares_in() -> None:
 
 
 def test_without_stages_one_chunk_holds_both_ends() -> None:
-    ((chunk,),) = model_chunks(make_plan())
+    (chunk,) = stage_of(make_plan(), 0).chunks
 
     assert (chunk.n_layers, chunk.first, chunk.last) == (16, True, True)
 
 
 def test_stages_share_the_layers_and_the_ends_hold_embedding_and_head() -> None:
-    chunks = model_chunks(make_plan(pp=4))
+    chunks = model_chunks(make_plan(pp=4).strategy, GPT.n_layers)
 
     assert [(chunk.stage, chunk.n_layers, chunk.first, chunk.last) for (chunk,) in chunks] == [
         (0, 4, True, False),
@@ -127,7 +132,7 @@ def test_stages_share_the_layers_and_the_ends_hold_embedding_and_head() -> None:
 
 
 def test_interleaving_deals_chunks_around_the_stages() -> None:
-    chunks = model_chunks(make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b"))
+    chunks = model_chunks(make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b").strategy, GPT.n_layers)
 
     assert [[chunk.n_layers for chunk in stage] for stage in chunks] == [[2, 2]] * 4
     assert [[chunk.chunk for chunk in stage] for stage in chunks] == [[0, 1]] * 4

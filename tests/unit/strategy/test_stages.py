@@ -10,16 +10,15 @@ import pytest
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
 from clustersim.program.tasks import Communicate, Compute, Transfer
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stages import model_chunks, n_passes_of, orders_of
+from clustersim.strategy.stage import stage_of
+from clustersim.strategy.stages import model_chunks, orders_of, places_of
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts
@@ -44,7 +43,8 @@ def passes_of(plan: Plan) -> ChunkPasses:
 
 
 def test_layers_lie_in_a_v() -> None:
-    chunks = model_chunks(plan_of("zb_v"))
+    plan = plan_of("zb_v")
+    chunks = model_chunks(plan.strategy, plan.model.n_layers)
 
     assert [[list(chunk.layers) for chunk in stage] for stage in chunks] == [
         [[0, 1], [14, 15]],
@@ -57,16 +57,21 @@ def test_layers_lie_in_a_v() -> None:
 
 def test_both_copies_of_a_model_lie_on_opposite_stages() -> None:
     plan = plan_of("dualpipe")
-    chunks = model_chunks(plan)
+    chunks = model_chunks(plan.strategy, plan.model.n_layers)
 
     assert [[chunk.layers.start for chunk in stage] for stage in chunks] == [[0, 12], [4, 8], [8, 4], [12, 0]]
-    assert [n_passes_of(plan, chunk) for chunk in chunks[0]] == [4, 4]
+    assert [len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches)) for chunk in chunks[0]] == [4, 4]
 
 
 def test_stages_may_have_layers_as_listed() -> None:
     plan = make_plan(pp=4, stage_layers=(3, 5, 5, 3))
 
-    assert [chunk.layers for (chunk,) in model_chunks(plan)] == [range(3), range(3, 8), range(8, 13), range(13, 16)]
+    assert [chunk.layers for (chunk,) in model_chunks(plan.strategy, plan.model.n_layers)] == [
+        range(3),
+        range(3, 8),
+        range(8, 13),
+        range(13, 16),
+    ]
 
 
 @pytest.mark.parametrize("schedule", list(SCHEDULES))
@@ -94,7 +99,7 @@ def test_the_two_parts_of_a_backward_pass_are_the_whole_kernel_by_kernel(changes
     plan = plan_of("zb_h1", **changes)
     passes = passes_of(plan)
 
-    for (chunk,) in model_chunks(plan):
+    for (chunk,) in model_chunks(plan.strategy, plan.model.n_layers):
         parts = [*kernels_of(passes.of("input").backward(chunk)), *kernels_of(passes.of("weight").backward(chunk))]
         assert multiset(parts) == multiset(kernels_of(passes.backward(chunk)))
 
@@ -110,7 +115,7 @@ def test_collectives_of_input_gradients_go_with_the_input_and_gathered_inputs_wi
 
 
 def test_all_that_is_put_off_are_products_and_what_follows_them() -> None:
-    (chunk,) = model_chunks(plan_of("zb_h1"))[0]
+    (chunk,) = stage_of(plan_of("zb_h1"), 0).chunks
     layer = passes_of(plan_of("zb_h1")).of("weight").backward(chunk)[0].body
 
     # Four products of a GPT layer, each with a bias.
@@ -122,7 +127,7 @@ def test_what_waits_for_weight_gradients_is_32_sbh() -> None:
     plan = plan_of("zb_h1")
 
     # P. Qi et al., ICLR 2024, table 1: M_W, for each layer; a middle stage has four.
-    assert activation_memory(plan).chunk_weight_bytes(model_chunks(plan)[1][0]) == 4 * 32 * 256 * 512
+    assert stage_of(plan, 0).activations.chunk_weight_bytes(stage_of(plan, 1).chunks[0]) == 4 * 32 * 256 * 512
 
 
 def test_the_input_gradient_frees_what_only_it_needs() -> None:
@@ -141,10 +146,12 @@ def test_recomputation_saves_nothing_of_weight_gradients_that_wait() -> None:
 def test_a_stage_with_both_ends_holds_a_tied_table_once() -> None:
     tied, untied = plan_of("zb_v"), plan_of("zb_v", model=UNTIED)
 
-    assert stage_weights(untied, 0).total - stage_weights(tied, 0).total == local_model(tied).tied_parameters
-    assert sum(stage_weights(tied, stage).total for stage in range(4)) == stage_weights(make_plan(), 0).total
-    buckets = [bucket for chunk in model_chunks(tied)[0] for bucket in gradient_buckets(tied, chunk)]
-    assert sum(bucket.parameters for bucket in buckets) == stage_weights(tied, 0).total
+    assert stage_of(untied, 0).weights.total - stage_of(tied, 0).weights.total == local_model(tied).tied_parameters
+    assert sum(stage_of(tied, stage).weights.total for stage in range(4)) == stage_of(make_plan(), 0).weights.total
+    buckets = [
+        bucket for chunk in stage_of(tied, 0).chunks for bucket in gradient_buckets(local_model(tied), tied.strategy.data_parallel, chunk)
+    ]
+    assert sum(bucket.parameters for bucket in buckets) == stage_of(tied, 0).weights.total
 
 
 @pytest.mark.parametrize(("schedule", "sums"), [("1f1b", 1), ("zb_h1", 1), ("zb_v", 0), ("dualpipe_v", 0), ("dualpipe", 0)])
@@ -159,14 +166,14 @@ def test_copies_of_the_model_add_up_their_gradients() -> None:
     assert [sorted(lane.rank_class for lane in task.lanes) for task in sums] == [[0, 3], [1, 2]]
     for stage, task in enumerate(sums):
         assert isinstance(task.action, Communicate)
-        assert task.action.collective.bytes == 4.0 * stage_weights(plan, stage).total == 4.0 * stage_weights(plan, 3 - stage).total
+        assert task.action.collective.bytes == 4.0 * stage_of(plan, stage).weights.total == 4.0 * stage_of(plan, 3 - stage).weights.total
 
 
 def test_a_stage_of_two_copies_holds_two_parts_of_the_model() -> None:
     plan = plan_of("dualpipe", model=UNTIED)
 
-    whole = stage_weights(make_plan(UNTIED), 0).total
-    assert sum(stage_weights(plan, stage).total for stage in range(4)) == 2 * whole
+    whole = stage_of(make_plan(UNTIED), 0).weights.total
+    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == 2 * whole
 
 
 @pytest.mark.parametrize("schedule", NEW)
@@ -174,7 +181,7 @@ def test_stages_compute_in_the_order_of_their_schedule(schedule: str) -> None:
     plan = plan_of(schedule)
     program = lower(plan)
 
-    for stage, order in enumerate(orders_of(plan)):
+    for stage, order in enumerate(orders_of(plan.strategy, plan.n_micro_batches)):
         done = [(task.action.name, task.micro_batch, task.chunk) for task in computes(program, stage) if task.micro_batch >= 0]
         assert done == [(step.kind, step.micro_batch, step.chunk) for step in order]
 
@@ -200,7 +207,7 @@ def test_transfers_up_and_down_the_stages_have_streams_of_their_own() -> None:
 
 def test_passes_side_by_side_start_with_all_that_they_need_and_send_when_both_are_through() -> None:
     program = lower(plan_of("dualpipe"))
-    order = orders_of(plan_of("dualpipe"))[1]
+    order = stage_of(plan_of("dualpipe"), 1).order
     tasks = [task for task in computes(program, 1) if task.micro_batch >= 0]
     index = {id(task): number for number, task in enumerate(program.tasks)}
 
@@ -223,7 +230,7 @@ def test_gradients_are_reduced_behind_the_last_weight_gradient_of_their_chunk(sc
     for stage in range(4):
         reduced = chosen(program, "gradients", rank_class=stage)
         sizes = [task.action.collective.bytes for task in reduced if isinstance(task.action, Communicate)]
-        assert sum(sizes) == pytest.approx(4.0 * stage_weights(plan, stage).total, rel=1e-12)
+        assert sum(sizes) == pytest.approx(4.0 * stage_of(plan, stage).weights.total, rel=1e-12)
         for task in reduced:
             before = [program.tasks[number].action for number in task.after]
             assert any(isinstance(action, Compute) and action.name in ("W", "B") for action in before)
@@ -236,7 +243,7 @@ def test_a_norm_that_is_checked_later_holds_nobody_up() -> None:
 
 def test_a_chunk_without_layers_holds_an_end_of_the_model() -> None:
     plan = plan_of("interleaved_1f1b", dp=2, global_batch_size=16, stage_layers=(0, 2, 3, 3, 3, 3, 2, 0))
-    first, last = model_chunks(plan)[0][0], model_chunks(plan)[3][1]
+    first, last = stage_of(plan, 0).chunks[0], stage_of(plan, 3).chunks[1]
 
     assert [block.name for block in passes_of(plan).forward(first)] == ["embedding"]
     assert [block.name for block in passes_of(plan).backward(last)] == ["head"]

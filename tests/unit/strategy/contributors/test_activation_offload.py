@@ -9,10 +9,9 @@ import pytest
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program
 from clustersim.program.tasks import HostCopy, Task
-from clustersim.strategy.activation_memory import activation_memory
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from tests.unit.engine.factories import make_machine
 from tests.unit.strategy.factories import GPT, chosen, computes, held, make_plan, peak
 
@@ -42,7 +41,7 @@ def test_nothing_is_copied_unless_it_is_asked_for() -> None:
 def test_without_stages_all_layers_but_two_go_and_come_back() -> None:
     plan = away()
     program = lower(plan)
-    layer = activation_memory(plan).kept_by_layer(model_chunks(plan)[0][0])[0]
+    layer = stage_of(plan, 0).activations.kept_by_layer(stage_of(plan, 0).chunks[0])[0]
 
     for name in ("activations to host", "activations from host"):
         assert [size_bytes(task) for task in chosen(program, name)] == [14 * layer] * 4
@@ -99,11 +98,11 @@ def test_the_host_holds_them_beside_the_training_state() -> None:
     both = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host", activations="host")))
     state = replace(plan, strategy=plan.strategy.changed(offload=Offload(optimizer="host")))
 
-    assert peak(alone, place="host") == pytest.approx(sum(activation_memory(alone).kept_by_layer(model_chunks(alone)[0][0])))
+    assert peak(alone, place="host") == pytest.approx(sum(stage_of(alone, 0).activations.kept_by_layer(stage_of(alone, 0).chunks[0])))
     assert peak(both, place="host") == pytest.approx(peak(state, place="host") + peak(alone, place="host"), rel=1e-12)
 
 
 def test_recomputed_layers_leave_their_input() -> None:
     plan = away(recompute="full")
 
-    assert activation_memory(plan).kept_by_layer(model_chunks(plan)[0][0]) == (2.0 * 256 * GPT.hidden_size,) * 16
+    assert stage_of(plan, 0).activations.kept_by_layer(stage_of(plan, 0).chunks[0]) == (2.0 * 256 * GPT.hidden_size,) * 16

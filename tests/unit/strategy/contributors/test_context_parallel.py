@@ -32,7 +32,7 @@ def core(plan: Plan, layer: int = 0) -> Operator:
 
 
 def parallel(plan: Plan) -> SharedAttention:
-    technique = ContextParallelism.inside(plan, parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
+    technique = ContextParallelism.inside(local_model(plan), plan.strategy, parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
     assert isinstance(technique, SharedAttention)
     return technique
 

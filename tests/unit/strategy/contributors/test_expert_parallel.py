@@ -13,6 +13,7 @@ from clustersim.strategy.groups import ExpertGroups, expert_groups
 from clustersim.strategy.mesh import place
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.routing import expected_nodes
+from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import GroupedGemm
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer_shape import Experts
@@ -85,7 +86,8 @@ def test_nodes_of_a_router_with_groups_are_those_of_random_scores(n_nodes: int, 
 def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
     limited = replace(SPARSE, experts=replace(MANY, n_groups=4, topk_groups=1))
     free, bound = (plan_of(model, dp=8, ep=8, dispatch="per_node", domain_size=2) for model in (SPARSE, limited))
-    sent = [SpreadExperts(plan=plan, groups=groups_of(plan)).to_experts()[0].bytes for plan in (free, bound)]
+    spread = [SpreadExperts(local=local_model(plan), strategy=plan.strategy, groups=groups_of(plan)) for plan in (free, bound)]
+    sent = [technique.to_experts()[0].bytes for technique in spread]
 
     assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, MANY), rel=1e-12)
 

@@ -17,7 +17,7 @@ from tests.unit.strategy.factories import make_plan
 
 def reduced(plan: Plan, division: Division, *buckets: Bucket) -> list[tuple[str, Collective, tuple[tuple[int, str], ...]]]:
     """Return name, collective and lanes of what reduces some buckets."""
-    step = Step(plan=plan, passes=plan, division=division)
+    step = Step(plan=plan, n_micro_batches=plan.n_micro_batches, division=division)
     for lane in division.lanes(0):
         step.builder.add(("B", lane.rank_class), Compute(name="B", phase="backward", blocks=()), [lane])
     reduction = BucketReduction(step, 0)

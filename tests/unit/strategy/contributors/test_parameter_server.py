@@ -12,10 +12,11 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task
 from clustersim.strategy.contributors.parameter_server import LayerSlice, model_tensors, served_slices, served_updates
 from clustersim.strategy.division import divided
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.mesh import place
 from clustersim.strategy.optimizer import update_bytes
 from clustersim.strategy.plan import Plan
+from clustersim.strategy.shard import local_model
+from clustersim.strategy.stage import stage_of
 from clustersim.strategy.step_settings import DataParallel
 from clustersim.workload.parameters import layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
@@ -46,7 +47,7 @@ def waits_for(program: Program, task: Task) -> list[Task]:
 
 
 def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:
-    return served_slices(plan, service, [(layer, layer + 1) for layer in range(plan.model.n_layers)])
+    return served_slices(local_model(plan), service, [(layer, layer + 1) for layer in range(plan.model.n_layers)])
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
@@ -54,10 +55,10 @@ def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:
 def test_the_tensors_are_all_parameters_of_a_rank(model: Transformer, tp: int) -> None:
     plan = make_plan(model, tp=tp)
 
-    tensors = model_tensors(plan)
+    tensors = model_tensors(local_model(plan))
 
     assert len(tensors) == model.n_layers + 2
-    assert fsum(size for sizes in tensors for size in sizes) == stage_weights(plan, 0).total
+    assert fsum(size for sizes in tensors for size in sizes) == stage_of(plan, 0).weights.total
     assert all(size > 0 for sizes in tensors for size in sizes)
 
 
@@ -73,9 +74,9 @@ def test_key_ranges_put_an_even_part_of_every_slice_on_every_server() -> None:
 
 def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() -> None:
     service = SERVICE.changed(assignment="round_robin")
-    sizes = [size for group in model_tensors(served()) for size in group]
+    sizes = [size for group in model_tensors(local_model(served())) for size in group]
 
-    (whole,) = served_slices(served(), service, [(0, 4)])
+    (whole,) = served_slices(local_model(served()), service, [(0, 4)])
 
     kept = {holding.servers.hosts: holding.parameters for holding in whole.holdings}
     assert kept == {(0,): fsum(sizes[0::2]), (2,): fsum(sizes[1::2])}
@@ -101,7 +102,7 @@ def test_a_tensor_stays_where_it_is_however_the_model_is_cut(assignment: str) ->
                 total[holding.servers.hosts] = total.get(holding.servers.hosts, 0.0) + holding.parameters
         return dict(sorted(total.items()))
 
-    assert kept(layer_by_layer(served(), service)) == kept(served_slices(served(), service, [(0, 4)]))
+    assert kept(layer_by_layer(served(), service)) == kept(served_slices(local_model(served()), service, [(0, 4)]))
 
 
 def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradients() -> None:
@@ -112,7 +113,7 @@ def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradien
 def test_servers_keep_the_parts_of_all_tensor_parallel_ranks() -> None:
     plan = served(tp=4)
 
-    assert held(plan, place="server") == pytest.approx(4 * stage_weights(plan, 0).total / 2 * 18, rel=1e-12)
+    assert held(plan, place="server") == pytest.approx(4 * stage_of(plan, 0).weights.total / 2 * 18, rel=1e-12)
 
 
 def test_a_step_begins_with_pulls_in_the_order_of_the_forward_pass() -> None:
@@ -245,7 +246,7 @@ def test_the_update_covers_the_parts_of_all_tensor_parallel_ranks() -> None:
 
     (update, *_) = moved(plan, "update")
     assert len(rows(update.group.members)) == 4
-    assert fsum(each.bytes for each in moved(plan, "update")) == pytest.approx(34 * stage_weights(plan, 0).total, rel=1e-12)
+    assert fsum(each.bytes for each in moved(plan, "update")) == pytest.approx(34 * stage_of(plan, 0).weights.total, rel=1e-12)
 
 
 def test_workers_neither_update_nor_take_the_norm() -> None:
@@ -293,4 +294,4 @@ def test_with_backup_workers_the_update_is_not_part_of_anybodys_step() -> None:
     assert chosen(program, "update") == []
     updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))))
     assert [each.op for each in updates] == ["update"]
-    assert fsum(each.bytes for each in updates) == stage_weights(plan, 0).total * update_bytes(plan.training)
+    assert fsum(each.bytes for each in updates) == stage_of(plan, 0).weights.total * update_bytes(plan.training)

@@ -11,9 +11,9 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.strategy.contributors.single_process import root_and_others
 from clustersim.strategy.lower import lower
-from clustersim.strategy.memory import stage_weights
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.shard import numerics
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from tests.unit.strategy.factories import held, kernels_of, make_plan
@@ -41,7 +41,7 @@ def passes(program: Program, rank_class: int) -> list[str]:
 
 def test_the_first_accelerator_sends_the_model_out_and_takes_its_gradients_in() -> None:
     plan = plan_of()
-    parameters, number = stage_weights(plan, 0).total, numerics(plan.training)
+    parameters, number = stage_of(plan, 0).weights.total, numerics(plan.training)
 
     found = moves(program_of(plan))
 
@@ -141,12 +141,12 @@ def test_parameters_are_broadcast_in_the_precision_of_the_wire() -> None:
     plan = plan_of()
     wide = replace(plan, strategy=plan.strategy.changed(data_parallel=plan.strategy.data_parallel.changed(gather_precision="fp32")))
 
-    assert ("parameters", "broadcast", 4 * stage_weights(plan, 0).total) in moves(program_of(wide))
+    assert ("parameters", "broadcast", 4 * stage_of(plan, 0).weights.total) in moves(program_of(wide))
 
 
 def test_what_moves_is_cut_into_buckets() -> None:
     plan = make_plan(dp=N, global_batch_size=N, single_process=True, bucket_bytes=2e6)
     pieces = {task.action.name: task.action.collective.pieces for task in program_of(plan).tasks if isinstance(task.action, Communicate)}
 
-    assert pieces["gradients"] == ceil(stage_weights(plan, 0).total * numerics(plan.training).gradient_bytes / 2e6) > 1
+    assert pieces["gradients"] == ceil(stage_of(plan, 0).weights.total * numerics(plan.training).gradient_bytes / 2e6) > 1
     assert pieces["gather outputs"] == 1

@@ -15,7 +15,7 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.schedules.order import StageOrder, backward, forward, input_gradient, weight_gradient
-from clustersim.strategy.stages import model_chunks
+from clustersim.strategy.stage import stage_of
 from clustersim.workload.operators import Carriage
 from clustersim.workload.parameters import layer_parameters
 from clustersim.workload.transformer_shape import Experts
@@ -33,7 +33,7 @@ def sharded(**changes: object) -> Plan:
 
 def layers_of(plan: Plan, order: StageOrder, stage: int = 0) -> list[list[float]]:
     """Return the units that are gathered for each pass, in layers; of the ends, in whole ones."""
-    found = gatherings(plan, model_chunks(plan)[stage], order)
+    found = gatherings(stage_of(plan, stage), order)
     return [[unit.weights.total // LAYER for unit in each.units] for each in found]
 
 
@@ -72,7 +72,7 @@ def test_weight_gradients_need_no_parameters() -> None:
 
 @pytest.mark.parametrize("changes", [{"zero_stage": 2}, {"dp": 1}])
 def test_nothing_is_gathered_where_every_rank_has_all_parameters(changes: dict[str, object]) -> None:
-    assert not ParameterSharding.applies(sharded(**changes))
+    assert not ParameterSharding.applies(sharded(**changes).strategy)
 
 
 def test_passes_side_by_side_gather_at_once() -> None:
