@@ -39,21 +39,6 @@ def node_names() -> tuple[str, ...]:
     return _names("nodes")
 
 
-def host_names() -> tuple[str, ...]:
-    """Return the names of the shipped hosts."""
-    return _names("hosts")
-
-
-def nic_names() -> tuple[str, ...]:
-    """Return the names of the shipped network adapters."""
-    return _names("nics")
-
-
-def switch_names() -> tuple[str, ...]:
-    """Return the names of the shipped switches."""
-    return _names("switches")
-
-
 def cluster_names() -> tuple[str, ...]:
     """Return the names of the shipped reference clusters."""
     return _names("clusters")

@@ -92,12 +92,6 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def lightness(colour: str) -> float:
-    """Return CIE L*: how light a colour looks in a grey-scale print, from 0 to 100."""
-    level = luminance(colour)
-    return 903.3 * level if level <= 0.008856 else 116.0 * level ** (1 / 3) - 16.0
-
-
 def text_colour(background: str) -> str:
     """Return black or white, whichever reads better on ``background``.
 

@@ -28,14 +28,6 @@ class ActivationMemory:
     local: LocalModel
     strategy: Strategy
 
-    def layer_activation_bytes(self, layer: int = 0) -> tuple[float, float]:
-        """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs.
-
-        The two differ under full recomputation, which keeps the layer's input only, and under selective recomputation, which drops
-        scores and probabilities; one layer at a time is whole again.
-        """
-        return self._kept_and_whole(layer, self.local.layer(layer))
-
     def end_activation_bytes(self, chunk: ModelChunk) -> float:
         """Return what embedding and head keep of one micro-batch, as far as a chunk holds them."""
         return fsum(operator.saved_bytes for operator in self.local.ends(chunk))

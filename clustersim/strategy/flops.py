@@ -10,7 +10,7 @@ from clustersim.strategy.local_model import LocalModel
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import recomputation_of, recomputed_layers
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stages import model_chunks, places_of
+from clustersim.strategy.stages import model_chunks
 from clustersim.workload.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -77,16 +77,3 @@ def hardware_flops(plan: Plan) -> float:
     runs = [run for layers in covered for run in whole.runs(layers)]
     again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
     return model_flops(plan) + plan.training.global_batch_size * again
-
-
-def stage_model_flops(plan: Plan, stage: int) -> float:
-    """Return the model FLOPs that one rank of a stage does in one step.
-
-    Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
-    that are repeated because there are fewer of them than ranks.
-    """
-    local, places, forward = local_model(plan), places_of(plan.strategy), 0.0
-    for chunk in model_chunks(plan.strategy, plan.model.n_layers)[stage]:
-        once = _layers_forward(local, chunk.layers) + (_forward(local.back) if chunk.last else 0.0)
-        forward += len(places.micro_batches(chunk.way, plan.n_micro_batches)) * once
-    return (1.0 + BACKWARD_FACTOR) * forward

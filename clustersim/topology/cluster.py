@@ -145,10 +145,6 @@ class Cluster(Protocol):
         """Return what kind of node stands at a place."""
         ...
 
-    def nodes_of_kind(self, kind: int) -> IntArray:
-        """Return the nodes of a kind, by its place in ``kinds``."""
-        ...
-
     def ranks_on(self, nodes: IntArray) -> IntArray:
         """Return the ranks of some nodes, node by node."""
         ...
@@ -163,10 +159,6 @@ class Cluster(Protocol):
 
     def domain_of_host(self, hosts: IntArray) -> IntArray:
         """Return the scale-up domain of each host; a dedicated server is one of its own."""
-        ...
-
-    def nic_of(self, ranks: IntArray) -> IntArray:
-        """Return the adapter of each rank; adapters count through the cluster, node by node."""
         ...
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:

@@ -118,11 +118,6 @@ class WiredCluster:
             raise DomainError(f"node {int(nodes[outside][0])} is outside the cluster", hint=f"its nodes are 0 to {self.n_nodes - 1}")
         return self.layout.numbering.group_of[nodes]
 
-    def nodes_of_kind(self, kind: int) -> IntArray:
-        """Return the nodes of a kind, by its place in ``kinds``."""
-        first = self.layout.numbering.first_place
-        return np.arange(first[kind], first[kind + 1], dtype=np.int64)
-
     def ranks_on(self, nodes: IntArray) -> IntArray:
         """Return the ranks of some nodes, node by node.
 
@@ -159,23 +154,6 @@ class WiredCluster:
     def domain_of_host(self, hosts: IntArray) -> IntArray:
         """Return the scale-up domain of each host; a dedicated server is one of its own."""
         return self.layout.numbering.domain_of[self._checked_hosts(hosts)]
-
-    def nic_of(self, ranks: IntArray) -> IntArray:
-        """Return the adapter of each rank; adapters count through the cluster, node by node.
-
-        Raises
-        ------
-        DomainError
-            A rank is outside the cluster, or its nodes have no adapters.
-        """
-        nodes = self.node_of(ranks)
-        bare = np.flatnonzero(self.layout.numbering.n_adapters[nodes] == 0)
-        if len(bare):
-            kind = int(self.kind_of(nodes[bare])[0])
-            path = ("cluster", "kinds", kind, "n_nics")
-            raise DomainError(f"{self.kinds[kind][0].name} has no network adapters", path=path, hint="give it one or more")
-        own = self.layout.tables.adapter_of[self.layout.kind_of_place[nodes], self.local_index_of(ranks)]
-        return self.layout.numbering.first_adapter[nodes] + own
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:
         """Return the endpoint that stands for the memory of each host.

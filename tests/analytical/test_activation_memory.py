@@ -19,7 +19,7 @@ from clustersim.strategy.schedules import SCHEDULES
 from clustersim.strategy.stage import stage_of
 from clustersim.workload.parameters import layer_parameters
 from tests.unit.scenario.samples import transformer_of
-from tests.unit.strategy.factories import GPT, held, make_plan, peak, peak_in_flight
+from tests.unit.strategy.factories import GPT, held, layer_activation_bytes, make_plan, peak, peak_in_flight
 
 GIB = 2.0**30
 SHAPES = [(s, b, h, a) for s, b, (h, a) in product((256, 2048), (1, 4), ((512, 8), (6144, 64)))]
@@ -28,9 +28,7 @@ SHAPES = [(s, b, h, a) for s, b, (h, a) in product((256, 2048), (1, 4), ((512, 8
 def layer_bytes(s: int, b: int, h: int, a: int, **changes: object) -> tuple[float, float]:
     """Return what a layer keeps, and what it has while its backward pass runs."""
     model = replace(GPT, hidden_size=h, n_heads=a, n_kv_heads=a, head_dim=h // a, intermediate_size=4 * h)
-    return stage_of(
-        make_plan(model, seq_length=s, micro_batch_size=b, global_batch_size=b, **changes), 0
-    ).activations.layer_activation_bytes()
+    return layer_activation_bytes(make_plan(model, seq_length=s, micro_batch_size=b, global_batch_size=b, **changes))
 
 
 @pytest.mark.parametrize(("s", "b", "h", "a"), SHAPES)
@@ -159,9 +157,7 @@ def test_the_layers_of_the_first_stage_keep_what_figure_1_shows(name: str, techn
     plan = published(name, **technique)
 
     # The figures are exact multiples of 2^-20 GiB, and so is the sum over layers: round-off only.
-    assert layers_in_flight(plan) * stage_of(plan, 0).activations.layer_activation_bytes()[0] / GIB == pytest.approx(
-        FIGURE_1[name][column], rel=1e-12
-    )
+    assert layers_in_flight(plan) * layer_activation_bytes(plan)[0] / GIB == pytest.approx(FIGURE_1[name][column], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", FIGURE_1)
@@ -172,7 +168,7 @@ def test_the_activations_of_a_first_stage_are_those_of_figure_1_and_a_little_of_
     # Ours adds the mask of the embedding's dropout, on one stage logits and loss, and the one layer that is whole again: under
     # 5 % without recomputation. With it the whole layer weighs more, but at most one layer is.
     assert none <= ours[0] <= 1.05 * none
-    layer = stage_of(published(name, **TECHNIQUES[2]), 0).activations.layer_activation_bytes()[1] / GIB
+    layer = layer_activation_bytes(published(name, **TECHNIQUES[2]))[1] / GIB
     assert present <= ours[1] <= 1.05 * present + layer
 
 
@@ -189,10 +185,8 @@ def test_parameters_and_optimizer_take_what_figure_1_shows(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURE_7)
 def test_each_technique_saves_what_figure_7_shows(name: str) -> None:
-    baseline = stage_of(published(name), 0).activations.layer_activation_bytes()[0]
-    shares = [
-        100 * stage_of(published(name, **technique), 0).activations.layer_activation_bytes()[0] / baseline for technique in TECHNIQUES
-    ]
+    baseline = layer_activation_bytes(published(name))[0]
+    shares = [100 * layer_activation_bytes(published(name, **technique))[0] / baseline for technique in TECHNIQUES]
 
     # In points of percent: the figure's numbers hold the ends of the model as well, ours are those of a layer.
     assert shares == pytest.approx(FIGURE_7[name], abs=0.15)

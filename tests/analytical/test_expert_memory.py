@@ -7,10 +7,9 @@ from itertools import product
 
 import pytest
 
-from clustersim.strategy.stage import stage_of
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts, LatentAttention
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.strategy.factories import LLAMA, layer_activation_bytes, make_plan
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 512, 8, 4, 64
 CASES = list(product((256, 1024), (1, 3), (1, 2, 6), (64, 192), (0, 128)))
@@ -19,7 +18,7 @@ CASES = list(product((256, 1024), (1, 3), (1, 2, 6), (64, 192), (0, 128)))
 def kept(model: Transformer, s: int, b: int) -> float:
     """Return what one layer keeps in 16-bit numbers."""
     plan = make_plan(model, seq_length=s, micro_batch_size=b, global_batch_size=b, attention="flash")
-    return stage_of(plan, 0).activations.layer_activation_bytes()[0]
+    return layer_activation_bytes(plan)[0]
 
 
 def attention_half(tokens: int) -> float:

@@ -8,13 +8,13 @@ from math import isclose
 import pytest
 
 from clustersim.program.tasks import Compute
-from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
+from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.lower import lower
 from clustersim.strategy.plan import Plan, Recompute
 from clustersim.workload.operators import FlashAttention
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts, Window
-from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan
+from tests.unit.strategy.factories import GPT, LLAMA, kernels_of, make_plan, stage_model_flops
 
 N_RANKS = 64
 POWERS = [1, 2, 4, 8, 16, 32, 64]

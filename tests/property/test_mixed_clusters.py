@@ -17,7 +17,7 @@ from clustersim.network.wiring import Kind, lay_wiring
 from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import all_pairs, fitted, make_fabric, make_node, make_servers
+from tests.unit.topology.factories import adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
 
 @st.composite
@@ -95,7 +95,7 @@ def test_every_path_of_a_route_leads_from_its_source_to_its_destination(cluster:
 @given(clusters())
 def test_inside_a_node_everything_is_as_in_a_cluster_of_its_kind(cluster: WiredCluster) -> None:
     for kind, (node, _) in enumerate(cluster.kinds):
-        place = int(cluster.nodes_of_kind(kind)[0])
+        place = int(np.flatnonzero(cluster.kind_of(np.arange(cluster.n_nodes, dtype=np.int64)) == kind)[0])
         own = cluster.ranks_on(np.array([place], dtype=np.int64))
         alone = build_cluster(node, 2, make_fabric("single_switch"))
         sources, destinations = all_pairs(len(own))
@@ -117,8 +117,7 @@ def test_ranks_and_nodes_count_through_the_kinds(cluster: WiredCluster) -> None:
     assert cluster.n_ranks == sum(sizes)
     np.testing.assert_array_equal(cluster.ranks_on(nodes), ranks)
     np.testing.assert_array_equal(np.bincount(cluster.node_of(ranks), minlength=cluster.n_nodes), sizes)
-    np.testing.assert_array_equal(np.concatenate([cluster.nodes_of_kind(kind) for kind in range(len(cluster.kinds))]), nodes)
-    assert bool((np.diff(cluster.nic_of(ranks)) >= 0).all())
+    assert bool((np.diff(adapters_of(cluster, ranks)) >= 0).all())
 
 
 @settings(deadline=None, max_examples=40)

@@ -14,7 +14,7 @@ from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS, IntArray, Routes
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import TREES, accelerator_name, all_pairs, fitted, make_fabric, make_node, make_servers
+from tests.unit.topology.factories import TREES, accelerator_name, adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
 
 @st.composite
@@ -202,7 +202,7 @@ def test_within_a_domain_no_adapter_is_touched_and_between_domains_exactly_two_a
 @given(clusters())
 def test_adapters_are_those_that_the_ranks_are_given(cluster: WiredCluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
-    own, peer = cluster.nic_of(sources), cluster.nic_of(destinations)
+    own, peer = adapters_of(cluster, sources), adapters_of(cluster, destinations)
 
     for index, row in enumerate(rows(cluster.routes(sources, destinations))):
         names = [cluster.link_name(link_id) for link_id in row if "nic" in cluster.link_name(link_id)]

@@ -77,11 +77,6 @@ def asked_question(source: str | Path | Mapping[str, object], asked: Asked) -> Q
     return _from_study(study, asked)
 
 
-def sweep_study_names() -> tuple[str, ...]:
-    """Return the names of the shipped studies that are sweeps."""
-    return tuple(path.stem for path in sorted(_shipped().glob("*.yaml")) if any(key in read_document(path).data for key in AXES))
-
-
 def _shipped() -> Path:
     return data_path("scenarios") / "studies"
 

@@ -11,21 +11,23 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (
     accelerator_names,
     cluster_names,
-    host_names,
     load_accelerator,
     load_cluster,
     load_host,
     load_nic,
     load_node,
     load_switch,
-    nic_names,
     node_names,
     read_cluster,
     read_node,
     read_spec,
-    switch_names,
 )
 from clustersim.hardware.schema import AcceleratorSpec
+
+
+def shipped(folder: str) -> list[str]:
+    return sorted(path.stem for path in (data_path("hardware_profiles") / folder).glob("*.yaml"))
+
 
 PROMISED_NODES = (
     *("dgx1-v100-16g", "dgx1-v100-32g", "dgx2-v100-32g", "dgx-a100-40g", "dgx-a100-80g", "dgx-h100", "hgx-h200", "dgx-b200", "dgx-b300"),
@@ -161,7 +163,7 @@ def test_every_reference_cluster_loads(name: str) -> None:
     assert cluster.n_nodes >= cluster.fabric.nodes_per_leaf or cluster.node.scale_up.nodes_per_domain == cluster.n_nodes
 
 
-@pytest.mark.parametrize("name", host_names())
+@pytest.mark.parametrize("name", shipped("hosts"))
 def test_every_host_loads_and_is_sane(name: str) -> None:
     host = load_host(name)
 
@@ -175,7 +177,7 @@ def test_every_host_loads_and_is_sane(name: str) -> None:
     assert not written or not host.storage_bandwidth_bytes_per_s or 0.4 <= written / host.storage_bandwidth_bytes_per_s <= 1.0
 
 
-@pytest.mark.parametrize("name", nic_names())
+@pytest.mark.parametrize("name", shipped("nics"))
 def test_every_adapter_loads_and_is_sane(name: str) -> None:
     nic = load_nic(name)
 
@@ -183,7 +185,7 @@ def test_every_adapter_loads_and_is_sane(name: str) -> None:
     assert 1e-7 < nic.latency_s < 1e-4
 
 
-@pytest.mark.parametrize("name", switch_names())
+@pytest.mark.parametrize("name", shipped("switches"))
 def test_every_switch_loads_and_is_sane(name: str) -> None:
     switch = load_switch(name)
 

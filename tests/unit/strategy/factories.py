@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
 from clustersim.strategy.contributors import layer_techniques
 from clustersim.strategy.division import divided
+from clustersim.strategy.flops import BACKWARD_FACTOR
 from clustersim.strategy.gradients import Bucket, gradient_buckets
 from clustersim.strategy.groups import parallel_groups
 from clustersim.strategy.holds import stage_holds, stage_peak
@@ -18,9 +20,11 @@ from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.schedules.order import StageOrder, order_tasks
 from clustersim.strategy.shard import local_model
 from clustersim.strategy.stage import stage_of
+from clustersim.strategy.stages import places_of
 from clustersim.strategy.step_settings import DataParallel, Training
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -86,6 +90,27 @@ def servers(*hosts: int, **changes: object) -> DataParallel:
     """Return gradients that meet on parameter servers on some hosts, which keep even parts of every tensor."""
     gradients = STRATEGY.data_parallel.changed(algorithm="parameter_server", assignment="key_ranges", priority="layers")
     return gradients.changed(hosts=hosts, reduce_in_node=False).changed(**changes)
+
+
+def stage_model_flops(plan: Plan, stage: int) -> float:
+    """Return the model FLOPs that one rank of a stage does in one step.
+
+    Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
+    that are repeated because there are fewer of them than ranks.
+    """
+    local, forward_flops = local_model(plan), 0.0
+    for chunk in stage_of(plan, stage).chunks:
+        operators = [(each, count) for run, count in local.runs(chunk.layers) for each in run]
+        operators += [(each, 1) for each in local.back] if chunk.last else []
+        n_passes = len(places_of(plan.strategy).micro_batches(chunk.way, plan.n_micro_batches))
+        forward_flops += n_passes * fsum(count * each.forward_flops for each, count in operators)
+    return (1.0 + BACKWARD_FACTOR) * forward_flops
+
+
+def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
+    """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs."""
+    local, operators = local_model(plan), local_model(plan).layer(layer)
+    return recomputation_of(plan.strategy).kept_bytes(local, layer, operators), fsum(operator.saved_bytes for operator in operators)
 
 
 def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
+from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Recompute
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan
+from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan, stage_model_flops
 
 L, H, S, V, B = 16, 512, 256, 8192, 16
 

@@ -29,7 +29,7 @@ from clustersim.workload.kinds.dense import LinearLayer
 from clustersim.workload.layered import Layered
 from clustersim.workload.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
 from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import GPT, LLAMA, buckets_of, held, make_plan, peak, servers
+from tests.unit.strategy.factories import GPT, LLAMA, buckets_of, held, layer_activation_bytes, make_plan, peak, servers
 
 H, V = 512, 8192
 
@@ -268,10 +268,7 @@ def test_layers_of_a_list_are_counted_one_by_one() -> None:
     assert stage_of(plan, 0).weights.total == sum(weights)
     assert held(plan, interval=GATHER_TO_LAST_PASS) == 2 * max(weights[0] + weights[1], weights[1] + weights[2])
     assert held(plan, interval=FORWARD_TO_BACKWARD) == 2 * 4 * (64 + 32 + 2048)
-    assert (
-        stage_of(replace(plan, strategy=plan.strategy.changed(recompute="full")), 0).activations.layer_activation_bytes(2)[0]
-        == 2 * 4 * 2048
-    )
+    assert layer_activation_bytes(replace(plan, strategy=plan.strategy.changed(recompute="full")), 2)[0] == 2 * 4 * 2048
 
 
 def test_the_framework_takes_its_share_of_every_rank() -> None:
@@ -279,27 +276,27 @@ def test_the_framework_takes_its_share_of_every_rank() -> None:
 
 
 def test_without_recomputation_a_layer_keeps_all_it_has() -> None:
-    kept, whole = stage_of(make_plan(), 0).activations.layer_activation_bytes()
+    kept, whole = layer_activation_bytes(make_plan())
 
     assert kept == whole > 0
 
 
 def test_selective_recomputation_keeps_less_and_is_whole_again_for_one_layer() -> None:
-    kept, whole = stage_of(make_plan(recompute="selective"), 0).activations.layer_activation_bytes()
+    kept, whole = layer_activation_bytes(make_plan(recompute="selective"))
 
-    assert whole == stage_of(make_plan(), 0).activations.layer_activation_bytes()[1]
+    assert whole == layer_activation_bytes(make_plan())[1]
     assert whole - kept == 5 * 8 * 256**2
     plan = make_plan(recompute="selective", pp=2)
     assert peak(plan, category="activations") == peak(make_plan(pp=2), category="activations") - 15 * (whole - kept)
 
 
 def test_full_recomputation_keeps_the_input_of_a_layer() -> None:
-    assert stage_of(make_plan(recompute="full"), 0).activations.layer_activation_bytes()[0] == 2 * 256 * H
-    assert stage_of(make_plan(recompute="full", tp=4, sequence_parallel=True), 0).activations.layer_activation_bytes()[0] == 2 * 64 * H
+    assert layer_activation_bytes(make_plan(recompute="full"))[0] == 2 * 256 * H
+    assert layer_activation_bytes(make_plan(recompute="full", tp=4, sequence_parallel=True))[0] == 2 * 64 * H
 
 
 def test_flash_attention_leaves_little_for_selective_recomputation() -> None:
-    kept, whole = stage_of(make_plan(attention="flash", recompute="selective"), 0).activations.layer_activation_bytes()
+    kept, whole = layer_activation_bytes(make_plan(attention="flash", recompute="selective"))
 
     assert whole - kept == 4 * 8 * 256
 
@@ -308,7 +305,7 @@ def test_the_ends_of_the_model_keep_their_own() -> None:
     plan = make_plan(pp=4)
     first, middle, last = (held(plan, stage, interval=FORWARD_TO_BACKWARD) for stage in (0, 1, 3))
 
-    assert middle == 4 * stage_of(plan, 0).activations.layer_activation_bytes()[0]
+    assert middle == 4 * layer_activation_bytes(plan)[0]
     assert first - middle == 256 * H  # the mask of the dropout after the embedding
     assert last - middle == 2 * 256 * H + 2 * 256 * H + 4 * 256 * V  # inputs of norm and logits, probabilities
 
@@ -333,7 +330,7 @@ def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() ->
 
 
 def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_there_at_once() -> None:
-    kept, whole = stage_of(make_plan(recompute="full"), 0).activations.layer_activation_bytes()
+    kept, whole = layer_activation_bytes(make_plan(recompute="full"))
 
     assert held(make_plan(recompute="full"), interval=BACKWARD_PASS) == max(whole - kept, 6 * 256 * V)
 
@@ -346,7 +343,7 @@ def test_a_short_batch_keeps_no_more_micro_batches_than_it_has() -> None:
 
 def test_interleaving_keeps_a_little_more_on_the_first_stage() -> None:
     plain, interleaved = make_plan(pp=4), make_plan(pp=4, schedule="interleaved_1f1b", virtual_stages=2)
-    layer_bytes = stage_of(plain, 0).activations.layer_activation_bytes()[0]
+    layer_bytes = layer_activation_bytes(plain)[0]
     mask_bytes = 256 * H
 
     # p v + p - 1 = 11 chunks of 2 layers against p = 4 of 4 layers; two rounds of p micro-batches are in the first chunk.

@@ -10,7 +10,7 @@ import pytest
 from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.scenario.model_spec import load_model
 from clustersim.strategy.contributors.parameter_server import model_tensors
-from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
+from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.lower import lower
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.plan import Plan
@@ -18,7 +18,7 @@ from clustersim.strategy.shard import local_model, numerics
 from clustersim.strategy.stage import stage_of
 from clustersim.workload.convolution import Convolution
 from clustersim.workload.layered import Layered
-from tests.unit.strategy.factories import GPT, chunk_passes, kernels_of, make_plan, servers
+from tests.unit.strategy.factories import GPT, chunk_passes, kernels_of, make_plan, servers, stage_model_flops
 
 BATCH, MICRO = 64, 8
 

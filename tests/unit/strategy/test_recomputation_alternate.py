@@ -9,9 +9,8 @@ from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.plan import Plan
 from clustersim.strategy.recomputation import AlternateRecomputation, repeated_shares
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.stage import stage_of
 from clustersim.workload.operators import Gemm
-from tests.unit.strategy.factories import GPT, LLAMA, chunk_passes, collectives_of, gemms, make_plan, works_of
+from tests.unit.strategy.factories import GPT, LLAMA, chunk_passes, collectives_of, gemms, layer_activation_bytes, make_plan, works_of
 
 
 def plan_of(**changes: object) -> Plan:
@@ -69,4 +68,4 @@ def test_a_layer_keeps_its_input_the_other_products_and_attention() -> None:
 
     expected = rows * LLAMA.hidden_size * 2.0 + rows * columns * 2.0 + statistics
     assert AlternateRecomputation().kept_bytes(local_model(plan), 0, local_model(plan).layer(0)) == pytest.approx(expected, rel=1e-12)
-    assert stage_of(plan, 0).activations.layer_activation_bytes()[0] == pytest.approx(expected, rel=1e-12)
+    assert layer_activation_bytes(plan)[0] == pytest.approx(expected, rel=1e-12)

@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
 from clustersim.program.tasks import Communicate, Compute, Transfer
-from clustersim.strategy.flops import hardware_flops, model_flops, stage_model_flops
+from clustersim.strategy.flops import hardware_flops, model_flops
 from clustersim.strategy.gradients import gradient_buckets
 from clustersim.strategy.lower import lower
 from clustersim.strategy.passes import ChunkPasses
@@ -22,7 +22,19 @@ from clustersim.strategy.stages import model_chunks, orders_of, places_of
 from clustersim.workload.operators import Gemm, Kernel
 from clustersim.workload.transformer import Transformer
 from clustersim.workload.transformer_shape import Experts
-from tests.unit.strategy.factories import GPT, LLAMA, chosen, chunk_passes, collectives_of, computes, held, kernels_of, make_plan, peak
+from tests.unit.strategy.factories import (
+    GPT,
+    LLAMA,
+    chosen,
+    chunk_passes,
+    collectives_of,
+    computes,
+    held,
+    kernels_of,
+    make_plan,
+    peak,
+    stage_model_flops,
+)
 
 NEW = [name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b", "interleaved_1f1b")]
 UNTIED = replace(GPT, tied_embeddings=False)

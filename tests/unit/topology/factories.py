@@ -167,3 +167,9 @@ def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> n
 def accelerator_name(cluster: WiredCluster, rank: int) -> str:
     node, index = divmod(rank, cluster.node.n_accelerators)
     return f"node{node}/gpu{index}"
+
+
+def adapters_of(cluster: WiredCluster, ranks: IntArray) -> IntArray:
+    """Return the adapter of each rank; adapters count through the cluster, node by node."""
+    layout, nodes = cluster.layout, cluster.node_of(ranks)
+    return layout.numbering.first_adapter[nodes] + layout.tables.adapter_of[layout.kind_of_place[nodes], cluster.local_index_of(ranks)]

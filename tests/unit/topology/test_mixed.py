@@ -14,7 +14,7 @@ from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import route
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, make_fabric, make_node, make_servers, ranks
+from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, adapters_of, make_fabric, make_node, make_servers, ranks
 
 SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
 
@@ -43,7 +43,6 @@ def test_kinds_stand_in_order_and_the_first_is_the_node_of_the_cluster() -> None
     assert [(node.name, count) for node, count in cluster.kinds] == [("box", 2), ("old box", 2), ("pairs", 2)]
     assert (cluster.node.name, cluster.n_nodes, cluster.n_ranks, cluster.n_hosts) == ("box", 6, 40, 7)
     assert [cluster.node_at(node).name for node in range(6)] == ["box", "box", "old box", "old box", "pairs", "pairs"]
-    assert cluster.nodes_of_kind(1).tolist() == [2, 3]
     assert cluster.kind_of(ranks(5, 0, 2)).tolist() == [2, 0, 1]
 
 
@@ -52,7 +51,7 @@ def test_ranks_are_counted_group_by_group_and_node_by_node() -> None:
 
     assert cluster.node_of(ranks(0, 15, 16, 31, 32, 35, 36, 39)).tolist() == [0, 1, 2, 3, 4, 4, 5, 5]
     assert cluster.local_index_of(ranks(0, 15, 16, 32, 35, 36, 39)).tolist() == [0, 7, 0, 0, 3, 0, 3]
-    assert cluster.nic_of(ranks(7, 16, 32, 35, 39)).tolist() == [7, 16, 32, 33, 35]
+    assert adapters_of(cluster, ranks(7, 16, 32, 35, 39)).tolist() == [7, 16, 32, 33, 35]
     assert cluster.ranks_on(ranks(5, 0)).tolist() == [36, 37, 38, 39, *range(8)]
 
 

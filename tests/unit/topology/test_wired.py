@@ -10,7 +10,18 @@ from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, route
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SERVER_NIC_S, SPINE_S, make_fabric, make_node, make_servers, ranks
+from tests.unit.topology.factories import (
+    CABLE_S,
+    LEAF_S,
+    NIC_S,
+    SERVER_NIC_S,
+    SPINE_S,
+    adapters_of,
+    make_fabric,
+    make_node,
+    make_servers,
+    ranks,
+)
 
 THREE_TIERS = make_fabric("fat_tree", nodes_per_leaf=2, leaves_per_pod=2)
 
@@ -21,7 +32,7 @@ def test_ranks_count_accelerators_node_by_node() -> None:
     np.testing.assert_array_equal(cluster.node_of(ranks(0, 3, 4, 23)), [0, 0, 1, 5])
     np.testing.assert_array_equal(cluster.local_index_of(ranks(0, 3, 4, 23)), [0, 3, 0, 3])
     np.testing.assert_array_equal(cluster.domain_of(ranks(0, 7, 8, 23)), [0, 0, 1, 2])
-    np.testing.assert_array_equal(cluster.nic_of(ranks(0, 1, 2, 4, 23)), [0, 0, 1, 2, 11])
+    np.testing.assert_array_equal(adapters_of(cluster, ranks(0, 1, 2, 4, 23)), [0, 0, 1, 2, 11])
     assert cluster.n_domains == 3
 
 
@@ -176,14 +187,7 @@ def test_a_host_that_is_cut_off_is_an_error_when_it_is_asked_for() -> None:
     assert len(cluster.routes(ranks(9), ranks(0)).link_ids) > 0
 
 
-def test_a_node_without_adapters_has_no_nic_of() -> None:
-    cluster = build_cluster(make_node(n_nics=0), 1)
-
-    with pytest.raises(DomainError, match="no network adapters"):
-        cluster.nic_of(ranks(0))
-
-
-@pytest.mark.parametrize("method", ["node_of", "local_index_of", "domain_of", "nic_of"])
+@pytest.mark.parametrize("method", ["node_of", "local_index_of", "domain_of"])
 def test_no_place_is_given_to_a_rank_outside(method: str) -> None:
     cluster = build_cluster(make_node(), 2)
 
