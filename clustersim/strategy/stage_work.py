@@ -46,6 +46,9 @@ WHOLE: Final = Cut()
 """One piece, beside nothing."""
 
 
+_Pair = tuple[tuple[Compute, ...], tuple[Compute, ...]]
+
+
 @dataclass(slots=True, kw_only=True)
 class StageWork:
     """The passes of one stage as work, each kind made once."""
@@ -55,7 +58,10 @@ class StageWork:
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
     _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
     """Equal work, which is then priced once."""
-    _pairs: dict[tuple[int, int], tuple[Compute, ...]] = field(default_factory=dict[tuple[int, int], tuple[Compute, ...]])
+    _pairs: dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]] = field(
+        default_factory=dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]]
+    )
+    """For two passes, their pieces and how these run at once."""
 
     def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
         """Return a pass in pieces, in the order in which they run: forward the first layers first, backward the last ones."""
@@ -66,16 +72,18 @@ class StageWork:
         return pieces
 
     def woven(self, passes: list[Labelled]) -> list[Labelled]:
-        """Return passes as they run at once: two of them, each in one piece, with their collectives beside the other."""
-        if len(passes) == 1 or any(len(pieces) > 1 for _, pieces in passes):
+        """Return passes as they run at once: two of them, with the collectives of each beside the other."""
+        if len(passes) == 1:
             return passes
-        (one, (mine,)), (other, (theirs,)) = passes
-        known = (id(mine.action), id(theirs.action))
-        found = self._pairs.get(known)
-        if found is None:
-            # Both are kept by the pair, so that their identities stay theirs.
-            found = self._pairs[known] = (mine.action, theirs.action, *woven(mine.action, theirs.action))
-        return [(one, (replace(mine, action=found[2]),)), (other, (replace(theirs, action=found[3]),))]
+        one, other = (tuple(piece.action for piece in pieces) for _, pieces in passes)
+        known = tuple(map(id, one)), tuple(map(id, other))
+        if known not in self._pairs:
+            # Pieces are kept by the pair, so that their identities stay theirs.
+            self._pairs[known] = (one, other), woven(one, other)
+        return [
+            (step, tuple(replace(piece, action=action) for piece, action in zip(pieces, actions, strict=True)))
+            for (step, pieces), actions in zip(passes, self._pairs[known][1], strict=True)
+        ]
 
     def _cut(self, step: Pass, cut: Cut) -> tuple[Piece, ...]:
         chunk = self.chunks[step.chunk]

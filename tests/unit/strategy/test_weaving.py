@@ -58,14 +58,14 @@ def n_works(action: Compute) -> int:
 
 
 def test_each_layer_computes_while_the_tokens_of_the_other_travel() -> None:
-    one, other = woven(passed(layers("a", 1.0, 4)), passed(layers("b", 10.0, 4)))
+    (one,), (other,) = woven([passed(layers("a", 1.0, 4))], [passed(layers("b", 10.0, 4))])
 
     assert moved(one) == {"a": 40.0}
     assert moved(other) == {"b": 4.0}
 
 
 def test_layers_without_a_partner_stay_as_they_were() -> None:
-    one, other = woven(passed(layers("a", 1.0, 6)), passed(layers("b", 10.0, 4)))
+    (one,), (other,) = woven([passed(layers("a", 1.0, 6))], [passed(layers("b", 10.0, 4))])
 
     assert moved(one) == {"a": 40.0, "nothing": 2.0}
     assert moved(other) == {"b": 4.0}
@@ -73,7 +73,7 @@ def test_layers_without_a_partner_stay_as_they_were() -> None:
 
 
 def test_runs_of_different_lengths_meet_layer_by_layer() -> None:
-    one, other = woven(passed(layers("a", 1.0, 1), layers("c", 2.0, 3)), passed(layers("b", 10.0, 2), layers("d", 20.0, 2)))
+    (one,), (other,) = woven([passed(layers("a", 1.0, 1), layers("c", 2.0, 3))], [passed(layers("b", 10.0, 2), layers("d", 20.0, 2))])
 
     assert moved(one) == {"a": 10.0, "c": 10.0 + 2 * 20.0}
     assert moved(other) == {"b": 1.0 + 2.0, "d": 2 * 2.0}
@@ -81,15 +81,30 @@ def test_runs_of_different_lengths_meet_layer_by_layer() -> None:
 
 def test_collectives_of_other_dimensions_stay_where_they_are() -> None:
     tensor = Block(name="layer", body=(work("a"), move(3.0, TP), Overlapped(collective=move(5.0, TP), work=work("a"))))
-    one, other = woven(passed(tensor), passed(layers("b", 10.0, 1)))
+    (one,), (other,) = woven([passed(tensor)], [passed(layers("b", 10.0, 1))])
 
     assert moved(one) == {"a": 10.0, "nothing": 3.0, "own a": 5.0}
     assert moved(other) == {}
 
 
 def test_a_pass_that_sends_no_tokens_lets_the_other_s_travel_beside_it() -> None:
-    one, other = woven(passed(Block(name="layer", body=(work("a"),), repeat=2)), passed(layers("b", 10.0, 2)))
+    (one,), (other,) = woven([passed(Block(name="layer", body=(work("a"),), repeat=2))], [passed(layers("b", 10.0, 2))])
 
     assert moved(one) == {"a": 20.0}
     assert moved(other) == {}
     assert n_works(other) == 4
+
+
+def test_passes_in_pieces_meet_layer_by_layer_too() -> None:
+    one = [passed(layers("first", 1.0, 1)), passed(layers("a", 2.0, 3))]
+    (first, rest), (whole,) = woven(one, [passed(layers("b", 10.0, 2), layers("d", 20.0, 2))])
+
+    assert (moved(first), moved(rest)) == ({"first": 10.0}, {"a": 10.0 + 2 * 20.0})
+    assert moved(whole) == {"b": 1.0 + 2.0, "d": 2 * 2.0}
+
+
+def test_what_stands_between_layers_meets_nothing() -> None:
+    cast = Block(name="cast", body=(work("cast"),))
+    (one,), (other,) = woven([passed(cast, layers("a", 1.0, 2))], [passed(layers("b", 10.0, 1), cast, layers("b", 10.0, 1))])
+
+    assert (moved(one), moved(other)) == ({"a": 20.0}, {"b": 2.0})

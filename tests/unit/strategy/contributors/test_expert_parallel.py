@@ -6,19 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.program.tasks import Collective, Item, Overlapped, Uneven, Work
+from clustersim.program.program import Program
+from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Uneven, Work
 from clustersim.strategy.contributors.expert_parallel import SpreadExperts
 from clustersim.strategy.division import divided
 from clustersim.strategy.groups import ExpertGroups, expert_groups
+from clustersim.strategy.lower import lower
 from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import Plan
+from clustersim.strategy.plan import Offload, Plan
 from clustersim.strategy.routing import expected_nodes
 from clustersim.strategy.shard import local_model
 from clustersim.workload.operators import GroupedGemm
 from clustersim.workload.routing import ExpertLoad
 from clustersim.workload.transformer_shape import Experts
 from tests.rows import rows
-from tests.unit.strategy.factories import LLAMA, chunk_passes, collectives_of, make_plan, works_of
+from tests.unit.strategy.factories import LLAMA, chosen, chunk_passes, collectives_of, make_plan, works_of
 
 S, H = 256, LLAMA.hidden_size
 SPARSE = replace(LLAMA, experts=Experts(n_experts=16, top_k=2, intermediate_size=256))
@@ -196,3 +198,19 @@ def test_recomputation_that_needs_sums_of_experts_fetches_them() -> None:
     two, four = (again(plan_of(replace(SPARSE, norms_per_layer=norms), **changes)) for norms in (2, 4))
 
     assert [len(of_experts(items)) for items in (two, four)] == [1, 2]
+
+
+def awaited_bytes(program: Program) -> float:
+    """Return the bytes of exchanges beside which nothing is computed."""
+    blocks = (block for task in chosen(program, stream="compute") if isinstance(task.action, Compute) for block in task.action.blocks)
+    alone = ((block.repeat, item) for block in blocks for item in block.body if isinstance(item, Collective))
+    return sum(repeat * item.bytes for repeat, item in alone if item.group.dimension == "ep")
+
+
+@pytest.mark.parametrize("changes", [{"offload": Offload(activations="host")}, {"no_sync": False}])
+def test_passes_side_by_side_hide_exchanges_also_where_they_are_cut(changes: dict[str, object]) -> None:
+    laid = {"pp": 4, "dp": 4, "ep": 4, "schedule": "dualpipe", "global_batch_size": 64}
+    whole, cut = (awaited_bytes(lower(plan_of(**laid, **more))) for more in ({}, changes))
+
+    assert 0.0 < cut == pytest.approx(whole, rel=1e-12)
+    assert cut < awaited_bytes(lower(plan_of(**{**laid, "schedule": "1f1b"})))
