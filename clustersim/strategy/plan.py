@@ -205,7 +205,11 @@ class StrategySettings(Settings, frozen=True):
     )
     prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3", "gathers", "overlap")
     reshard_after_forward: StrictBool = setting(
-        True, "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them.", "zero_stage 3", "gathers"
+        True,
+        "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them for the backward pass, and until the"
+        " last one where micro-batches add up first (no_sync).",
+        "zero_stage 3",
+        "gathers",
     )
     keep_ends: StrictBool = setting(
         False,
@@ -255,7 +259,7 @@ class Sharding:
     prefetch: int = 1
     """Layers that are gathered ahead of the one that computes; 0: each is waited for."""
     reshard_after_forward: bool = True
-    """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them until the backward pass is through."""
+    """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them, see ``keeps_gathered``."""
     keep_ends: bool = False
     """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
     gather: GatherUnit = "layer"
@@ -301,6 +305,15 @@ class Strategy(StrategySettings, frozen=True):
         """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
         away = self.offload.parameters != "accelerator"
         return self.zero_stage == SHARDS_PARAMETERS and (max(self.sharding.degree, self.sharding.expert_degree) > 1 or away)
+
+    @property
+    def keeps_gathered(self) -> bool:
+        """Whether parameters that have been gathered stay until the last pass of a step, and not just until a backward pass.
+
+        PyTorch's FSDP does not free them while gradients add up (``torch/distributed/fsdp/_runtime_utils.py``,
+        ``_should_free_in_backward``), and torchtitan not under a pipeline.
+        """
+        return not self.reshard_after_forward and (self.pp > 1 or self.data_parallel.no_sync)
 
     @property
     def sharding(self) -> Sharding:

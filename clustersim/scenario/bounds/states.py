@@ -71,7 +71,8 @@ def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: Prices, exchan
 
 def layer_wise(strategy: Strategy) -> bool:
     """Return whether a micro-batch's gathers are bounded as a whole: those of the only stage, whose passes never wait for another."""
-    return strategy.pp == 1 and strategy.gathers_weights and not offloads_activations(strategy)
+    kept = strategy.keeps_gathered or offloads_activations(strategy)
+    return strategy.pp == 1 and strategy.gathers_weights and not kept
 
 
 def pass_gathers_s(local: LocalModel, strategy: Strategy, chunk: ModelChunk, exchange: Exchange) -> float:

@@ -57,12 +57,12 @@ class Gathering:
 def gatherings(stage: Stage, order: StageOrder) -> tuple[Gathering, ...]:
     """Return the units that are gathered for each pass of a stage.
 
-    With resharding the parameters of a chunk are freed behind every pass, and otherwise behind the last one; embedding and head that are
-    to be kept, behind each backward pass. A pass that computes nothing but gradients of weights needs no parameters.
+    With resharding the parameters of a chunk are freed behind every pass, and otherwise behind each backward pass, or the last one where
+    they are kept; embedding and head that are to be kept, behind each backward pass. A pass that computes nothing but gradients of
+    weights needs no parameters.
     """
     strategy, sharding = stage.strategy, stage.strategy.sharding
     units = [_ChunkUnits.of(stage.local, chunk, sharding.gather) for chunk in stage.chunks]
-    frees_behind = sharding.reshard_after_forward or strategy.pp == 1
     layers_whole, ends_whole = set[int](), set[int]()
     found: list[Gathering] = []
     for position, step in enumerate(order):
@@ -75,9 +75,9 @@ def gatherings(stage: Stage, order: StageOrder) -> tuple[Gathering, ...]:
         found.append(units[step.chunk].gathering(step, missing, ahead=ahead, in_pair=in_pair))
         layers_whole.add(step.chunk)
         ends_whole.add(step.chunk)
-        if frees_behind and (step.goes_back or sharding.reshard_after_forward):
+        if not strategy.keeps_gathered and (step.goes_back or sharding.reshard_after_forward):
             layers_whole.discard(step.chunk)
-        if frees_behind and (step.goes_back or (sharding.reshard_after_forward and not sharding.keep_ends)):
+        if not strategy.keeps_gathered and (step.goes_back or (sharding.reshard_after_forward and not sharding.keep_ends)):
             ends_whole.discard(step.chunk)
     return tuple(found)
 
