@@ -12,8 +12,24 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.text import Data
-from clustersim.scenario.model_adapters import bert, chatglm, cohere, distilbert, falcon, gpt_bigcode, mpt, opt, qwen, roberta, stablelm
-from clustersim.scenario.model_patterns import dbrx, exaone, gpt_neo, llama4, qwen_windows
+from clustersim.scenario.model_adapters import (
+    bert,
+    chatglm,
+    cohere,
+    dbrx,
+    distilbert,
+    exaone,
+    falcon,
+    gpt_bigcode,
+    gpt_neo,
+    llama4,
+    mpt,
+    opt,
+    qwen,
+    qwen_windows,
+    roberta,
+    stablelm,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

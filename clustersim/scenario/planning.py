@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from clustersim.hardware.models import Fabric, Node
 from clustersim.report.metrics import Flag
@@ -22,14 +23,19 @@ from clustersim.scenario.model_spec import load_model
 from clustersim.scenario.offloading import check_drives
 from clustersim.scenario.pass_costs import arranged
 from clustersim.scenario.pipelining import Pipelining, pipelining_of
-from clustersim.scenario.placement import placement_of
 from clustersim.scenario.schema import ScenarioSpec
 from clustersim.scenario.training import training_of
 from clustersim.strategy.contributors import CONTRIBUTORS
 from clustersim.strategy.contributors.contributor import check_division
 from clustersim.strategy.needs import idle
-from clustersim.strategy.plan import Plan, Strategy
+from clustersim.strategy.plan import Dimension, Plan, Strategy, StrategySettings
 from clustersim.strategy.stages import model_chunks
+
+NEAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "pp", "dp")
+"""Stages of one replica are neighbours, and replicas are far from each other."""
+
+FAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
+"""Replicas of one stage are neighbours, and stages are far from each other."""
 
 
 def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
@@ -128,3 +134,21 @@ def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:
         for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size)
         if span.dimension == "tp" and span.reach == "across the fabric"
     )
+
+
+def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric) -> tuple[tuple[Dimension, ...], tuple[Flag, ...]]:
+    """Return the order of dimensions, fastest-varying first, and what was chosen where the scenario says ``auto``.
+
+    Tensor parallelism, which communicates several times in every layer, comes first and stays in the scale-up domain as far as it fits;
+    then context and expert parallelism, once or twice in every layer. All stages of a group of replicas come next where they fit
+    under one leaf, so that what they send stays there; otherwise replicas do, because stages send least of all.
+    """
+    if asked.placement:
+        return asked.placement, ()
+    etp = asked.tp if asked.etp is None else asked.etp
+    near = max(asked.tp * asked.cp, asked.ep * etp)
+    leaf = fabric.nodes_per_leaf * nodes[0].n_accelerators
+    order = NEAR_STAGES if asked.pp > 1 and prod((near, asked.pp)) <= leaf else FAR_STAGES
+    under = f"{near * asked.pp} ranks of neighbouring stages fit under a leaf of {leaf}"
+    why = under if order is NEAR_STAGES else "stages are placed apart" if asked.pp > 1 else "there are no stages"
+    return order, (Flag(code="chosen_placement", message=f"placement auto: [{', '.join(order)}], because {why}"),)

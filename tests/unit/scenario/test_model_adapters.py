@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.documents.spots import Data
-from clustersim.scenario.model_patterns import dbrx, exaone, gpt_neo, llama4, qwen_windows
+from clustersim.scenario.model_adapters import dbrx, exaone, gpt_neo, llama4, qwen_windows
 
 WHOLE, LOCAL = "full_attention", "sliding_attention"
 LISTED: Data = [WHOLE, WHOLE, WHOLE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clustersim.program.tasks import Block, Collective, Compute, Group, Item, Overlapped, Work, Woven
-from clustersim.strategy.weaving import woven
+from clustersim.strategy.stage_work import woven
 
 EP = Group(name="ep", dimension="ep", members=np.array(((0, 1),)))
 TP = Group(name="tp", dimension="tp", members=np.array(((0, 1),)))

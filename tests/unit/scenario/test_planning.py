@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.documents.spots import Data
-from clustersim.scenario.placement import FAR_STAGES, NEAR_STAGES
+from clustersim.scenario.planning import FAR_STAGES, NEAR_STAGES
 from clustersim.strategy.mesh import place
 from clustersim.strategy.sharding_groups import expert_grid
 from tests.unit.scenario.samples import built
