@@ -121,7 +121,7 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
         When nobody says how fast checkpoints are written.
     """
     failures, flags = _failures(spec, nodes)
-    report = _checkpoint(spec, plan, nodes)
+    report = _checkpoint(spec, checkpoint_bytes(plan.training, local_model(plan)), nodes)
     behind_s = max(report.write_s - report.stall_s, 0.0) if report.asynchronous else 0.0
     if report.interval_s == 0.0:
         # Not so often that one checkpoint is not through when the next begins.
@@ -180,9 +180,9 @@ def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, t
     return Failures(n_nodes=len(nodes), node_mtbf_s=combined_mtbf_s(parts), job_mtbf_s=combined_mtbf_s(whole)), flags
 
 
-def _checkpoint(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> CheckpointReport:
+def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node]) -> CheckpointReport:
     asked = spec.checkpoint
-    size_bytes = checkpoint_bytes(plan.training, local_model(plan)) if asked.size is None else asked.size
+    size_bytes = whole_bytes if asked.size is None else asked.size
     bandwidth = _storage_bandwidth(nodes) if asked.bandwidth is None else asked.bandwidth
     write_s, asynchronous = size_bytes / bandwidth, asked.mode == "async"
     copy_s = size_bytes / fsum(node.n_accelerators * node.accelerator.pcie_bandwidth_bytes_per_s for node in nodes)

@@ -11,12 +11,10 @@ from clustersim.report.subject import Ceilings, KernelGroup, Subject
 from clustersim.scenario.replaying import kernels_of
 from clustersim.strategy.recomputation import recomputation_of
 from clustersim.strategy.shard import local_model
-from clustersim.strategy.step_settings import Precision
 from clustersim.workload.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:
     from clustersim.scenario.result import Result
-    from clustersim.strategy.plan import Plan
 
 
 def subject_of(result: Result, label: str | None = None) -> Subject:
@@ -43,13 +41,13 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
         cost=result.cost,
         goodput=result.goodput,
         upkeep=None if result.built.maintained is None else result.built.maintained.upkeep,
-        kernels=_kernel_groups(plan, result),
-        ceilings=_ceilings(training.precision, result),
+        kernels=_kernel_groups(result),
+        ceilings=_ceilings(result),
     )
 
 
-def _ceilings(precision: Precision, result: Result) -> Ceilings:
-    node = result.built.cluster.node
+def _ceilings(result: Result) -> Ceilings:
+    node, precision = result.built.cluster.node, result.built.plan.training.precision
     return Ceilings(
         accelerator=node.accelerator.name,
         peak_flops_per_s=node.accelerator.peak_flops_per_s[precision],
@@ -59,9 +57,9 @@ def _ceilings(precision: Precision, result: Result) -> Ceilings:
     )
 
 
-def _kernel_groups(plan: Plan, result: Result) -> tuple[KernelGroup, ...]:
+def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
     """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
-    accelerator = result.built.cluster.node.accelerator
+    plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
     model = kernels_of(plan, accelerator, calibration_for(accelerator))
     local = local_model(plan)
     layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]

@@ -82,19 +82,14 @@ def _idle(plan: Plan, settings: Settings, path: tuple[str, ...]) -> Iterator[Idl
         here = (*path, name)
         if isinstance(value, Settings):
             yield from _idle(plan, value, here)
-        reasons = (_unmet(plan, need.condition) for need in field.metadata if isinstance(need, Needs))
-        reason = next(filter(None, reasons), None)
+        conditions = (CONDITIONS[need.condition] for need in field.metadata if isinstance(need, Needs))
+        reason = next((otherwise for holds, otherwise in conditions if not holds(plan)), None)
         if reason is not None:
             yield Idle(path=here, reason=reason)
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:
     return ((name, getattr(settings, name)) for name in type(settings).model_fields)
-
-
-def _unmet(plan: Plan, condition: str) -> str | None:
-    holds, otherwise = CONDITIONS[condition]
-    return None if holds(plan) else otherwise
 
 
 def _has_experts(model: Model) -> bool:
