@@ -13,10 +13,9 @@ from clustersim.strategy.mesh import place
 from clustersim.strategy.passes import ChunkPasses
 from clustersim.strategy.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.shard import local_model
 from clustersim.strategy.stage_work import WHOLE, StageWork
-from clustersim.strategy.stages import orders_of, places_of
+from clustersim.strategy.stages import places_of
 
 
 def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:
@@ -57,23 +56,22 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         )
         for part in range(step.division.n_parts)
     ]
-    for stage, order in enumerate(orders_of(strategy, step.n_micro_batches)):
+    for stage, order in enumerate(step.orders):
         beside = [contributor.stage(stage, order) for contributor in contributors]
-        parts = [_add_passes(step, pipeline, (stage, order), beside) for pipeline in pipelines]
+        parts = [_add_passes(step, pipeline, stage, beside) for pipeline in pipelines]
         for position in range(len(order)):
             for each in beside:
                 each.beside(position, parts)
 
 
-def _add_passes(step: Step, pipeline: Pipeline, ordered: tuple[int, StageOrder], beside: Sequence[StageContributor]) -> StagePieces:
+def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
-    stage, order = ordered
     local, strategy = step.stages[stage].local, step.plan.strategy
     techniques = layer_techniques(local, strategy, parallel_groups(step.plan, step.division, stage, pipeline.part))
     work = StageWork(passes=ChunkPasses(local=local, strategy=strategy, techniques=techniques), chunks=step.stages[stage].chunks)
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []
-    for position, each in enumerate(order):
+    for position, each in enumerate(step.orders[stage]):
         cut = WHOLE
         for contributor in beside:
             cut = contributor.cut(position, cut)

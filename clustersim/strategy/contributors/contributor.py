@@ -20,6 +20,7 @@ from clustersim.strategy.schedules.order import StageOrder
 from clustersim.strategy.sequence import LayerTechnique
 from clustersim.strategy.stage import Stage, stage_of
 from clustersim.strategy.stage_work import Cut
+from clustersim.strategy.stages import orders_of
 from clustersim.workload.model import Model
 
 
@@ -43,6 +44,11 @@ class Step:
     def __post_init__(self) -> None:
         """Divide the model once."""
         self.stages = tuple(stage_of(self.plan, number) for number in self.division.stages)
+
+    @property
+    def orders(self) -> tuple[StageOrder, ...]:
+        """Orders of the passes of all stages."""
+        return orders_of(self.plan.strategy, self.n_micro_batches)
 
     def host(self, stage: int) -> HostSide:
         """Return the copy engines and processors beside the ranks of a stage."""
