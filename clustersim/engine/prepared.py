@@ -1,8 +1,9 @@
-"""A Program prepared for replay: its dependencies, and the duration of every task without contention."""
+"""A Program prepared for replay, with the duration of every task without contention, and the state of one step of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from clustersim.engine.alone import alone
@@ -77,6 +78,42 @@ class Prepared:
         for state, seconds in by_itself.carried:
             carried[state] = carried.get(state, 0.0) + seconds
         return by_itself.duration_s, carried
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Step:
+    """One step of a program, in progress or ended."""
+
+    number: int
+    waiting: list[int]
+    """Number of tasks and rank classes that each task still waits for."""
+    start_s: MutableSequence[float]
+    """Start of each task, in seconds; a lower bound while the task waits for others."""
+    ended_s: MutableSequence[float]
+    """End of each task, in seconds; ``UNKNOWN_S`` while it is not known."""
+    takes_s: Sequence[float]
+    """Duration of each task, in seconds; ``UNKNOWN_S`` of contended tasks."""
+    price: Sequence[Price | None]
+    """Cost of each use that is a pass."""
+    factors: Sequence[float] | None
+    """Factor on the computation of each rank class; None where all keep their usual pace."""
+    n_left: int
+    """Number of tasks whose end is not known."""
+    left: list[int]
+    """The same by rank class, where classes begin the step one by one; otherwise empty."""
+    last: list[int]
+    """Task of each rank class that ends last so far."""
+    n_in_step: int
+    """Rank classes that have not ended the step."""
+    running: set[int] = field(default_factory=set[int])
+    """Contended tasks in progress."""
+    met: dict[int, Price] = field(default_factory=dict[int, Price])
+    """Cost of the passes that were replayed item by item."""
+
+    def pack(self) -> None:
+        """Keep the times of a step that has ended in less memory."""
+        self.start_s, self.ended_s = array("d", self.start_s), array("d", self.ended_s)
+        self.waiting, self.takes_s = [], ()
 
 
 def pace_of(action: object, factor: float) -> float:

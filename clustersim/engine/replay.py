@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, nextafter
 from typing import Final, Protocol
@@ -13,8 +12,7 @@ from clustersim.engine.clock import Clock
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pace import Jitter
 from clustersim.engine.precedence import deadlock_message
-from clustersim.engine.prepared import UNKNOWN_S, Prepared, pace_of
-from clustersim.engine.pricing import Price
+from clustersim.engine.prepared import UNKNOWN_S, Prepared, Step, pace_of
 from clustersim.engine.recording import Record, patterns_of
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.errors import DeadlockError
@@ -27,42 +25,6 @@ from clustersim.trace.timeline import Span
 
 TOLD_EVERY: Final = 256
 """Number of events between two reports of progress."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Step:
-    """One step of a program, in progress or ended."""
-
-    number: int
-    waiting: list[int]
-    """Number of tasks and rank classes that each task still waits for."""
-    start_s: MutableSequence[float]
-    """Start of each task, in seconds; a lower bound while the task waits for others."""
-    ended_s: MutableSequence[float]
-    """End of each task, in seconds; ``UNKNOWN_S`` while it is not known."""
-    takes_s: Sequence[float]
-    """Duration of each task, in seconds; ``UNKNOWN_S`` of contended tasks."""
-    price: Sequence[Price | None]
-    """Cost of each use that is a pass."""
-    factors: Sequence[float] | None
-    """Factor on the computation of each rank class; None where all keep their usual pace."""
-    n_left: int
-    """Number of tasks whose end is not known."""
-    left: list[int]
-    """The same by rank class, where classes begin the step one by one; otherwise empty."""
-    last: list[int]
-    """Task of each rank class that ends last so far."""
-    n_in_step: int
-    """Rank classes that have not ended the step."""
-    running: set[int] = field(default_factory=set[int])
-    """Contended tasks in progress."""
-    met: dict[int, Price] = field(default_factory=dict[int, Price])
-    """Cost of the passes that were replayed item by item."""
-
-    def pack(self) -> None:
-        """Keep the times of a step that has ended in less memory."""
-        self.start_s, self.ended_s = array("d", self.start_s), array("d", self.ended_s)
-        self.waiting, self.takes_s = [], ()
 
 
 class Watch(Protocol):

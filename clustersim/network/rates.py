@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.util import find_spec, module_from_spec
-from inspect import isfunction
-from itertools import accumulate
-from types import ModuleType
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from clustersim.network import maxmin
-from clustersim.network.filling import progressive_filling, spans
-from clustersim.network.maxmin import INF, Groups, Table
+from clustersim.network.filling import progressive_filling
+from clustersim.network.following import Following
 from clustersim.network.wiring import Wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 
-COMPILE_AFTER: Final = 50_000
-"""Looks after which the compiled solver is loaded: half a second's work, and so is the loading."""
-SPARE: Final = 1 << 22
-"""Places in the arrays of the compiled solver that may stay empty because some routes are longer than others."""
 State = tuple[tuple[int, int], ...]
 """Flow classes in flight and how many flows of each, ascending."""
-Settled = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
-"""Flow classes, and the rate of each."""
-
 FEW: Final = 32
 """Up to so many classes in flight a component is solved from nothing, and the solution kept; a replay comes back to it."""
 N_KEPT: Final = 1 << 20
@@ -36,158 +23,6 @@ PATIENCE: Final = 4
 """Looks for each link after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
 """Share of the classes in flight that change in one instant from which on filling from nothing is cheaper at once."""
-
-
-def numba_is_installed() -> bool:
-    """Return whether the solver can be compiled; the extra ``fast`` brings what that needs."""
-    return find_spec("numba") is not None
-
-
-@cache
-def compiled_solver() -> ModuleType:
-    """Return a second copy of the solver's module, compiled.
-
-    The machine code is kept on disk from one process to the next; to load it takes a third of a second.
-    """
-    import numba
-
-    spec = find_spec(maxmin.__name__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name, function in list(vars(module).items()):
-        if isfunction(function) and function.__module__ == module.__name__:
-            try:
-                setattr(module, name, numba.njit(cache=True)(function))
-            except RuntimeError:
-                # No folder to keep the machine code in.
-                setattr(module, name, numba.njit(function))
-    return module
-
-
-def table_of(wiring: Wiring) -> Table:
-    """Return the table of a wiring with nothing in flight, in lists. Behind its links stand the caps, and one link without bounds."""
-    n_flows, n_links = len(wiring.limits), len(wiring.first_link)
-    bounds, capped = wiring.starts.tolist(), np.flatnonzero(np.isfinite(wiring.limits)).tolist()
-    last = n_links + len(capped)
-    caps = dict(zip(capped, range(n_links, last), strict=True))
-    own = [[caps[flow]] if flow in caps else [] for flow in range(n_flows)]
-    cells, loads = wiring.cells.tolist(), wiring.loads.tolist()
-    crossings = [*np.bincount(wiring.cells, minlength=n_links).tolist(), *[1] * len(capped)]
-    n_places = len(cells) + len(capped)
-    return Table(
-        route=[cells[bounds[flow] : bounds[flow + 1]] + own[flow] for flow in range(n_flows)],
-        unit=[loads[bounds[flow] : bounds[flow + 1]] + [1.0] * len(own[flow]) for flow in range(n_flows)],
-        cap=[caps.get(flow, last) for flow in range(n_flows)],
-        limit=wiring.limits.tolist(),
-        n_flows=[0.0] * n_flows,
-        bottleneck=[last] * n_flows,
-        capacity=[*wiring.capacity_bytes_per_s.tolist(), *[INF] * (len(capped) + 1)],
-        first=[0, *accumulate(crossings)],
-        crossing=[0] * n_places,
-        load=[0.0] * n_places,
-        n_crossing=[0] * (last + 1),
-        n_group=[0] * (last + 1),
-        fair=[INF] * (last + 1),
-        taken=[0.0] * (last + 1),
-        group=[0.0] * (last + 1),
-        guessed=[0] * (last + 1),
-        waiting=[0] * (last + 1),
-        looks=[0] * (last + 1),
-        n_looks=[0],
-    )
-
-
-def for_numba(table: Table, groups: Groups) -> tuple[Table, Groups]:
-    """Return a table in arrays, and groups in the lists and dicts of numba."""
-    from numba import typed, types
-
-    width, last = max(map(len, table.route)), len(table.capacity) - 1
-    columns = {name: np.array(column) for name, column in table._asdict().items() if name not in ("route", "unit")}
-    columns["route"] = np.array([[*route, *[last] * (width - len(route))] for route in table.route])
-    columns["unit"] = np.array([[*unit, *[0.0] * (width - len(unit))] for unit in table.unit])
-    in_numba: list[MutableMapping[int, float]] = [typed.Dict.empty(types.int64, types.float64) for _ in groups]
-    for there, loads in zip(in_numba, groups, strict=True):
-        for other, load in loads.items():
-            there[other] = load
-    in_list: Callable[[Groups], Groups] = typed.List  # pyright: ignore[reportAssignmentType] - numba has no types
-    return Table(**columns), in_list(in_numba)  # pyright: ignore[reportArgumentType] - rows of a matrix are arrays
-
-
-@dataclass(slots=True)
-class Following:
-    """Fair rates of many flow classes, followed from change to change; nothing is in flight at first."""
-
-    wiring: Wiring
-    compiled: bool | None
-    """Whether to compile the solver; None where that is possible and pays."""
-    table: Table = field(init=False)
-    groups: Groups = field(init=False)
-    _solver: ModuleType = maxmin
-
-    def __post_init__(self) -> None:
-        """Lay the table."""
-        self.table = table_of(self.wiring)
-        self.groups = [{} for _ in self.table.fair]
-        if self.compiled or (self.compiled is None and compiled_solver.cache_info().currsize):
-            self.compile()
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the compiled solver follows the rates."""
-        return self._solver is not maxmin
-
-    def compile(self) -> None:
-        """Go over to the compiled solver, unless routes are of so different lengths that its arrays would be mostly empty."""
-        n_flows, longest = len(self.table.route), int(np.diff(self.wiring.starts).max())
-        if n_flows * longest <= len(self.wiring.cells) + SPARE:
-            (self.table, self.groups), self._solver = for_numba(self.table, self.groups), compiled_solver()
-
-    def settle(self, flows: list[int], counts: list[float], patience: int) -> Settled | None:
-        """Set how many flows of some classes are in flight and bring all links into balance.
-
-        Returns
-        -------
-        tuple or None
-            All classes with another rate and those of ``flows`` that are in flight, some of them twice, with their rates. None when
-            the change reaches further than ``patience`` looks; then the component has to be filled.
-        """
-        if self.compiled is None and not self.is_compiled and self.table.n_looks[0] >= COMPILE_AFTER and numba_is_installed():
-            self.compile()
-        counted = (np.array(flows), np.array(counts)) if self.is_compiled else (flows, counts)
-        changed, rates = self._solver.settle(self.table, self.groups, *counted, patience)
-        return None if len(rates) > len(changed) else (changed, rates)
-
-    def fill(self, component: IntArray, flows: IntArray, counts: FloatArray) -> FloatArray:
-        """Fill a component from nothing, in place of all that was there, and return the rates.
-
-        Parameters
-        ----------
-        component
-            All classes of the component.
-        flows
-            Those in flight, ascending, and how many flows of each.
-        """
-        problem, entries, links = self.wiring.problem(flows, counts)
-        filled = progressive_filling(problem)
-        table, cells = self.table, self.wiring.cells
-        caps = np.array(table.cap)[component]
-        emptied = np.unique([*cells[spans(self.wiring.starts, component)], *caps])
-        self._solver.clear(table, self.groups, emptied if self.is_compiled else emptied.tolist())
-        for flow in component.tolist():
-            table.n_flows[flow] = 0.0
-        held_back = filled.owners >= 0
-        bottlenecks = np.where(held_back, cells[entries[filled.owners]], np.array(table.cap)[flows])
-        for link, fair in zip(
-            (*links.tolist(), *bottlenecks[~held_back].tolist()),
-            (*filled.cell_levels.tolist(), *filled.levels[~held_back].tolist()),
-            strict=True,
-        ):
-            table.fair[link] = fair
-        columns = (flows, counts, bottlenecks)
-        self._solver.lay(table, self.groups, *(columns if self.is_compiled else (column.tolist() for column in columns)))
-        return filled.levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)

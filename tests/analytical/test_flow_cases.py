@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.documents.json_text import read_json
 from clustersim.network.flows import Flow, Pipe, finish_times
-from clustersim.network.rates import numba_is_installed
+from clustersim.network.following import numba_is_installed
 from clustersim.scenario.flows_file import load_flows
 
 FILES = sorted((Path(__file__).parent / "flows").glob("*.json*"))

@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from clustersim.network.flows import Flow, Pipe, finish_times
-from clustersim.network.rates import numba_is_installed
+from clustersim.network.following import numba_is_installed
 from tests.benchmarks.claims import best_s, held
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clustersim.network.flows import Flow, Pipe, finish_times
-from clustersim.network.rates import numba_is_installed
+from clustersim.network.following import numba_is_installed
 
 
 def link(bandwidth: float = 1.0, latency_s: float = 0.0) -> Pipe:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.network.filling import progressive_filling
-from clustersim.network.rates import Following, numba_is_installed
+from clustersim.network.following import Following, numba_is_installed
 from clustersim.network.wiring import Kind, Wiring
 from tests.unit.network.factories import INF, kind, wiring
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.network import following
 from clustersim.network import rates as module
-from clustersim.network.rates import FEW, RateCache, numba_is_installed
+from clustersim.network.following import numba_is_installed
+from clustersim.network.rates import FEW, RateCache
 from clustersim.network.wiring import Kind
 from tests.unit.network.factories import kind, wiring
 
@@ -163,8 +165,8 @@ def test_components_do_not_hear_of_each_other() -> None:
 
 @needs_numba
 def test_the_solver_is_compiled_after_a_while_in_the_midst_of_what_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPILE_AFTER", 3)
-    monkeypatch.setattr(module, "compiled_solver", cache(module.compiled_solver.__wrapped__))
+    monkeypatch.setattr(following, "COMPILE_AFTER", 3)
+    monkeypatch.setattr(following, "compiled_solver", cache(following.compiled_solver.__wrapped__))
     # Twice the same part of the network, side by side.
     n = 2 * FEW
     flows = [kind([first, first + 1 + number]) for first in (0, n + 1) for number in range(n)]
@@ -192,7 +194,7 @@ def test_without_a_folder_for_machine_code_the_solver_is_compiled_all_the_same(t
         "        raise RuntimeError('cannot cache function: no locator available')\n"
         "    return real(*args)\n"
         "numba.njit = njit\n"
-        "from clustersim.network.rates import compiled_solver\n"
+        "from clustersim.network.following import compiled_solver\n"
         "print(type(compiled_solver().settle).__name__)\n"
     )
 
@@ -213,6 +215,6 @@ def test_numba_is_not_loaded_by_those_who_do_not_need_it() -> None:
 
 
 def test_who_has_no_numba_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(following, "find_spec", lambda name: None)
 
     assert not numba_is_installed()
