@@ -95,6 +95,7 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
         "plot": one_run.plot,
         "report": one_run.report,
         "export": one_run.export,
+        "import": one_run.import_,
         "plan": many_runs.plan,
         "advise": many_runs.advise,
         "ui": one_run.ui,

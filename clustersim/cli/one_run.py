@@ -141,6 +141,31 @@ def export(
     return export_command(run_, as_, overrides=tuple(set_ or ()), out=out, seed=seed, as_json=json)
 
 
+def import_(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Configuration, script, command line or log of a job; - for stdin.")
+    ],
+    *,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Scenario to write; stdout if left out.")] = None,
+    as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="Framework; recognised by content if left out.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped node or cluster.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes, where no file says it.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped model, or hf:path/to/config.json.")] = None,
+    set_: SetOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse files with unknown keys.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Turn files of a training framework into a scenario.
+
+    Say for each key what became of it. Nothing is executed.
+    """
+    from clustersim.cli.import_ import import_command
+    from clustersim.studies.importing.asked import Asked
+
+    asked = Asked(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
+    return import_command(tuple(files), asked, out=out, as_json=json)
+
+
 def collective(
     *,
     cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],

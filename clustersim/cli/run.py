@@ -14,7 +14,6 @@ from clustersim.progress import phase
 from clustersim.report.summary import terminal_report
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
-from clustersim.scenario.load import load_scenario
 from clustersim.scenario.plain import plain
 from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
@@ -22,6 +21,7 @@ from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import write_run_directory
 from clustersim.scenario.verdict import folded_verdict
 from clustersim.scenario.yaml_text import yaml_text
+from clustersim.studies.importing.opening import open_scenario
 from clustersim.units.quantity import format_quantity
 
 
@@ -43,7 +43,7 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
     """Simulate a scenario, keep the run directory, report, and return the exit code."""
     with watched(profiles=options.profile, shows=not options.quiet):
         with phase("read and build"):
-            built = build(load_scenario(source, overrides))
+            built = build(open_scenario(source, overrides, tell=None if options.quiet else notice))
         if options.dry_run:
             _print_dry_run(built, options)
             return EXIT_OK

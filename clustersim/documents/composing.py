@@ -40,8 +40,14 @@ class _CountingComposer(Composer):
         return super().compose_node(parent, index)
 
 
-def read_yaml(text: str, name: str, lines: Sequence[str]) -> tuple[Data, Spot] | None:
+def read_yaml(text: str, name: str, lines: Sequence[str], *, lenient: bool = False) -> tuple[Data, Spot] | None:
     """Return the data of a YAML text and its places, or None when the text holds no data.
+
+    Parameters
+    ----------
+    lenient
+        Read as most libraries do, for files of other programs: the last of equal keys counts, ``<<`` merges, tags are left out,
+        and every scalar may be a key.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def read_yaml(text: str, name: str, lines: Sequence[str]) -> tuple[Data, Spot] |
         When the text is not YAML 1.2, is too large or too deep, repeats a key, or uses tags.
     """
     node = _compose(text, name, lines)
-    return None if node is None else _Reader(name, lines).read(node, 0)
+    return None if node is None else _Reader(name, lines, lenient=lenient).read(node, 0)
 
 
 def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
@@ -80,9 +86,10 @@ def _problem(error: MarkedYAMLError) -> str:
 class _Reader:
     """Turns composed nodes into plain Python."""
 
-    def __init__(self, name: str, lines: Sequence[str]) -> None:
+    def __init__(self, name: str, lines: Sequence[str], *, lenient: bool) -> None:
         self.name = name
         self.lines = lines
+        self.lenient = lenient
         self.n_nodes = 0
 
     def read(self, node: Node, depth: int) -> tuple[Data, Spot]:
@@ -108,13 +115,27 @@ class _Reader:
         for key_node, value_node in node.value:
             key = self.key(key_node)
             at = self.spot(key_node)
-            if key in data:
+            if self.lenient and key == "<<":
+                self.merge(self.read(value_node, depth + 1), data, children, keys)
+                continue
+            if key in data and not self.lenient:
                 raise self.error(key_node, f"key '{key}' is given twice", hint=f"it stands already in line {keys[key][0]}; delete one")
             data[key], child = self.read(value_node, depth + 1)
             # A value left out has its mark wherever the next token stands; the key is what the reader must see.
             children[key] = at if data[key] is None and value_node.value == "" else child
             keys[key] = (at.line, at.column)
         return data, replace(self.spot(node), keys=keys, children=children)
+
+    def merge(
+        self, read: tuple[Data, Spot], data: dict[str, Data], children: dict[str | int, Spot], keys: dict[str, tuple[int, int]]
+    ) -> None:
+        """Add what a mapping takes over from others, as far as it does not say it itself."""
+        below, spot = read
+        parts = [(below, spot)] if isinstance(below, dict) else [(each, spot.children[at]) for at, each in enumerate(_listed(below))]
+        for part, place in parts:
+            for key, value in part.items() if isinstance(part, dict) else ():
+                if key not in data:
+                    data[key], children[key], keys[key] = value, place.children[key], place.keys[key]
 
     def sequence(self, node: Node, depth: int) -> tuple[Data, Spot]:
         self.check_tag(node, "seq")
@@ -124,6 +145,8 @@ class _Reader:
 
     def key(self, node: Node) -> str:
         tag = str(node.tag).removeprefix(_TAG)
+        if self.lenient and isinstance(node, ScalarNode):
+            return "<<" if tag == "merge" else self.text(node)
         if tag == "merge":
             raise self.error(node, "'<<' is not part of YAML 1.2", hint="write the keys out")
         if tag != "str":
@@ -139,20 +162,24 @@ class _Reader:
 
     def scalar(self, node: Node) -> Scalar:
         tag, text = str(node.tag).removeprefix(_TAG), str(node.value)
-        if tag in _TEXT_TAGS:
+        if tag in _TEXT_TAGS or (self.lenient and tag not in _SCALAR_TAGS):
             return self.text(node)
         if tag not in _SCALAR_TAGS:
             raise self.error(node, f"tag {node.tag} is not understood", hint="leave the tag out")
         try:
             value = _scalar(tag, text)
         except ValueError as error:
+            if self.lenient:
+                return text
             raise self.error(node, f"{text[:40]} is not a number") from error
         if tag == "float" and not (isinstance(value, float) and math.isfinite(value)):
+            if self.lenient:
+                return text
             raise self.error(node, f"{text} is not a finite number")
         return value
 
     def check_tag(self, node: Node, wanted: str) -> None:
-        if str(node.tag).removeprefix(_TAG) != wanted:
+        if str(node.tag).removeprefix(_TAG) != wanted and not self.lenient:
             raise self.error(node, f"tag {node.tag} is not understood", hint="leave the tag out")
 
     def spot(self, node: Node) -> Spot:
@@ -161,6 +188,10 @@ class _Reader:
     def error(self, node: Node, message: str, hint: str | None = None) -> ScenarioError:
         spot = self.spot(node)
         return ScenarioError(message, place=source_place(self.name, self.lines, spot.line, spot.column), hint=hint)
+
+
+def _listed(data: Data) -> list[Data]:
+    return data if isinstance(data, list) else []
 
 
 def _scalar(tag: str, text: str) -> Scalar:

@@ -43,7 +43,7 @@ def _entry(head: str, value: Data, indent: str) -> Iterator[str]:
         for item in value:
             yield from _item(item, indent)
     else:
-        yield f"{head} {_flat(value)}"
+        yield f"{head} {flat_text(value)}"
 
 
 def _item(item: Data, indent: str) -> Iterator[str]:
@@ -54,12 +54,19 @@ def _item(item: Data, indent: str) -> Iterator[str]:
         yield f"{indent}- {line.lstrip(' ')}" if number == 0 else line
 
 
-def _flat(value: Data) -> str:
+def flat_text(value: Data) -> str:
+    """Return a value on one line.
+
+    Examples
+    --------
+    >>> flat_text(["tp", 1, "25 MB"])
+    '[tp, 1, 25 MB]'
+    """
     match value:
         case dict():
             return "{}"
         case list():
-            return "[" + ", ".join(_flat(item) for item in value) + "]"
+            return "[" + ", ".join(flat_text(item) for item in value) + "]"
         case str():
             return _text(value)
         case _:

@@ -19,6 +19,7 @@ from clustersim.scenario.load import Scenario, example_names, load_scenario
 from clustersim.scenario.machine import hardware_of
 from clustersim.scenario.model_spec import HUB_PREFIX, load_model, model_names
 from clustersim.strategy.schedules import SCHEDULES
+from clustersim.studies.importing.opening import open_scenario
 from clustersim.studies.planning.space import PLACEMENTS, Question, Space, space_of
 
 BATCH: Final = 1024
@@ -142,7 +143,7 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
         hint = f"write a node or a cluster behind it, such as '{model} dgx-h100 --nodes 8', or a scenario in its place"
         raise ScenarioError(f"'{model}' is a model, and the cluster to plan for is missing", field="CLUSTER", hint=hint)
     try:
-        return load_scenario(model, overrides)
+        return open_scenario(model, overrides) if isinstance(model, str) else load_scenario(model, overrides)
     except ScenarioError as error:
         if not isinstance(model, str) or not model.endswith(".json"):
             raise

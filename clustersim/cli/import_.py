@@ -1,0 +1,34 @@
+"""``clustersim import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.documents.files import check_folder, write_text
+from clustersim.errors import EXIT_OK
+from clustersim.scenario.yaml_text import yaml_text
+from clustersim.studies.importing.asked import Asked
+from clustersim.studies.importing.importing import import_files
+from clustersim.studies.importing.report import document, lines
+
+
+def import_command(files: tuple[str, ...], asked: Asked, *, out: str | None, as_json: bool) -> int:
+    """Write the scenario of a framework's files, report every key, and return the exit code."""
+    if out is not None:
+        check_folder(Path(out))
+    imported = import_files(files, asked)
+    text = yaml_text(imported.data)
+    if out is not None:
+        write_text(Path(out), text)
+    if as_json:
+        write_json(document(imported))
+    else:
+        for line in lines(imported):
+            notice(line)
+        if out is None:
+            notice("")
+            write_out(text)
+    if out is not None:
+        notice(f"wrote {out}; run it with: clustersim run {out}")
+    return EXIT_OK

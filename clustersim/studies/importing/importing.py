@@ -1,0 +1,240 @@
+"""From files of a framework to a scenario and a report of every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.documents.text import parse_document, plain_document
+from clustersim.errors import ClustersimError, DomainError, Place, ScenarioError
+from clustersim.scenario.build import build
+from clustersim.scenario.load import Scenario, Source, checked_scenario, example_names
+from clustersim.scenario.model_spec import load_model
+from clustersim.scenario.overriding import Override, apply_overrides, parse_override
+from clustersim.scenario.preset_file import load_preset
+from clustersim.scenario.yaml_text import yaml_text
+from clustersim.studies.importing.asked import Asked
+from clustersim.studies.importing.deriving import derive_strategy, derive_tokens, machine_of
+from clustersim.studies.importing.entries import Contents, Measured
+from clustersim.studies.importing.models import complete_model, model_of
+from clustersim.studies.importing.reading import name_of, read_contents, read_raw
+from clustersim.studies.importing.recognise import candidates, framework_of, is_own, refuse_foreign
+from clustersim.studies.importing.settings import Draft, Key, in_scenario, read_settings
+from clustersim.studies.importing.table import load_table
+
+_NEEDED: Final = (
+    ("training.seq_length", "the length of sequences: -s training.seq_length=..."),
+    ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
+    ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
+)
+_BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A scenario made of a framework's files."""
+
+    framework: str
+    title: str
+    files: tuple[str, ...]
+    data: dict[str, Data]
+    """The scenario as it is written."""
+    scenario: Scenario
+    keys: tuple[Key, ...]
+    measured: Measured | None
+
+
+def import_files(sources: Sequence[str], asked: Asked) -> Imported:
+    """Return the scenario of a job, from the files that describe it together.
+
+    Raises
+    ------
+    ScenarioError
+        When a file is no description of a training job, something is missing (with the option that gives it), or the job cannot be
+        simulated; with ``strict``, when a key is unknown.
+    """
+    contents = [_contents(source, asked) for source in sources]
+    name = asked.framework or framework_of(contents)
+    table = load_table(name)
+    draft = read_settings(table, contents)
+    if asked.strict:
+        _refuse_unknown(draft, table.file.title)
+    changes = [parse_override(text) for text in asked.overrides]
+    data = _scenario(draft, asked, changes, contents)
+    files = tuple(dict.fromkeys(each.file for each in contents))
+    # Dimensions are part of the model that was put together, or of the shipped one that it is.
+    changes = [each for each in changes if each.path[0] != "model" or isinstance(draft.get("model"), str)]
+    data, scenario = _checked(data, draft, " and ".join(files), changes)
+    return Imported(
+        framework=name,
+        title=table.file.title,
+        files=files,
+        data=data,
+        scenario=scenario,
+        keys=tuple(_with_results(draft, scenario, asked)),
+        measured=next((each.measured for each in contents if each.measured), None),
+    )
+
+
+def foreign_source(source: str) -> bool:
+    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory."""
+    if source in example_names() or not Path(source).is_file():
+        return False
+    try:
+        text = read_raw(source)
+        refuse_foreign(text, source)
+        contents = read_contents(text, source)
+    except ScenarioError:
+        return False
+    return not is_own(contents) and bool(candidates([contents]))
+
+
+def _contents(source: str, asked: Asked) -> Contents:
+    text, name = read_raw(source), name_of(source)
+    if asked.framework is None:
+        refuse_foreign(text, name)
+    contents = read_contents(text, name)
+    if is_own(contents) and asked.framework is None:
+        raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
+    return contents
+
+
+def _refuse_unknown(draft: Draft, title: str) -> None:
+    unknown = next((key for key in draft.keys if key.how == "unknown"), None)
+    if unknown is None:
+        return
+    number = sum(key.how == "unknown" for key in draft.keys)
+    others = f", the first of {number}" if number > 1 else ""
+    hint = unknown.note or "leave out --strict to go on without it"
+    place = Place(file=unknown.file or "", line=unknown.line)
+    raise ScenarioError(f"is no key of {title} that is known{others}", field=unknown.key, hint=hint, place=place)
+
+
+def _scenario(draft: Draft, asked: Asked, changes: Sequence[Override], contents: Sequence[Contents]) -> dict[str, Data]:
+    """Return the scenario, without what ``--set`` adds.
+
+    Raises
+    ------
+    ScenarioError
+        Naming all that no file says, each with the option that gives it.
+    """
+    set_ = {".".join(change.path): change.value for change in changes}
+    cluster = asked.cluster or next((value for key in ("cluster.node", "cluster.name") if isinstance(value := set_.get(key), str)), None)
+    nodes = asked.nodes or next((value for value in [set_.get("cluster.nodes")] if isinstance(value, int)), None)
+    model_given = asked.model or next((value for value in [set_.get("model")] if isinstance(value, str)), None)
+    for key, value in set_.items():
+        if key.startswith(("model.", "training.", "strategy.")):
+            draft.derive(key, value, "--set")
+    complete_model(draft)
+    model, missing = model_of(draft, _model_path(model_given))
+    machine = machine_of(draft, cluster, nodes)
+    missing = [*missing, *machine.missing]
+    if machine.n_ranks is not None and model is not None:
+        draft.derive("job.node_size", machine.n_ranks // (nodes or _nodes(machine.cluster)), "")
+        derive_strategy(draft, n_ranks=machine.n_ranks, n_layers=_n_layers(model))
+    derive_tokens(draft)
+    of_files = " and ".join(dict.fromkeys(each.file for each in contents))
+    # Batches follow from the number of ranks, and are asked for when that is known.
+    missing += [option for key, option in _NEEDED if draft.get(key) is None and (not missing or key == "training.seq_length")]
+    if missing:
+        listed = "; nor ".join(missing)
+        for option, key in () if asked.by_option else _BY_SET.items():
+            listed = listed.replace(option, key)
+        raise ScenarioError(f"no file says {listed}", place=Place(file=of_files))
+    data: dict[str, Data] = {"version": 1, "name": _name(contents[0].file), "model": model, "cluster": machine.cluster}
+    for section in ("training", "strategy"):
+        found = {key: each.value for key, each in in_scenario(draft.settings).items() if key.startswith(f"{section}.")}
+        data[section] = _nested({key.removeprefix(f"{section}."): value for key, value in found.items()})
+    return data
+
+
+def _nodes(cluster: dict[str, Data]) -> int:
+    nodes = cluster.get("nodes")
+    return nodes if isinstance(nodes, int) else 1
+
+
+def _model_path(model: str | None) -> str | None:
+    """Return a model with its path made absolute: a scenario may be written elsewhere."""
+    if model is None or not (model.startswith("hf:") or model.endswith((".yaml", ".yml"))):
+        return model
+    prefix = "hf:" if model.startswith("hf:") else ""
+    return f"{prefix}{Path(model.removeprefix('hf:')).absolute()}"
+
+
+def _n_layers(model: Data) -> int | None:
+    try:
+        return load_model(model).model.n_layers
+    except ScenarioError:
+        return None
+
+
+def _nested(flat: dict[str, Data]) -> dict[str, Data]:
+    data: dict[str, Data] = {}
+    for key, value in flat.items():
+        head, dot, tail = key.partition(".")
+        if dot:
+            below = data.setdefault(head, {})
+            if isinstance(below, dict):
+                below[tail] = value
+        else:
+            data[key] = value
+    return data
+
+
+def _name(file: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")[:80]
+    return stem or "imported"
+
+
+def _checked(data: dict[str, Data], draft: Draft, files: str, changes: Sequence[Override]) -> tuple[dict[str, Data], Scenario]:
+    """Return the scenario as written and checked as far as it can be without a run; a mistake is told of the key that brought the value."""
+    document = plain_document(data, files)
+    try:
+        build(checked_scenario(Source(document=document, text=yaml_text(data), folder=Path()), changes))
+    except DomainError as error:
+        field = error.field if isinstance(error, ScenarioError) else None
+        setting = draft.settings.get(field or "")
+        place = setting.place if setting is not None and setting.place is not None else Place(file=files)
+        raise ScenarioError(f"cannot be simulated: {error.message}", field=field, hint=error.hint, place=place) from error
+    except ClustersimError as error:
+        raise ScenarioError(f"cannot be simulated: {error}", place=Place(file=files)) from error
+    # Read again from its own text, so that it is the scenario that a file of it would be.
+    written = apply_overrides(document, changes).data
+    text = yaml_text(written)
+    return written, checked_scenario(Source(document=parse_document(text, files), text=text, folder=Path()), ())
+
+
+def _with_results(draft: Draft, scenario: Scenario, asked: Asked) -> list[Key]:
+    """Return the keys of the files, then what was given, derived and left to the framework."""
+    changes = {".".join(change.path): change.value for change in map(parse_override, asked.overrides)}
+    model, cluster = scenario.document.data.get("model"), scenario.document.data.get("cluster")
+    keys = list(draft.keys)
+    shown = [
+        ("model", model, asked.model, "--model"),
+        *((f"cluster.{key}", _at(cluster, key), asked.cluster, "--cluster") for key in ("name", "node")),
+        ("cluster.nodes", _at(cluster, "nodes"), asked.nodes, "--nodes"),
+    ]
+    for key, value, given, option in shown:
+        if isinstance(value, str | int) and (given or key not in draft.settings) and key not in changes:
+            keys.append(Key(key=key, how="given" if given else "derived", to=key, value=value, note=option if given else None))
+    keys += [Key(key=key, how="given", to=key, value=value, note="--set") for key, value in changes.items()]
+    for key, setting in in_scenario(draft.settings).items():
+        own = key not in changes and not (isinstance(model, str) and key.startswith("model"))
+        if own and setting.how in ("derived", "default"):
+            keys.append(Key(key=key, how=setting.how, to=key, value=setting.value, note=setting.note or None))
+    preset = scenario.spec.strategy.preset
+    reasons = {(each.key, str(each.data)): each.reason for each in load_preset(preset).settings} if preset else {}
+    for key in sorted(scenario.of_preset):
+        value = _at(scenario.document.data, key)
+        keys.append(Key(key=key, how="default", to=key, value=value, note=reasons.get((key, str(value)))))
+    return keys
+
+
+def _at(data: Data, key: str) -> Data:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data

@@ -1,0 +1,168 @@
+"""Reading of a file in any of the formats of training frameworks; the format is recognised by content."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+import zlib
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
+from clustersim.documents.json_text import place_in
+from clustersim.documents.spots import Data, Spot
+from clustersim.errors import Place, ScenarioError
+from clustersim.studies.importing.command import read_commands
+from clustersim.studies.importing.entries import Contents, Entry, flattened
+from clustersim.studies.importing.interpolation import resolved
+from clustersim.studies.importing.log import is_log, read_log
+
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_STRUCTURED: Final = 2_000_000
+"""Characters of YAML, TOML or JSON; no configuration comes near."""
+_GZIP: Final = b"\x1f\x8b"
+_GZIP_BITS: Final = 31
+_HEAD: Final = 20_000
+"""Characters by which a file is recognised."""
+_TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
+_TOML_VALUE: Final = re.compile(r"\s*[\w.\"-]+\s*=\s*(?:[\"'\[{0-9+-]|true\b|false\b).*")
+_MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
+_OPTIONS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+")
+_HINT: Final = "name a configuration, a script, a command line or a log of a training framework"
+
+
+def read_raw(source: str) -> str:
+    """Return the text of a file, or of stdin for ``-``; of a packed or binary file, what of its beginning is text.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is too large.
+    """
+    raw = read_stdin(_MOST_BYTES) if source == STDIN else read_bytes(Path(source), _MOST_BYTES, _HINT)
+    if raw[:2] == _GZIP:
+        try:
+            raw = zlib.decompressobj(wbits=_GZIP_BITS).decompress(raw, _HEAD)
+        except zlib.error:
+            raw = b"\0"
+        return raw.decode("utf-8", errors="replace") + "\0"
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw[:_HEAD].decode("utf-8", errors="replace") + "\0"
+
+
+def name_of(source: str) -> str:
+    """Return how messages call a source."""
+    return STDIN_NAME if source == STDIN else source
+
+
+def read_contents(text: str, file: str) -> Contents:
+    """Return a text as keys and values.
+
+    Raises
+    ------
+    ScenarioError
+        When it is binary, empty, or in none of the formats.
+    """
+    if "\0" in text:
+        raise ScenarioError("is binary, not text", place=Place(file=file), hint=_HINT)
+    if not text.strip():
+        raise ScenarioError("is empty", place=Place(file=file), hint=_HINT)
+    if is_log(text):
+        return read_log(text, file)
+    if len(text) > _MOST_STRUCTURED:
+        raise ScenarioError("is larger than 2 MB, and no log of arguments", place=Place(file=file), hint=_HINT)
+    head = _first_line(text)
+    if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
+        found = _toml(text, file)
+        if found is not None:
+            return found
+    if head.startswith(("{", "[")):
+        return _json(text, file) or _yaml(text, file)
+    if not text.startswith("#!") and _looks_like_mapping(text):
+        return _yaml(text, file)
+    if _OPTIONS.search(text) or "=" in text:
+        return read_commands(text, file)
+    raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that is no comment."""
+    return next((line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+
+
+def _looks_like_mapping(text: str) -> bool:
+    head = _first_line(text)
+    if head in ("---", "%YAML 1.2"):
+        return True
+    # In a script a colon stands here and there; in YAML it is on the first line.
+    return _MAPPING_LINE.match(head) is not None
+
+
+def _yaml(text: str, file: str) -> Contents:
+    read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+    if read is None or not isinstance(read[0], dict):
+        raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
+    return Contents(file=file, format="yaml", entries=resolved(tuple(flattened(*read, file))))
+
+
+def _json(text: str, file: str) -> Contents | None:
+    try:
+        data: Data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    entries = tuple(flattened(data, None, file))
+    if isinstance(data, dict) and len(entries) <= _HEAD:
+        # JSON is YAML; what that refuses, such as tabs, keeps its values and goes without lines.
+        try:
+            read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+        except ScenarioError:
+            read = None
+        lines = {entry.key: entry.line for entry in flattened(*read, file)} if read is not None else {}
+        entries = tuple(Entry(key=entry.key, value=entry.value, file=file, line=lines.get(entry.key)) for entry in entries)
+    if not isinstance(data, dict):
+        raise ScenarioError("is a list, not a mapping of keys to values", place=place_in(text, file, ()), hint=_HINT)
+    return Contents(file=file, format="json", entries=resolved(entries))
+
+
+def _toml(text: str, file: str) -> Contents | None:
+    try:
+        data = _plain(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        if _TABLE.fullmatch(_first_line(text)):
+            raise ScenarioError(f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}", place=Place(file=file), hint=_HINT) from error
+        return None
+    except RecursionError as error:
+        raise ScenarioError("is nested too deep", place=Place(file=file)) from error
+    lines = _toml_lines(text)
+    entries = flattened(data, Spot(line=1, column=1), file)
+    return Contents(
+        file=file,
+        format="toml",
+        entries=tuple(Entry(key=entry.key, value=entry.value, file=file, line=lines.get(entry.key)) for entry in entries),
+    )
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    """Return the line of each key that begins one."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _TABLE.fullmatch(line):
+            section = line.partition("#")[0].strip().strip("[]").strip().replace('"', "") + "."
+        elif (key := re.match(r"\s*([\w.\"-]+)\s*=", line)) is not None:
+            lines.setdefault(section + key[1].replace('"', ""), number)
+    return lines
+
+
+def _plain(value: object) -> Data:
+    if isinstance(value, dict):
+        pairs: dict[str, object] = {str(key): below for key, below in value.items()}
+        return {key: _plain(below) for key, below in pairs.items()}
+    if isinstance(value, list):
+        items: list[object] = list(value)
+        return [_plain(item) for item in items]
+    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,206 @@
+"""Transforms of values, by name: from a framework's notation to that of scenarios."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+from clustersim.documents.spots import Data
+
+TransformName = Literal[
+    "same",
+    "boolean",
+    "number",
+    "negated",
+    "positive",
+    "megabytes",
+    "mebibytes",
+    "elements16",
+    "elements32",
+    "tokens",
+    "window",
+    "stem",
+    "path",
+    "moe_layers",
+    "layout",
+    "first",
+    "last_batch",
+]
+
+_NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d+)?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d+))?")
+_GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d+))?")
+_MOST_LAYERS: Final = 10_000
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+
+
+class UnreadableError(Exception):
+    """A value that a transform cannot read; the text says what it should be."""
+
+
+def truth(value: Data) -> bool | None:
+    """Return whether a value says yes; None where it says neither."""
+    text = str(value).strip().lower()
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def number(value: Data) -> int | float:
+    """Return a number, whole where it is.
+
+    Examples
+    --------
+    >>> number("1e9"), number("739_328"), number(0.5)
+    (1000000000, 739328, 0.5)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise UnreadableError("a number")
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value.strip()):
+            raise UnreadableError("a number")
+        value = float(value.strip().replace("_", "").replace(",", ""))
+    if isinstance(value, int):
+        return value
+    if abs(value) > 1e300:
+        raise UnreadableError("a number")
+    return int(value) if value == int(value) else value
+
+
+def _positive(value: Data) -> Data:
+    return number(value) > 0
+
+
+def _negated(value: Data) -> Data:
+    said = truth(value)
+    if said is None:
+        raise UnreadableError("true or false")
+    return not said
+
+
+def _megabytes(value: Data) -> Data:
+    return f"{number(value)} MB"
+
+
+def _mebibytes(value: Data) -> Data:
+    return f"{number(value)} MiB"
+
+
+def _elements16(value: Data) -> Data:
+    """Return bytes of so many elements of 16 bits."""
+    return f"{2 * number(value)} B"
+
+
+def _elements32(value: Data) -> Data:
+    """Return bytes of so many elements of 32 bits."""
+    return f"{4 * number(value)} B"
+
+
+def _tokens(value: Data) -> Data:
+    """Return a budget of tokens, such as ``300B`` or ``1000000 tok``."""
+    text = str(value).strip().removesuffix("tok").strip()
+    return text if re.fullmatch(r"\d+(\.\d+)? ?[kKMBT]", text) else str(number(text))
+
+
+def _window(value: Data) -> Data:
+    """Return the tokens that a token sees, itself included, from those to its left, as in ``(4096, 0)``."""
+    found = re.match(r"[\[(]?\s*(-?\d+)", str(value))
+    if found is None:
+        raise UnreadableError("a number of tokens")
+    return int(found[1]) + 1 if int(found[1]) >= 0 else None
+
+
+def _path(value: Data) -> Data:
+    """Return the last part of a path."""
+    return str(value).rstrip("/").rpartition("/")[2]
+
+
+def _stem(value: Data) -> Data:
+    """Return the last part of a path without its ending."""
+    name = str(_path(value))
+    return re.sub(r"\.(ya?ml|json|toml)$", "", name)
+
+
+def _first(value: Data) -> Data:
+    if isinstance(value, list):
+        if not value:
+            raise UnreadableError("a list that holds something")
+        return value[0]
+    return value
+
+
+def _last_batch(value: Data) -> Data:
+    """Return the last batch of a schedule such as ``0:384 200B:768``."""
+    return number(str(value).split()[-1].rpartition(":")[2] if str(value).split() else "")
+
+
+def _moe_layers(value: Data) -> Data:
+    """Return the numbers of the layers without experts, from a pattern such as ``([0]*3+[1]*58)`` or a list; or the frequency itself."""
+    flags: list[int] = []
+    if isinstance(value, list):
+        flags = [int(number(each)) for each in value]
+    elif isinstance(value, str) and (match := _FREQUENCY.fullmatch(value.strip())):
+        for group in _GROUP.finditer(match[1]):
+            flags += [int(each) for each in group[1].split(",") if each.strip()] * min(int(group[2] or 1), _MOST_LAYERS)
+        flags = (flags * min(int(match[2] or 1), _MOST_LAYERS))[:_MOST_LAYERS]
+    else:
+        frequency = number(value)
+        if frequency != 1:
+            raise UnreadableError("1, a list, or a pattern such as ([0]*3+[1]*58)")
+        return None
+    dense: list[Data] = [layer for layer, has_experts in enumerate(flags) if not has_experts]
+    return dense
+
+
+def _layout(value: Data) -> Data:
+    """Return layers of each part of a pipeline from letters such as ``Et*2|(tt|)*5t|tmL``.
+
+    Examples
+    --------
+    >>> _layout("Et*2|(tt|)*2t|tmL")
+    [2, 2, 2, 1, 1]
+    """
+    text = str(value).replace(",", "").replace(" ", "")
+    for opened, closed in ((r"\(([^()]*)\)\*(\d+)", r"([EtmL])\*(\d+)"),):
+        text = re.sub(opened, lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
+        text = re.sub(closed, lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
+    if not re.fullmatch(r"[EtmL|]{1,20000}", text):
+        raise UnreadableError("letters E, t, m, L and | as Megatron-LM writes a layout")
+    counts: list[Data] = [part.count("t") for part in text.split("|")]
+    return counts
+
+
+def _boolean(value: Data) -> Data:
+    said = truth(value)
+    if said is None:
+        raise UnreadableError("true or false")
+    return said
+
+
+def _same(value: Data) -> Data:
+    return number(value) if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) else value
+
+
+TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxyType(
+    {
+        "same": _same,
+        "boolean": _boolean,
+        "number": number,
+        "negated": _negated,
+        "positive": _positive,
+        "megabytes": _megabytes,
+        "mebibytes": _mebibytes,
+        "elements16": _elements16,
+        "elements32": _elements32,
+        "tokens": _tokens,
+        "window": _window,
+        "stem": _stem,
+        "path": _path,
+        "moe_layers": _moe_layers,
+        "layout": _layout,
+        "first": _first,
+        "last_batch": _last_batch,
+    }
+)
+assert set(TRANSFORMS) == set(get_args(TransformName))
