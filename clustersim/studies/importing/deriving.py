@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -11,6 +12,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
 from clustersim.studies.importing.settings import Draft
+from clustersim.studies.importing.transforms import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,13 @@ class Machine:
     cluster: dict[str, Data]
     n_ranks: int | None
     missing: tuple[str, ...] = ()
+
+
+def drop_open(draft: Draft) -> None:
+    """Forget degrees and batches of 0 or -1, which leave them to the framework."""
+    degrees = ("tp", "pp", "cp", "ep", "etp", "virtual_stages", "expert_capacity")
+    keys = (*(f"strategy.{key}" for key in degrees), "training.global_batch_size", "training.micro_batch_size", "training.seq_length")
+    draft.drop(*(key for key in keys if isinstance(value := draft.get(key), int | float) and value <= 0))
 
 
 def machine_of(draft: Draft, name: str | None, nodes: int | None) -> Machine:
@@ -154,6 +163,8 @@ def _stages(draft: Draft, n_layers: int | None) -> None:
     per_chunk, layout = draft.whole("job.layers_per_virtual_stage"), draft.get("job.layout")
     if per_chunk is not None and n_layers is not None and n_layers % (pp * per_chunk) == 0:
         draft.derive("strategy.virtual_stages", n_layers // (pp * per_chunk), f"{n_layers} layers, {per_chunk} in a chunk, {pp} stages")
+    if (chunks := draft.whole("job.chunks")) is not None and draft.whole("strategy.virtual_stages") is None:
+        draft.derive("strategy.virtual_stages", chunks, "the schedule has so many chunks on a stage unless layers of one are given")
     if draft.get("strategy.virtual_stages") == 1:
         draft.drop("strategy.virtual_stages")
     chunks = draft.whole("strategy.virtual_stages") or 1
@@ -217,6 +228,12 @@ def _recomputation(draft: Draft) -> None:
     layers = draft.whole("job.recompute_layers")
     if draft.get("job.recompute_method") == "block" and draft.get("strategy.recompute") == "full" and layers is not None:
         draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk")
+    granularity = draft.get("job.recompute_granularity")
+    if draft.get("strategy.recompute") == "full" and granularity is not None:
+        draft.derive("strategy.recompute", granularity, "the granularity")
+    every = draft.whole("job.recompute_every")
+    if draft.get("strategy.recompute") == "selective" and every is not None:
+        draft.derive("strategy.recompute", "full" if every == 1 else "alternate", f"every {every} layers" if every > 1 else "every layer")
     if draft.get("strategy.recompute") != "selective":
         draft.drop("strategy.recompute_modules")
 
@@ -234,6 +251,11 @@ def derive_tokens(draft: Draft) -> None:
     """Fill in the total budget from steps or samples."""
     seq, batch = draft.whole("training.seq_length"), draft.whole("training.global_batch_size")
     steps, samples = draft.whole("job.steps"), draft.whole("job.samples")
+    duration = re.fullmatch(r"([\d_.]+(?:e\d{1,2})?)\s*(ba|tok|T|)", str(draft.get("job.duration") or "").replace("_", ""))
+    if duration is not None and duration[2] in ("ba", ""):
+        steps = int(number(duration[1]))
+    elif duration is not None:
+        draft.derive("training.tokens", str(int(number(duration[1]))), "the duration")
     if draft.get("training.tokens") is not None or seq is None:
         return
     if samples is not None:

@@ -18,7 +18,7 @@ from clustersim.scenario.overriding import Override, apply_overrides, parse_over
 from clustersim.scenario.preset_file import load_preset
 from clustersim.scenario.yaml_text import yaml_text
 from clustersim.studies.importing.asked import Asked
-from clustersim.studies.importing.deriving import derive_strategy, derive_tokens, machine_of
+from clustersim.studies.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of
 from clustersim.studies.importing.entries import Contents, Measured
 from clustersim.studies.importing.models import complete_model, model_of
 from clustersim.studies.importing.reading import name_of, read_contents, read_raw
@@ -129,6 +129,7 @@ def _scenario(draft: Draft, asked: Asked, changes: Sequence[Override], contents:
     for key, value in set_.items():
         if key.startswith(("model.", "training.", "strategy.")):
             draft.derive(key, value, "--set")
+    drop_open(draft)
     complete_model(draft)
     model, missing = model_of(draft, _model_path(model_given))
     machine = machine_of(draft, cluster, nodes)

@@ -97,6 +97,10 @@ def read_settings(table: Table, contents: Sequence[Contents]) -> Draft:
     for number, row in enumerate(table.rows):
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
+    family, flavour = draft.get("job.family"), draft.get("job.flavour")
+    named = "/".join(str(each) for each in (family, flavour) if each is not None).lower()
+    if named in table.file.models:
+        draft.derive("model", table.file.models[named], f"{named} of {table.file.title}")
     names = {name for each in contents for entry in each.entries if entry.value is not None for name in table.names(entry.name)}
     for default in table.defaults:
         if default.to not in draft.settings and _holds(default, names, draft):
@@ -123,7 +127,7 @@ def _without_row(table: Table, entry: Entry) -> Key:
 def _apply(draft: Draft, row: Row, entry: Entry) -> Key:
     value = entry.value
     if value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None):
-        return _key(entry, "read" if row.to else "no_effect", note="is left to the framework" if value else "is not set")
+        return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
     if is_open(value):
         hint = f"; give -s {row.to}=..." if _in_scenario(row.to) else ""
         return _key(entry, "unknown" if hint else "no_effect", note=f"depends on a variable that no file sets{hint}")
@@ -160,6 +164,8 @@ def _settings(row: Row, value: Data) -> dict[str, Data]:
     UnreadableError
         When it is none of those that the row knows.
     """
+    if row.values is not None and row.transform != "same":
+        value = TRANSFORMS[row.transform](value)
     if row.values is not None and isinstance(value, list) and row.to is not None:
         mapped_items = [item for each in value for item in [_mapped(row, each)] if item is not None]
         if len(mapped_items) < len(value):

@@ -100,6 +100,8 @@ class TableFile(Checked):
     """Mappings that hold the keys; ``*`` stands for anything."""
     recognised: Recognition | None = None
     """None for a table that others extend."""
+    models: dict[str, str] = Field(default_factory=dict[str, str])
+    """Shipped models by the framework's names, a family and a flavour of it with ``/`` between."""
     rows: list[Row] = Field(default_factory=list[Row])
     defaults: list[Default] = Field(default_factory=list[Default])
     no_effect: list[str] = Field(default_factory=list[str])

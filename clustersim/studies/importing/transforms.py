@@ -22,7 +22,7 @@ TransformName = Literal[
     "tokens",
     "window",
     "stem",
-    "path",
+    "component",
     "moe_layers",
     "layout",
     "first",
@@ -111,22 +111,20 @@ def _window(value: Data) -> Data:
     return int(found[1]) + 1 if int(found[1]) >= 0 else None
 
 
-def _path(value: Data) -> Data:
-    """Return the last part of a path."""
-    return str(value).rstrip("/").rpartition("/")[2]
+def _component(value: Data) -> Data:
+    """Return the last part of a dotted name, without what says that it trains adapters."""
+    return str(value).rpartition(".")[2].removeprefix("lora_").removeprefix("qlora_")
 
 
 def _stem(value: Data) -> Data:
     """Return the last part of a path without its ending."""
-    name = str(_path(value))
+    name = str(value).rstrip("/").rpartition("/")[2]
     return re.sub(r"\.(ya?ml|json|toml)$", "", name)
 
 
 def _first(value: Data) -> Data:
     if isinstance(value, list):
-        if not value:
-            raise UnreadableError("a list that holds something")
-        return value[0]
+        return value[0] if value else None
     return value
 
 
@@ -196,7 +194,7 @@ TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxy
         "tokens": _tokens,
         "window": _window,
         "stem": _stem,
-        "path": _path,
+        "component": _component,
         "moe_layers": _moe_layers,
         "layout": _layout,
         "first": _first,
