@@ -27,7 +27,8 @@ class Machine:
 def drop_open(draft: Draft) -> None:
     """Forget degrees and batches of 0 or -1, which leave them to the framework."""
     degrees = ("tp", "pp", "cp", "ep", "etp", "virtual_stages", "expert_capacity")
-    keys = (*(f"strategy.{key}" for key in degrees), "training.global_batch_size", "training.micro_batch_size", "training.seq_length")
+    batches = ("global_batch_size", "micro_batch_size", "seq_length")
+    keys = ("model.sliding_window", *(f"strategy.{key}" for key in degrees), *(f"training.{key}" for key in batches))
     draft.drop(*(key for key in keys if isinstance(value := draft.get(key), int | float) and value <= 0))
 
 

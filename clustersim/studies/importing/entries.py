@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,4 +78,17 @@ def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterat
                 item, spot.children.get(index) if spot is not None else None, file, f"{key}.{index}" if key else str(index)
             )
     elif key:
-        yield Entry(key=key, value=data, file=file, line=line)
+        yield Entry(key=_whole(key), value=_clean(data), file=file, line=line)
+
+
+def _clean(value: Data) -> Data:
+    """Return a leaf that any file can hold: numbers that are none, and halves of characters, as text."""
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return _whole(value) if isinstance(value, str) else value
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", errors="replace").decode("utf-8")

@@ -142,7 +142,8 @@ def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
         return []
     layers = re.compile(rf"^num_hidden_layers: {mine.n_layers}$", re.MULTILINE)
     near = [name for name in model_names() if layers.search((data_path("scenarios") / "models" / f"{name}.yaml").read_text("utf-8"))]
-    return [name for name in near if _sizes(load_model(name).model, vocabulary) == _sizes(mine, vocabulary)]
+    same = [name for name in near if _sizes(load_model(name).model, vocabulary) == _sizes(mine, vocabulary)]
+    return sorted(same, key=lambda name: load_model(name).model.max_positions != mine.max_positions)
 
 
 def _sizes(model: object, vocabulary: bool) -> object:  # noqa: FBT001 - a part of a key

@@ -30,6 +30,7 @@ def open_scenario(source: str, overrides: Sequence[str] = (), *, tell: Callable[
     if not foreign_source(source):
         return load_scenario(source, overrides)
     imported = import_files([source], Asked(overrides=tuple(overrides), by_option=False))
-    for line in summary(imported) if tell is not None else ():
-        tell(line)
+    if tell is not None:
+        for line in summary(imported):
+            tell(line)
     return imported.scenario

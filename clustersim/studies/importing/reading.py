@@ -130,7 +130,8 @@ def _json(text: str, file: str) -> Contents | None:
 
 def _toml(text: str, file: str) -> Contents | None:
     try:
-        data = _plain(tomllib.loads(text))
+        # Dates become text, as in YAML.
+        data: Data = json.loads(json.dumps(tomllib.loads(text), default=str))
     except tomllib.TOMLDecodeError as error:
         if _TABLE.fullmatch(_first_line(text)):
             raise ScenarioError(f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}", place=Place(file=file), hint=_HINT) from error
@@ -156,13 +157,3 @@ def _toml_lines(text: str) -> dict[str, int]:
         elif (key := re.match(r"\s*([\w.\"-]+)\s*=", line)) is not None:
             lines.setdefault(section + key[1].replace('"', ""), number)
     return lines
-
-
-def _plain(value: object) -> Data:
-    if isinstance(value, dict):
-        pairs: dict[str, object] = {str(key): below for key, below in value.items()}
-        return {key: _plain(below) for key, below in pairs.items()}
-    if isinstance(value, list):
-        items: list[object] = list(value)
-        return [_plain(item) for item in items]
-    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -52,7 +52,8 @@ def lines(imported: Imported) -> Iterator[str]:
 def measured_lines(imported: Imported) -> Iterator[str]:
     """Yield the step time that a log reports."""
     if imported.measured is not None:
-        yield f"The log says {imported.measured.step_time_s:.4g} s a step, the median of {imported.measured.n_steps} reports after the first."
+        median = f"{imported.measured.step_time_s:.4g} s a step, the median of {imported.measured.n_steps} reports after the first"
+        yield f"The log says {median}."
 
 
 def summary(imported: Imported) -> Iterator[str]:
@@ -76,9 +77,8 @@ def _rows(keys: Sequence[Key], *, many: bool) -> list[str]:
             (where, key.key, "" if own or key.to is None or key.to.startswith("job.") else key.to, _short(key.value), key.note or "")
         )
     widths = [min(_LONGEST, max(len(row[column]) for row in rows)) for column in range(4)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True) if width or cell).rstrip() for row in rows
-    ]
+    padded = (zip(row, (*widths, 0), strict=True) for row in rows)
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in row if width or cell).rstrip() for row in padded]
 
 
 def _short(value: Data) -> str:

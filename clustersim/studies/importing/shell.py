@@ -12,10 +12,12 @@ from clustersim.studies.importing.arithmetic import arithmetic
 _NAME: Final = r"[A-Za-z_]\w*"
 _ASSIGNMENT: Final = re.compile(rf"({_NAME})(?:\[\w*\])?(\+?)=(.*)", re.DOTALL)
 _DECLARING: Final = ("export", "declare", "local", "readonly", "typeset")
-_HEREDOC: Final = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_JOINT: Final = re.compile(r"\\\r?\n")
+_COMMENT: Final = re.compile(r"#[^\n]*")
+_HEREDOC: Final = re.compile(r"<<(?!<)-?\s*(['\"]?)(\w+)\1")
 _PARAMETER: Final = re.compile(rf"\$({_NAME}|[0-9@*#?$!-])|\$\{{([#!]?)({_NAME}|[0-9]+|[@*])(\[[^\]]*\])?(:?[-=+?])?")
 _ENDS: Final = ";&|"
-_REDIRECTION: Final = re.compile(r"\d*(?:>>?|<<?<?)(?:&\d)?|&>>?")
+_REDIRECTION: Final = re.compile(r"\d*(?:>>?|<<?<?)(?:&\d)?[ \t]*|&>>?[ \t]*")
 _OPTION: Final = re.compile(r"(?<![\w-])--[A-Za-z][\w.-]*")
 _MOST_CHARACTERS: Final = 1_000_000
 """Text of one file after expansion; variables that hold each other would grow without end."""
@@ -80,25 +82,21 @@ def _raw_commands(text: str) -> Iterator[list[Word]]:
             if character == "\n" and waiting:
                 at, line = _behind(text, at, line, waiting)
                 waiting = ""
-        elif text.startswith("\\\n", at):
-            at, line = at + 2, line + 1
-        elif text.startswith("\\\r\n", at):
-            at, line = at + 3, line + 1
-        elif character.isspace():
+        elif (joint := _JOINT.match(text, at)) is not None:
+            at, line = joint.end(), line + 1
+        elif character.isspace() or character in "()":
             at += 1
-        elif character == "#":
-            at = _end_of_line(text, at)
-        elif (heredoc := _HEREDOC.match(text, at)) and not text.startswith("<<<", at):
+        elif (skipped := _COMMENT.match(text, at)) is not None:
+            at = skipped.end()
+        elif (heredoc := _HEREDOC.match(text, at)) is not None:
             waiting, at = heredoc[2], heredoc.end()
         elif (redirection := _REDIRECTION.match(text, at)) is not None:
-            at = _word_end(text, _blank_end(text, redirection.end()))
-        elif character in "()":
-            at += 1
+            at = _word_end(text, redirection.end())
         else:
-            end = _word_end(text, at)
+            end = max(_word_end(text, at), at + 1)
             words.append(Word(text=text[at:end], line=line))
             line += text.count("\n", at, end)
-            at = max(end, at + 1)
+            at = end
     if words:
         yield words
 
@@ -117,12 +115,6 @@ def _behind(text: str, at: int, line: int, end: str) -> tuple[int, int]:
 def _end_of_line(text: str, at: int) -> int:
     end = text.find("\n", at)
     return len(text) if end < 0 else end
-
-
-def _blank_end(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t":
-        at += 1
-    return at
 
 
 def _word_end(text: str, at: int) -> int:
@@ -240,48 +232,60 @@ def _assign(match: re.Match[str], state: _State, line: int, *, exports: bool) ->
         state.exported[name] = (text, line)
 
 
-def _expanded(text: str, state: _State, depth: int, *, splits: bool = True) -> list[str]:
-    """Return the words that a word becomes: quotes taken off, variables put in, split at blanks outside of quotes."""
-    words: list[str] = [""]
-    at, quoted = 0, False
+class _Words:
+    """Words of an expansion, which grows at its end."""
 
-    def add(part: str, *, whole: bool) -> None:
-        state.n_characters += len(part)
-        if whole or not splits:
-            words[-1] += part
+    def __init__(self, *, splits: bool) -> None:
+        self.words = [""]
+        self.splits = splits
+
+    def add(self, part: str, *, whole: bool) -> None:
+        """Append text to the last word; text that is not whole begins new words at its blanks."""
+        if whole or not self.splits:
+            self.words[-1] += part
             return
         pieces = part.split()
         if not pieces:
             return
-        if part[0].isspace() and words[-1]:
-            words.append("")
-        words[-1] += pieces[0]
-        words.extend(pieces[1:])
+        if part[0].isspace():
+            self.next()
+        self.words[-1] += pieces[0]
+        self.words.extend(pieces[1:])
         if part[-1].isspace():
-            words.append("")
+            self.next()
 
+    def next(self) -> None:
+        """Begin another word."""
+        if self.words[-1]:
+            self.words.append("")
+
+
+def _expanded(text: str, state: _State, depth: int, *, splits: bool = True) -> list[str]:
+    """Return the words that a word becomes: quotes taken off, variables put in, split at blanks outside of quotes."""
+    found = _Words(splits=splits)
+    at, quoted = 0, False
     while at < len(text) and state.n_characters < _MOST_CHARACTERS:
         character = text[at]
         if character == "'" and not quoted:
-            end = text.find("'", at + 1)
-            end = len(text) if end < 0 else end
-            add(text[at + 1 : end], whole=True)
+            end = text.find("'", at + 1) % (len(text) + 1)
+            found.add(text[at + 1 : end], whole=True)
             at = end + 1
         elif character == '"':
             quoted, at = not quoted, at + 1
         elif character == "\\":
-            add("" if text[at + 1 : at + 2] == "\n" else text[at + 1 : at + 2], whole=True)
+            found.add(text[at + 1 : at + 2].strip("\n"), whole=True)
             at += 2
         elif character == "$" and depth < _DEEPEST:
             values, at = _parameter(text, at, state, depth)
+            state.n_characters += sum(len(value) + 1 for value in values)
             for number, value in enumerate(values):
-                if number and words[-1]:
-                    words.append("")
-                add(value, whole=quoted)
+                if number:
+                    found.next()
+                found.add(value, whole=quoted)
         else:
-            add(character, whole=True)
+            found.add(character, whole=True)
             at += 1
-    kept = [word for word in words if word]
+    kept = [word for word in found.words if word]
     return kept or ([""] if "'" in text or '"' in text else [])
 
 

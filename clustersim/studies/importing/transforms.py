@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -32,6 +33,7 @@ TransformName = Literal[
 _NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d+)?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d+))?")
 _GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d+))?")
+_LARGEST: Final = 1e30
 _MOST_LAYERS: Final = 10_000
 _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")
@@ -63,9 +65,9 @@ def number(value: Data) -> int | float:
         value = float(value.strip().replace("_", "").replace(",", ""))
     if isinstance(value, int):
         return value
-    if abs(value) > 1e300:
+    if not math.isfinite(value) or abs(value) > _LARGEST:
         raise UnreadableError("a number")
-    return int(value) if value == int(value) else value
+    return int(value) if value.is_integer() else value
 
 
 def _positive(value: Data) -> Data:
@@ -89,12 +91,12 @@ def _mebibytes(value: Data) -> Data:
 
 def _elements16(value: Data) -> Data:
     """Return bytes of so many elements of 16 bits."""
-    return f"{2 * number(value)} B"
+    return f"{2 * number(value) / 1e6:g} MB"
 
 
 def _elements32(value: Data) -> Data:
     """Return bytes of so many elements of 32 bits."""
-    return f"{4 * number(value)} B"
+    return f"{4 * number(value) / 1e6:g} MB"
 
 
 def _tokens(value: Data) -> Data:
