@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -62,7 +63,10 @@ def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer = _CountingComposer
     try:
-        return yaml.compose(text)
+        with warnings.catch_warnings():
+            # Of anchors that are given twice; the last one counts.
+            warnings.simplefilter("ignore")
+            return yaml.compose(text)
     except ScenarioError as error:
         raise error.at(Place(file=name)) from error
     except MarkedYAMLError as error:

@@ -81,25 +81,40 @@ def import_files(sources: Sequence[str], asked: Asked) -> Imported:
 
 
 def foreign_source(source: str) -> bool:
-    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory."""
+    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory.
+
+    Raises
+    ------
+    ScenarioError
+        When it is a description of a cluster, a trace or another file that is recognised and cannot be imported.
+    """
     if source in example_names() or not Path(source).is_file():
         return False
+    text = read_raw(source)
     try:
-        text = read_raw(source)
-        refuse_foreign(text, source)
         contents = read_contents(text, source)
     except ScenarioError:
+        refuse_foreign(text, source)
         return False
-    return not is_own(contents) and bool(candidates([contents]))
+    if is_own(contents):
+        return False
+    if candidates([contents]):
+        return True
+    refuse_foreign(text, source)
+    return False
 
 
 def _contents(source: str, asked: Asked) -> Contents:
     text, name = read_raw(source), name_of(source)
-    if asked.framework is None:
+    try:
+        contents = read_contents(text, name)
+    except ScenarioError:
         refuse_foreign(text, name)
-    contents = read_contents(text, name)
-    if is_own(contents) and asked.framework is None:
+        raise
+    if asked.framework is None and is_own(contents):
         raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
+    if asked.framework is None and not candidates([contents]):
+        refuse_foreign(text, name)
     return contents
 
 

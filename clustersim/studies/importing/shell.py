@@ -281,7 +281,8 @@ def _expanded(text: str, state: _State, depth: int, *, splits: bool = True) -> l
             for number, value in enumerate(values):
                 if number:
                     found.next()
-                found.add(value, whole=quoted)
+                # A command in a text, which only a shell could run, stays one word.
+                found.add(value, whole=quoted or (value.startswith("$") and _word_end(value, 0) == len(value)))
         else:
             found.add(character, whole=True)
             at += 1
@@ -292,11 +293,10 @@ def _expanded(text: str, state: _State, depth: int, *, splits: bool = True) -> l
 def _parameter(text: str, at: int, state: _State, depth: int) -> tuple[list[str], int]:
     """Return what stands for a ``$`` and where the text goes on; what only a shell could know stays as it is written."""
     if text.startswith("$((", at):
-        end = text.find("))", at)
-        inside = text[at + 3 : end if end > 0 else len(text)]
-        found = arithmetic(" ".join(_expanded(re.sub(rf"(?<![\w${{])({_NAME})", r"$\1", inside), state, depth + 1, splits=False)))
-        written = text[at : end + 2 if end > 0 else len(text)]
-        return [written if found is None else str(found)], at + len(written)
+        end = _word_end(text, at)
+        inside = re.sub(rf"(?<![\w${{])({_NAME})", r"$\1", text[at + 3 : end].removesuffix("))"))
+        found = arithmetic(" ".join(_expanded(inside, state, depth + 1, splits=False)))
+        return [text[at:end] if found is None else str(found)], max(end, at + 3)
     if text.startswith("$(", at):
         end = _word_end(text, at)
         return [text[at:end]], max(end, at + 2)

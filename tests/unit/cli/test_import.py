@@ -1,0 +1,83 @@
+"""``clustersim import``, and ``run``, ``plan`` and ``compare`` with files of frameworks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from clustersim.documents.text import parse_document
+from tests.unit.cli.conftest import Cli
+
+FILES = Path(__file__).parents[1] / "studies" / "importing" / "files"
+TITAN = FILES / "torchtitan-llama3-70b.toml"
+MACHINE = ("--cluster", "dgx-a100-80g", "--nodes", 8)
+SET = ("-s", "cluster.node=dgx-a100-80g", "-s", "cluster.nodes=8")
+
+
+def test_the_scenario_goes_to_stdout_and_the_report_to_stderr(cli: Cli) -> None:
+    done = cli("import", TITAN, *MACHINE)
+
+    assert done.code == 0
+    assert parse_document(done.out, "out").data["model"] == "llama3-70b"
+    assert "tensor_parallel_degree" in done.err
+    assert "keys have no effect on the prediction." in done.err
+
+
+def test_a_scenario_that_is_written_runs(cli: Cli) -> None:
+    assert cli("import", TITAN, *MACHINE, "-o", "job.yaml").code == 0
+
+    assert cli("run", "job.yaml", "--dry-run").code == 0
+
+
+def test_json_has_scenario_and_keys(cli: Cli) -> None:
+    found = json.loads(cli("import", TITAN, *MACHINE, "--json").out)
+
+    assert (found["framework"], found["scenario"]["strategy"]["tp"]) == ("torchtitan", 8)
+    tp = next(key for key in found["keys"] if key["key"] == "parallelism.tensor_parallel_degree")
+    assert (tp["line"], tp["how"], tp["to"], tp["value"], tp["note"]) == (41, "read", "strategy.tp", 8, None)
+
+
+def test_what_is_missing_ends_with_2_and_the_option(cli: Cli) -> None:
+    done = cli("import", TITAN)
+
+    assert done.code == 2
+    assert "--cluster NAME" in done.err
+    assert "--nodes N" in done.err
+
+
+def test_run_takes_the_file_of_a_framework(cli: Cli) -> None:
+    done = cli("run", TITAN, *SET, "--dry-run")
+
+    assert done.code == 0
+    assert "name: llama3-70b" in done.out
+    assert "read as torchtitan" in done.err
+
+
+def test_run_names_the_setting_that_is_missing(cli: Cli) -> None:
+    done = cli("run", TITAN)
+
+    assert done.code == 2
+    assert "-s cluster.node=NAME" in done.err
+
+
+def test_run_says_what_a_file_is_that_cannot_be_imported(cli: Cli) -> None:
+    assert "is a description of a cluster" in cli("run", FILES / "slurm-tree.topology.conf").err
+
+
+def test_compare_takes_files_of_frameworks(cli: Cli) -> None:
+    done = cli("compare", FILES / "megatron-v100.log", FILES / "megatron-v100.log", "--json")
+
+    assert done.code == 0
+    assert json.loads(done.out)["runs"][0]["scenario"] == "megatron-v100"
+
+
+def test_plan_takes_the_file_of_a_framework(cli: Cli) -> None:
+    limits = ("tp=4", "pp=8", "micro_batch_size=1", "schedule=1f1b", "zero_stage=0", "recompute=full", "placement=tp-cp-ep-dp-pp")
+
+    done = cli("plan", FILES / "megatron-v100.log", "--most-replays", 1, *(word for limit in limits for word in ("--only", limit)))
+
+    assert (done.code, done.err.count("error:")) == (0, 0)
+
+
+def test_an_unknown_framework_is_refused(cli: Cli) -> None:
+    assert "did you mean 'torchtitan'?" in cli("import", TITAN, "--as", "torchtitn").err
