@@ -96,6 +96,12 @@ GIVEN: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
         "docs/how-to/compare-runs.md": dict.fromkeys(("baseline.yaml", "candidate.yaml", "my-layout.yaml", "another.yaml")),
         "docs/how-to/cost.md": dict.fromkeys(("rented.yaml", "bought.yaml")),
         "docs/how-to/explain.md": {"my-scenario.yaml": None},
+        "docs/how-to/import.md": {
+            "llama3_70b.toml": "tests/unit/studies/importing/files/torchtitan-llama3-70b.toml",
+            "7B.yml": "tests/unit/studies/importing/files/neox-llama2-7b.yml",
+            "train_config.yml": "tests/unit/studies/importing/files/neox-train.yml",
+            "megatron.log": "tests/unit/studies/importing/files/megatron-v100.log",
+        },
         "docs/how-to/own-model.md": {"path/to/config.json": "tests/unit/hf-config.json"},
         "docs/how-to/plan.md": {"my-scenario.yaml": None},
         "docs/how-to/plots.md": {"sweep.csv": "docs/reference/gallery-sweep.csv"},
