@@ -124,7 +124,7 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None) -> None
     _stages(draft, n_layers)
     _shards(draft, dp * (draft.whole("strategy.cp") or 1))
     _offload(draft)
-    _recomputation(draft)
+    _recomputation(draft, n_layers)
     if (draft.whole("strategy.tp") or 1) == 1:
         draft.drop("strategy.sequence_parallel")
     if (draft.whole("strategy.ep") or 1) == 1:
@@ -225,10 +225,12 @@ def _shards(draft: Draft, replicas: int) -> None:
             draft.derive("strategy.shard_degree", replicas // replicate, f"{replicas} replicas, {replicate} copies of the state")
 
 
-def _recomputation(draft: Draft) -> None:
+def _recomputation(draft: Draft, n_layers: int | None) -> None:
     layers = draft.whole("job.recompute_layers")
     if draft.get("job.recompute_method") == "block" and draft.get("strategy.recompute") == "full" and layers is not None:
-        draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk")
+        chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
+        layers = layers if n_layers is None else min(layers, -(-n_layers // chunks))
+        draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk, if it has them")
     granularity = draft.get("job.recompute_granularity")
     if draft.get("strategy.recompute") == "full" and granularity is not None:
         draft.derive("strategy.recompute", granularity, "the granularity")

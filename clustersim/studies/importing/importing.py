@@ -13,7 +13,7 @@ from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import ClustersimError, DomainError, Place, ScenarioError
 from clustersim.scenario.build import build
 from clustersim.scenario.load import Scenario, Source, checked_scenario, example_names
-from clustersim.scenario.model_spec import load_model
+from clustersim.scenario.model_spec import load_model, model_names
 from clustersim.scenario.overriding import Override, apply_overrides, parse_override
 from clustersim.scenario.preset_file import load_preset
 from clustersim.scenario.yaml_text import yaml_text
@@ -23,7 +23,7 @@ from clustersim.studies.importing.entries import Contents, Measured
 from clustersim.studies.importing.models import complete_model, model_of
 from clustersim.studies.importing.reading import name_of, read_contents, read_raw
 from clustersim.studies.importing.recognise import candidates, framework_of, is_own, refuse_foreign
-from clustersim.studies.importing.settings import Draft, Key, in_scenario, read_settings
+from clustersim.studies.importing.settings import Draft, Key, Setting, in_scenario, read_settings
 from clustersim.studies.importing.table import load_table
 
 _NEEDED: Final = (
@@ -66,8 +66,9 @@ def import_files(sources: Sequence[str], asked: Asked) -> Imported:
     changes = [parse_override(text) for text in asked.overrides]
     data = _scenario(draft, asked, changes, contents)
     files = tuple(dict.fromkeys(each.file for each in contents))
-    # Dimensions are part of the model that was put together, or of the shipped one that it is.
-    changes = [each for each in changes if each.path[0] != "model" or isinstance(draft.get("model"), str)]
+    # What is set of the model is in it by now, unless it is described in a file of its own.
+    elsewhere = isinstance(data["model"], str) and data["model"] not in model_names()
+    changes = [each for each in changes if each.path[0] != "model" or elsewhere]
     data, scenario = _checked(data, draft, " and ".join(files), changes)
     return Imported(
         framework=name,
@@ -143,7 +144,7 @@ def _scenario(draft: Draft, asked: Asked, changes: Sequence[Override], contents:
     model_given = asked.model or next((value for value in [set_.get("model")] if isinstance(value, str)), None)
     for key, value in set_.items():
         if key.startswith(("model.", "training.", "strategy.")):
-            draft.derive(key, value, "--set")
+            draft.settings[key] = Setting(value=value, how="given")
     drop_open(draft)
     complete_model(draft)
     model, missing = model_of(draft, _model_path(model_given))

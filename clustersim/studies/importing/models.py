@@ -23,6 +23,9 @@ _EXPERTS: Final = (
     *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "scoring_func"),
     *("n_group", "topk_group", "router_bias", "first_k_dense_replace", "decoder_sparse_step", "shared_expert_gate"),
 )
+_LENGTHS: Final = ("max_position_embeddings", "dropout", "vocab_size")
+"""Fields that a job may have otherwise without being of another model: its tokenizer pads, and it is trained on shorter sequences."""
+_NOT_DIMENSIONS: Final = ("name", "description", "sources", "published_parameters", "published_parameters_rounded", "published_scope")
 _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
 
@@ -64,6 +67,9 @@ def complete_model(draft: Draft) -> None:
     _width(draft)
     _dense_layers(draft)
     _vocabulary(draft)
+    length = draft.whole("training.seq_length")
+    if draft.get("model.position_embedding") == "learned" and draft.get("model.max_position_embeddings") is None and length is not None:
+        draft.derive("model.max_position_embeddings", length, "as many positions as a sequence has tokens")
 
 
 def _width(draft: Draft) -> None:
@@ -113,12 +119,12 @@ def _vocabulary(draft: Draft) -> None:
 def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
     """Return the model as a scenario has it, and what is still missing, with the option that gives it."""
     fields = {key.removeprefix("model."): each.value for key, each in draft.settings.items() if key.startswith("model.")}
-    named = draft.get("model")
-    if given is not None:
+    named = given if given is not None else draft.get("model")
+    name = (named if named in model_names() else shipped_name(named)) if isinstance(named, str) else None
+    if given is not None and (name is None or given.startswith("hf:") or given.endswith((".yaml", ".yml"))):
         return given, []
-    name = shipped_name(named) if isinstance(named, str) else None
     if name is not None:
-        return name, []
+        return _changed(name, draft), []
     if any(fields.get(key) is None for key in _NEEDED):
         what = f"the dimensions of '{named}', which is not shipped" if isinstance(named, str) else "the model"
         return None, [f"{what}: --model NAME, or --model hf:path/to/config.json"]
@@ -132,6 +138,24 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
     return (alike[0] if alike else fields), []
 
 
+def _changed(name: str, draft: Draft) -> Data:
+    """Return a shipped model: its name, or its description with the dimensions that files give otherwise."""
+    spec = load_model(name).spec
+    settings = {key.removeprefix("model."): each for key, each in draft.settings.items() if key.startswith("model.")}
+    said = {key: each.value for key, each in settings.items() if each.how in ("read", "given") and key not in _LENGTHS}
+    base: dict[str, Data] = spec.model_dump(mode="json", exclude_unset=True, exclude=set(_NOT_DIMENSIONS))
+    changes = {key: value for key, value in said.items() if getattr(spec, key, None) != value}
+    if not changes or not isinstance(spec, ModelSpec):
+        return name
+    # Some are told in other words, such as a head_dim that follows from the others.
+    found: dict[str, Data] = {**base, **changes}
+    try:
+        same = _sizes(load_model(found).model, vocabulary=True) == _sizes(load_model(name).model, vocabulary=True)
+    except ScenarioError:
+        same = False
+    return name if same else found
+
+
 def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
     """Return the shipped models that are the same transformer as some dimensions, positions aside."""
     try:
@@ -142,11 +166,11 @@ def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
         return []
     layers = re.compile(rf"^num_hidden_layers: {mine.n_layers}$", re.MULTILINE)
     near = [name for name in model_names() if layers.search((data_path("scenarios") / "models" / f"{name}.yaml").read_text("utf-8"))]
-    same = [name for name in near if _sizes(load_model(name).model, vocabulary) == _sizes(mine, vocabulary)]
+    same = [name for name in near if _sizes(load_model(name).model, vocabulary=vocabulary) == _sizes(mine, vocabulary=vocabulary)]
     return sorted(same, key=lambda name: load_model(name).model.max_positions != mine.max_positions)
 
 
-def _sizes(model: object, vocabulary: bool) -> object:  # noqa: FBT001 - a part of a key
+def _sizes(model: object, *, vocabulary: bool) -> object:
     if not isinstance(model, Transformer):
         return model
     return replace(
@@ -157,8 +181,3 @@ def _sizes(model: object, vocabulary: bool) -> object:  # noqa: FBT001 - a part 
         published_scope="model",
         vocab_size=model.vocab_size if vocabulary else 0,
     )
-
-
-def known_fields() -> frozenset[str]:
-    """Return the keys of an inline model."""
-    return frozenset(ModelSpec.model_fields)

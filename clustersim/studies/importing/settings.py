@@ -90,7 +90,7 @@ def read_settings(table: Table, contents: Sequence[Contents]) -> Draft:
         row, entries = table.rows[number], of_row.get(number, [])
         if entries:
             *earlier, last = entries
-            last = next((entry for entry in reversed(entries) if entry.value is not None), last)
+            last = next((entry for entry in reversed(entries) if entry.value is not None and not is_open(entry.value)), last)
             for entry in (each for each in (*earlier, entries[-1]) if each is not last):
                 draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
             draft.keys.append(_apply(draft, row, last))

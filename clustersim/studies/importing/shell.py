@@ -161,11 +161,14 @@ def _command(raw: list[Word], state: _State) -> tuple[Word, ...]:
         words = words[1:]
     if exports or not words:
         return ()
-    return tuple(
-        Word(text=text, line=word.line if word.text.startswith("-") else state.lines.get(text, word.line))
-        for word in words
-        for text in _expanded(word.text, state, 0)
-    )
+    expanded = [(text, word) for word in words for text in _expanded(word.text, state, 0)]
+    # The text behind -c is a command itself.
+    whole = [
+        (part, word)
+        for at, (text, word) in enumerate(expanded)
+        for part in (text.split() if at and expanded[at - 1][0] == "-c" else [text])
+    ]
+    return tuple(Word(text=text, line=word.line if word.text.startswith("-") else state.lines.get(text, word.line)) for text, word in whole)
 
 
 def _branch(raw: list[Word], state: _State) -> tuple[Word, ...]:
