@@ -13,10 +13,10 @@ from clustersim.studies.importing.entries import Contents, Entry, Measured
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
 _ENDS: Final = re.compile(r"-{4,} ?end of arguments ?-{4,}")
 _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
-_VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d+)\) with \d+ dummy tokens \(new size: (\d+)\)")
-_STEP: Final = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(ms\): ([\d.]+)")
+_VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
+_STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
 _DEVICE: Final = re.compile(r"^\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
-_DEVICE_MEMORY: Final = re.compile(r"/ *(\d+)MiB")
+_DEVICE_MEMORY: Final = re.compile(r"/ *(\d{1,9})MiB")
 _MOST_LINES: Final = 2_000_000
 
 

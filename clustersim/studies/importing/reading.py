@@ -132,7 +132,7 @@ def _toml(text: str, file: str) -> Contents | None:
     try:
         # Dates become text, as in YAML.
         data: Data = json.loads(json.dumps(tomllib.loads(text), default=str))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         if _TABLE.fullmatch(_first_line(text)):
             raise ScenarioError(f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}", place=Place(file=file), hint=_HINT) from error
         return None

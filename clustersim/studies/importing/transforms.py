@@ -31,8 +31,10 @@ TransformName = Literal[
 ]
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d+)?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d+))?")
-_GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d+))?")
+_FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d{1,9})?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d{1,9}))?")
+_GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d{1,9}))?")
+_REPEATED: Final = (re.compile(r"\(([^()]*)\)\*(\d{1,9})"), re.compile(r"([EtmL])\*(\d{1,9})"))
+"""Parts, then letters, of a layout with their number."""
 _LARGEST: Final = 1e30
 _MOST_LAYERS: Final = 10_000
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -107,7 +109,7 @@ def _tokens(value: Data) -> Data:
 
 def _window(value: Data) -> Data:
     """Return the tokens that a token sees, itself included, from those to its left, as in ``(4096, 0)``."""
-    found = re.match(r"[\[(]?\s*(-?\d+)", str(value))
+    found = re.match(r"[\[(]?\s*(-?\d{1,12})", str(value))
     if found is None:
         raise UnreadableError("a number of tokens")
     return int(found[1]) + 1 if int(found[1]) >= 0 else None
@@ -162,9 +164,8 @@ def _layout(value: Data) -> Data:
     [2, 2, 2, 1, 1]
     """
     text = str(value).replace(",", "").replace(" ", "")
-    for opened, closed in ((r"\(([^()]*)\)\*(\d+)", r"([EtmL])\*(\d+)"),):
-        text = re.sub(opened, lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
-        text = re.sub(closed, lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
+    for repeated in _REPEATED:
+        text = repeated.sub(lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
     if not re.fullmatch(r"[EtmL|]{1,20000}", text):
         raise UnreadableError("letters E, t, m, L and | as Megatron-LM writes a layout")
     counts: list[Data] = [part.count("t") for part in text.split("|")]
