@@ -81,6 +81,8 @@ def _width(draft: Draft) -> None:
     if fused is not None:
         width = multiple * ceil(fused / 3 / multiple) if gated else fused
         draft.derive("model.intermediate_size", width, "a third of the width that is given, which counts three matrices" if gated else "")
+    elif (both := draft.whole("job.fused_mlp_hidden")) is not None:
+        draft.derive("model.intermediate_size", both // (2 if gated else 1), "mlp_hidden_size counts both halves of a gated MLP")
     elif isinstance(fused_ratio, int | float):
         draft.derive(
             "model.intermediate_size", int(fused_ratio * hidden / (2 if gated else 1)), "mlp_ratio counts both halves of a gated MLP"

@@ -59,8 +59,8 @@ class Row(Checked):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.to is None and self.values is None and self.lost is None:
-            raise ValueError("give to, values or lost")
+        if self.to is None and self.values is None and self.lost is None and self.note is None:
+            raise ValueError("give to, values, lost or a note of why the key has no effect")
         return self
 
 
@@ -76,8 +76,8 @@ class Default(Checked):
     where: dict[str, list[Scalar]] = Field(default_factory=dict[str, list[Scalar]])
     """Only where these settings have one of these values."""
     reason: str
+    source: str
     versions: str | None = None
-    source: str | None = None
 
 
 class Recognition(Checked):

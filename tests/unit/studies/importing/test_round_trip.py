@@ -19,7 +19,10 @@ MODEL = "llama3-8b"
 def layout(strategy: Strategy) -> dict[str, object]:
     sharding = strategy.sharding
     return {
-        **{key: getattr(strategy, key) for key in ("dp", "tp", "pp", "cp", "zero_stage", "virtual_stages", "recompute", "schedule", "offload")},
+        **{
+            key: getattr(strategy, key)
+            for key in ("dp", "tp", "pp", "cp", "zero_stage", "virtual_stages", "recompute", "schedule", "offload")
+        },
         "sharded over": sharding.degree,
         "stage_layers": strategy.stage_layers,
         "overlap": strategy.data_parallel.overlap,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+import clustersim
 from clustersim.scenario.model_fields import ModelSpec
 from clustersim.scenario.model_spec import model_names
 from clustersim.scenario.preset_file import preset_names
@@ -29,13 +31,13 @@ KEYS: Final = {
 }
 
 
-def targets(table: Table) -> set[str]:
-    """Return all settings that a table sets, facts aside."""
+def targets(table: Table, *, facts: bool = False) -> set[str]:
+    """Return all settings that a table sets, or the facts that others follow from."""
     found = {row.to for row in table.rows if row.to} | {default.to for default in table.defaults}
     for row in table.rows:
         for value in (row.values or {}).values():
             found |= set(value) if isinstance(value, dict) else set()
-    return {key for key in found if not key.startswith("job.")}
+    return {key for key in found if key.startswith("job.") is facts}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,6 +55,16 @@ def test_a_table_names_presets_and_models_that_are_shipped(name: str) -> None:
 
     assert presets <= set(preset_names())
     assert set(table.file.models.values()) <= set(model_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fact_of_a_table_is_used(name: str) -> None:
+    table = load_table(name)
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(clustersim.__file__).parent.glob("studies/importing/*.py"))
+    asked = {key for default in table.defaults for key in default.where}
+    facts = {key for key in targets(table, facts=True) if key not in asked and not key.startswith("job.offload_")}
+
+    assert {key for key in facts if f'"{key}"' not in code} == set()
 
 
 @pytest.mark.parametrize("name", NAMES)
