@@ -159,7 +159,7 @@ def _batch(draft: Draft, dp: int, together: int) -> None:
 def _stages(draft: Draft, n_layers: int | None) -> None:
     pp = draft.whole("strategy.pp") or 1
     if pp == 1:
-        draft.drop("strategy.virtual_stages", "strategy.schedule", "strategy.overlap_p2p")
+        draft.drop("strategy.virtual_stages", "strategy.schedule", "strategy.overlap_p2p", "strategy.stage_layers")
         return
     per_chunk, layout = draft.whole("job.layers_per_virtual_stage"), draft.get("job.layout")
     if per_chunk is not None and n_layers is not None and n_layers % (pp * per_chunk) == 0:
