@@ -13,7 +13,6 @@ from clustersim.documents.spots import Data
 TransformName = Literal[
     "same",
     "boolean",
-    "number",
     "negated",
     "positive",
     "megabytes",
@@ -187,7 +186,6 @@ TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxy
     {
         "same": _same,
         "boolean": _boolean,
-        "number": number,
         "negated": _negated,
         "positive": _positive,
         "megabytes": _megabytes,
