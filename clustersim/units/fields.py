@@ -48,6 +48,7 @@ UsdPerKilowattHour = Annotated[float, BeforeValidator(_reader("USD/kWh")), Plain
 Usd = Annotated[float, BeforeValidator(_reader("USD")), PlainSerializer(_writer("USD")), _schema("USD")]
 KilogramPerKilowattHour = Annotated[float, BeforeValidator(_reader("kg/kWh")), PlainSerializer(_writer("kg/kWh")), _schema("kg/kWh")]
 SamplesPerSecond = Annotated[float, BeforeValidator(_reader("samples/s")), PlainSerializer(_writer("samples/s")), _schema("samples/s")]
+PerSecond = Annotated[float, BeforeValidator(_reader("/s")), PlainSerializer(_writer("/s")), _schema("/s")]
 TokensPerSecond = Annotated[float, BeforeValidator(_reader("tokens/s")), PlainSerializer(_writer("tokens/s")), _schema("tokens/s")]
 Count = Annotated[
     float,

@@ -28,6 +28,7 @@ _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
 _TWO_SCALES: Final = re.compile(r"[A-Za-z]B$")
 """A count in billions is written with B, which takes no further prefix."""
+_PER: Final = re.compile(r"(?<=[0-9.])\s*/")
 _BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -143,6 +144,19 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             least=1e-9,
             most=1e18,
         ),
+        "/s": _Unit(
+            what="a rate of requests",
+            example="4 /s",
+            prefixes="",
+            factors={
+                **dict.fromkeys(("requests/s", "request/s", "req/s"), 1.0),
+                **dict.fromkeys(("requests/min", "request/min", "req/min"), 1 / 60),
+                **dict.fromkeys(("requests/h", "request/h", "req/h"), 1 / 3600),
+            },
+            label="/s",
+            least=1e-9,
+            most=1e9,
+        ),
         "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label="", least=1.0, most=1e24),
     }
 )
@@ -164,7 +178,7 @@ def parse_quantity(text: object, unit: str) -> float:
         Such as ``400 Gbit/s``. Only a ``count`` may be a bare number.
     unit
         One of ``B``, ``B/s``, ``FLOP/s``, ``s``, ``W``, ``Hz``, ``USD``, ``USD/h``, ``USD/kWh``, ``kWh``, ``kg``, ``kg/kWh``,
-        ``samples/s``, ``tokens/s``, ``count``. The value is in this unit.
+        ``samples/s``, ``tokens/s``, ``/s``, ``count``. The value is in this unit.
 
     Raises
     ------
@@ -193,6 +207,8 @@ def _parsed(text: object, unit: str) -> float:
         raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
     if unit != "count" and _BARE.fullmatch(written):
         raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as '{form.example}'")
+    if unit == "/s":  # quantiphy knows no unit that begins with a stroke
+        written = _PER.sub(" requests/", written)
     try:
         number = _number_class(form.prefixes)(written, binary=True)
         factor = form.factors[number.units]

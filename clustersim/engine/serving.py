@@ -1,0 +1,204 @@
+"""Serving in simulated time: one SimPy process for each replica, one for the clients, one clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+import simpy
+from simpy.events import EventPriority
+
+from clustersim.serving.batch import StepBatch, StepModel
+from clustersim.serving.metrics import StepLog, StepRecord, tick_array, ticks
+from clustersim.serving.scheduler import Scheduler, Step
+from clustersim.serving.sequence import Sequence
+
+Process = Generator[simpy.Event, object, None]
+
+ARRIVAL: Final = EventPriority(0)
+_STEP_END: Final = EventPriority(2)
+"""Of events at the same tick arrivals go first, whatever their order of issue: a stretch of steps must see them as single steps do."""
+_SETTLED: Final = EventPriority(3)
+"""After every step that ends at this tick."""
+_LONGEST_STRETCH: Final = 4096
+_NO_ENDS: Final[list[int]] = []
+
+
+class After(simpy.Event):
+    """An event after some ticks, with a priority among those of the same tick."""
+
+    _ok = True
+    _value = None
+
+    def __init__(self, environment: simpy.Environment, delay: int, priority: EventPriority) -> None:
+        self.env = environment
+        self.callbacks = []
+        environment.schedule(self, priority, delay)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica of the model, which computes step after step."""
+
+    environment: simpy.Environment
+    scheduler: Scheduler
+    model: StepModel
+    log: StepLog
+    on_first_token: Callable[[Sequence], None]
+    on_done: Callable[[Replica, Sequence], None]
+    number: int = 0
+    every_step: bool = False
+    """Whether each step of a stretch is an event of its own."""
+    settles: bool = False
+    """Whether all steps that end at a tick are accounted for before the next is scheduled: where replicas feed each other."""
+    next_arrival: Callable[[], int] | None = None
+    """Tick of the next request, where it is known that no other comes before; otherwise a request cuts a stretch of steps short."""
+    n_events: int = 0
+    process: simpy.Process = field(init=False)
+    _idle: simpy.Event | None = None
+    _begun: int = 0
+    _ends: list[int] = field(default_factory=list[int])
+    """Ticks after the beginning at which the steps of a stretch end; empty for a single step."""
+    _open: bool = False
+    """Whether the stretch may still be cut short."""
+    _running: int = 0
+    """Number of the step in its stretch in which a request came."""
+    _busy: bool = False
+    _last_decode: int = -1
+
+    @property
+    def now(self) -> int:
+        """Simulated time, in ticks."""
+        return int(self.environment.now)
+
+    def start(self) -> None:
+        """Begin to wait for requests."""
+        self.process = self.environment.process(self._run())
+
+    @property
+    def n_requests(self) -> int:
+        """Requests in the queue or in the batch."""
+        return len(self.scheduler.waiting) + len(self.scheduler.running)
+
+    def n_prefix_entries(self, sequence: Sequence) -> int:
+        """Return how many entries of the prefix of a request the cache has."""
+        return self.scheduler.pool.lookup(sequence)
+
+    def accept(self, sequence: Sequence) -> None:
+        """Take a request into the queue."""
+        if self._idle is not None:
+            self.scheduler.enqueue(sequence)
+            self._idle.succeed()
+            self._idle = None
+            return
+        if not self._busy:
+            self.scheduler.enqueue(sequence)
+            return
+        running = bisect_left(self._ends, self.now - self._begun)
+        self.scheduler.enqueue(sequence, running)
+        if self._open:
+            self._open, self._running = False, running
+            self.process.interrupt()
+
+    def wake(self) -> None:
+        """Look at the queue again: blocks have become free."""
+        if self._idle is not None:
+            self._idle.succeed()
+            self._idle = None
+
+    def _run(self) -> Process:
+        environment, scheduler = self.environment, self.scheduler
+        while True:
+            step = scheduler.schedule()
+            for sequence in scheduler.preempted:
+                if sequence.last_tick >= 0 and sequence not in scheduler.joined:
+                    sequence.last_tick = self._last_decode
+            if step is None:
+                self._idle = environment.event()
+                yield self._idle
+                continue
+            batch = scheduler.batch(step)
+            n_most = 1 if step.chunks or self.every_step else min(scheduler.stretch(), _LONGEST_STRETCH)
+            self._begun, self._busy = self.now, True
+            if n_most == 1:
+                durations = [self._single(step, batch)]
+                yield After(environment, durations[0], _STEP_END)
+            else:
+                durations = yield from self._stretch(batch, n_most)
+            self._busy, self._ends = False, _NO_ENDS
+            self._account(step, batch, durations)
+            if self.settles:
+                yield After(environment, 0, _SETTLED)
+
+    def _single(self, step: Step, batch: StepBatch) -> int:
+        """Return the duration of one step."""
+        found = self.model.step(batch)
+        terms = self.log.mixed if step.chunks else self.log.decode
+        for _, weight in terms.wanted(1):
+            terms.add(found.terms, weight)
+        return ticks(found.total_s)
+
+    def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
+        """Wait for steps that only decode, until they are done or a request arrives, and return their durations."""
+        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most)).tolist()
+        ends = self._ends = list(accumulate(durations))
+        # What is scheduled ahead runs too before a request that has come is looked at.
+        further = 2 if self.scheduler.rules.asynchronous else 1
+        n_steps = n_most
+        if self.next_arrival is not None:
+            n_steps = min(bisect_left(ends, self.next_arrival() - self._begun) + further, n_most)
+            yield After(self.environment, ends[n_steps - 1], _STEP_END)
+        else:
+            self._open = True
+            try:
+                yield After(self.environment, ends[-1], _STEP_END)
+                self._open = False
+            except simpy.Interrupt:
+                n_steps = min(self._running + further, n_most)
+                yield After(self.environment, self._begun + ends[n_steps - 1] - self.now, _STEP_END)
+        for later, weight in self.log.decode.wanted(n_steps):
+            grown = StepBatch(
+                (), batch.n_decode, batch.context_tokens + later * batch.n_decode, batch.longest_context + later, batch.tokens_per_decode
+            )
+            self.log.decode.add(self.model.step(grown).terms, weight)
+        return durations[:n_steps] if n_steps < n_most else durations
+
+    def _account(self, step: Step, batch: StepBatch, durations: list[int]) -> None:
+        scheduler, n_steps = self.scheduler, len(durations)
+        now = self._begun + (durations[0] if n_steps == 1 else sum(durations))
+        self.n_events += 1
+        if step.decodes:
+            self._count_gaps(batch, durations)
+            self._last_decode = now
+        n_prefill = batch.n_prefill_tokens if step.chunks else 0
+        n_sequences = batch.n_decode + len(step.chunks)
+        scheduler.complete(step, n_steps)
+        record = StepRecord(
+            self.number, self._begun, now, n_steps, n_prefill, batch.n_decode, len(scheduler.waiting), scheduler.pool.n_used
+        )
+        self.log.record(record, n_sequences, n_prefill + batch.n_decode * batch.tokens_per_decode)
+        for sequence in scheduler.produced:
+            if sequence.last_tick < 0:
+                self.on_first_token(sequence)
+            else:
+                self.log.gaps.add(now - sequence.last_tick, 1)
+            sequence.last_tick = now
+        for sequence in scheduler.done:
+            self.on_done(self, sequence)
+
+    def _count_gaps(self, batch: StepBatch, durations: list[int]) -> None:
+        """Count the time between the tokens of each decoding sequence."""
+        gaps = self.log.gaps
+        first = self._begun + durations[0]
+        n_before = batch.n_decode
+        for sequence in self.scheduler.joined:
+            if sequence.last_tick != self._last_decode and sequence in self.scheduler.decoding.members:
+                gaps.add(first - sequence.last_tick, 1)
+                n_before -= 1
+        if n_before:
+            gaps.add(first - self._last_decode, n_before)
+        if len(durations) > 1:
+            gaps.extend(durations[1:], batch.n_decode)

@@ -1,0 +1,222 @@
+"""A serving run: clients, router, replicas, and the transfers between pools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import simpy
+
+from clustersim.engine.serving import ARRIVAL, After, Replica
+from clustersim.serving.batch import StepModel
+from clustersim.serving.metrics import TICK_S, RequestLog, StepLog, tick_array, ticks
+from clustersim.serving.requests import Requests
+from clustersim.serving.router import ROUTERS, Router
+from clustersim.serving.scheduler import Scheduler
+from clustersim.serving.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Replicas of one kind, each with a scheduler of its own."""
+
+    schedulers: tuple[Scheduler, ...]
+    model: StepModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """The way of a KV cache from a prefill replica to a decode replica; one at a time leaves the first, and enters the second."""
+
+    bytes_per_token: float
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def duration_s(self, n_tokens: int) -> float:
+        """Return how long the KV cache of so many tokens takes alone."""
+        return self.latency_s + n_tokens * self.bytes_per_token / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Everything that answers requests."""
+
+    serving: Pool
+    """Replicas that requests are sent to; those that compute prompts where pools are apart."""
+    decode: Pool | None = None
+    transfer: Transfer | None = None
+    router: str = "round_robin"
+    seed: int = 0
+    most_tokens: int | None = None
+    """Tokens of prompt and answer that the model has positions for; None for any number."""
+    every_step: bool = False
+    """Whether each step is an event of its own, also where several do nothing but decode: the same result, slowly."""
+
+
+@dataclass(slots=True)
+class ServingRun:
+    """State and records of one run."""
+
+    deployment: Deployment
+    requests: Requests
+    environment: simpy.Environment = field(default_factory=lambda: simpy.Environment(0))
+    steps: StepLog = field(default_factory=StepLog)
+    """Of the replicas that requests are sent to."""
+    decode_steps: StepLog = field(default_factory=StepLog)
+    """Of those that only decode, where pools are apart."""
+    transfer_s: list[float] = field(default_factory=list[float])
+    """Duration of each transfer between pools, waiting for the link included."""
+    log: RequestLog = field(init=False)
+    replicas: list[Replica] = field(init=False)
+    """Those that requests are sent to, and then those that only decode."""
+    _route: Router = field(init=False)
+    _route_decode: Router | None = None
+    _answered: Callable[[], None] | None = None
+    _link_free: list[int] = field(init=False)
+    _next_arrival: int = 0
+
+    def __post_init__(self) -> None:
+        """Start all replicas."""
+        deployment = self.deployment
+        generator = np.random.default_rng([deployment.seed, 1])
+        self.log = RequestLog.of(len(self.requests))
+        apart = deployment.decode is not None
+        self.replicas = []
+        self._start(deployment.serving, self.steps, self._hand_over if apart else self._finish)
+        self._route = ROUTERS[deployment.router](list(self.replicas), generator)
+        if deployment.decode is not None:
+            n_prefill = len(self.replicas)
+            self._start(deployment.decode, self.decode_steps, self._finish)
+            self._route_decode = ROUTERS["least_loaded"](self.replicas[n_prefill:], generator)
+        self._link_free = [0] * len(self.replicas)
+
+    def run(self) -> None:
+        """Send all requests and answer them."""
+        arrival_s = self.requests.arrival_s
+        self.environment.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s).tolist()))
+        self.environment.run()
+        assert int((self.log.done < 0).sum()) == len(self.log.refused)
+
+    @property
+    def n_events(self) -> int:
+        """Steps and stretches of steps, requests and transfers."""
+        return sum(replica.n_events for replica in self.replicas) + len(self.requests) + len(self.transfer_s)
+
+    def _start(self, pool: Pool, log: StepLog, finish: Callable[[Replica, Sequence], None]) -> None:
+        settles = len(pool.schedulers) > 1 or self.deployment.decode is not None
+        for scheduler in pool.schedulers:
+            replica = Replica(
+                environment=self.environment,
+                scheduler=scheduler,
+                model=pool.model,
+                log=log,
+                on_first_token=self._first_token,
+                on_done=finish,
+                number=len(self.replicas),
+                every_step=self.deployment.every_step,
+                settles=settles,
+                next_arrival=None if settles or self.requests.arrival_s is None else self._known_arrival,
+            )
+            replica.start()
+            self.replicas.append(replica)
+
+    def _send(self, index: int) -> None:
+        """Send a request to the replica that the router chooses."""
+        requests = self.requests
+        n_output = requests.output_tokens.item(index)
+        prefix = requests.prefixes[index] if requests.prefixes else ()
+        # A prefill replica gives the first token; the others come from where the KV cache goes.
+        asked = n_output if self._route_decode is None else 1
+        sequence = Sequence(index, requests.input_tokens.item(index), asked, prefix)
+        self.log.sent[index] = self.environment.now
+        if self._fits(sequence.n_input, n_output):
+            self.replicas[self._route(sequence)].accept(sequence)
+        else:
+            self.log.refused.append(index)
+            if self._answered is not None:
+                self._answered()
+
+    def _fits(self, n_input: int, n_output: int) -> bool:
+        """Return whether the model has positions, and the KV cache room, for a request alone."""
+        most = self.deployment.most_tokens
+        if most is not None and n_input + n_output > most:
+            return False
+        return all(replica.scheduler.pool.has_room_for(n_input + n_output) for replica in (self.replicas[0], self.replicas[-1]))
+
+    def _known_arrival(self) -> int:
+        return self._next_arrival
+
+    def _arrivals(self, moments: list[int]) -> Generator[simpy.Event, object, None]:
+        now = 0
+        for index, moment in enumerate(moments):
+            if moment > now:
+                self._next_arrival = moment
+                yield After(self.environment, moment - now, ARRIVAL)
+                now = moment
+            self._send(index)
+        self._next_arrival = sys.maxsize
+
+    def _clients(self) -> Generator[simpy.Event, object, None]:
+        """Keep so many requests under way; those that warm the server up are all answered before the others are sent."""
+        n_warmup, n_all = self.requests.n_warmup, len(self.requests)
+        for first, end in ((0, n_warmup), (n_warmup, n_all)):
+            left = iter(range(first, end))
+            n_open = end - first
+            finished = self.environment.event()
+
+            def answered(left: Iterator[int] = left, finished: simpy.Event = finished) -> None:
+                nonlocal n_open
+                n_open -= 1
+                following = next(left, None)
+                if following is not None:
+                    self._send(following)
+                elif n_open == 0:
+                    finished.succeed()
+
+            self._answered = answered
+            if n_open:
+                for index in islice(left, self.requests.concurrency):
+                    self._send(index)
+                yield finished
+
+    def _first_token(self, sequence: Sequence) -> None:
+        self.log.first_token[sequence.index] = self.environment.now
+
+    def _finish(self, _: Replica, sequence: Sequence) -> None:
+        self.log.done[sequence.index] = self.environment.now
+        if self._answered is not None:
+            self._answered()
+
+    def _hand_over(self, replica: Replica, sequence: Sequence) -> None:
+        """Let the KV cache of a prompt go to where its output is produced."""
+        n_output = int(self.requests.output_tokens[sequence.index])
+        if n_output == 1:
+            self._finish(replica, sequence)
+            return
+        transfer, route = self.deployment.transfer, self._route_decode
+        assert transfer is not None
+        assert route is not None
+        moved = Sequence(sequence.index, sequence.n_input, n_output)
+        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, int(self.environment.now)
+        target = len(self.replicas) - self._n_decoders + route(moved)
+        duration = ticks(transfer.duration_s(sequence.n_input))
+        replica.scheduler.pool.take(replica.scheduler.pool.blocks(moved.n_input))  # until the last byte has left
+        self.environment.process(self._transfer(moved, replica, target, duration))
+
+    @property
+    def _n_decoders(self) -> int:
+        return 0 if self.deployment.decode is None else len(self.deployment.decode.schedulers)
+
+    def _transfer(self, moved: Sequence, source: Replica, target: int, duration: int) -> Generator[simpy.Event, object, None]:
+        now = int(self.environment.now)
+        begin = max(now, self._link_free[source.number], self._link_free[target])
+        end = begin + duration
+        self._link_free[source.number] = self._link_free[target] = end
+        yield After(self.environment, end - now, ARRIVAL)
+        source.scheduler.pool.n_used -= source.scheduler.pool.blocks(moved.n_input)
+        source.wake()
+        self.transfer_s.append((end - now) * TICK_S)
+        self.replicas[target].accept(moved)

@@ -1,0 +1,244 @@
+"""Fitted constants of kernels and collectives in inference, by accelerator, framework and number format."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+from clustersim.documents.data import data_path
+from clustersim.errors import DomainError
+from clustersim.hardware.catalog import load_accelerator
+from clustersim.hardware.models import Accelerator
+
+KernelFamily = Literal["product", "decode_attention", "prefill_attention", "latent_decode", "experts"]
+WeightFormat = Literal["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp4_mxfp8", "int8", "int8_weights", "int4"]
+"""Number format of the weights of a product. ``fp8_block`` has a scale for each block of 128 x 128; ``int8_weights`` and ``int4`` are
+weight-only and multiply in 16 bits; ``mxfp4`` is that of the experts of GPT-OSS, ``mxfp4_mxfp8`` the same with activations of 8 bits."""
+
+ServingFramework = Literal["vllm", "sglang", "tensorrt_llm"]
+FRAMEWORKS: Final[tuple[ServingFramework, ...]] = get_args(ServingFramework)
+"""Frameworks whose kernels others may borrow; those of another name serve that one only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberFormat:
+    """Memory of a number format, and the multiplication rate of its kernels."""
+
+    weight_bytes: float
+    """Bytes of one weight, its share of the scales included."""
+    rate: float
+    """Dense peak over that of bf16."""
+    needs: str | None = None
+    """Precision of the accelerator's peaks that such products need; without it they are weight-only."""
+
+
+FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
+    {
+        "bf16": NumberFormat(weight_bytes=2.0, rate=1.0),
+        "fp8": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
+        "fp8_block": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
+        # Sixteen elements share a scale of 8 bits, or thirty-two in mxfp4.
+        "nvfp4": NumberFormat(weight_bytes=0.5625, rate=4.0, needs="fp4"),
+        "mxfp4": NumberFormat(weight_bytes=0.53125, rate=1.0),
+        "mxfp4_mxfp8": NumberFormat(weight_bytes=0.53125, rate=2.0, needs="fp4"),
+        "int8": NumberFormat(weight_bytes=1.0, rate=2.0),
+        "int8_weights": NumberFormat(weight_bytes=1.0, rate=1.0),
+        "int4": NumberFormat(weight_bytes=0.5, rate=1.0),
+    }
+)
+WEIGHT_ONLY: Final[Mapping[str, str]] = MappingProxyType({"fp8": "int8_weights", "fp8_block": "int8_weights", "nvfp4": "int4"})
+"""Formats as which accelerators run others that their matrix units do not have."""
+FP4_GENERATIONS: Final = ("blackwell",)
+"""Generations whose matrix units multiply four-bit numbers (NVIDIA Blackwell architecture technical brief)."""
+
+ALIKE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "fp8": ("fp8_block", "bf16"),
+        "fp8_block": ("fp8", "bf16"),
+        "nvfp4": ("fp8", "bf16"),
+        "mxfp4": ("int4", "bf16"),
+        # The same kernels, with the products at half the rate.
+        "mxfp4_mxfp8": ("nvfp4", "mxfp4"),
+        "int8": ("fp8", "bf16"),
+        "int8_weights": ("int4", "bf16"),
+        "int4": ("mxfp4", "int8_weights", "bf16"),
+    }
+)
+"""Formats whose shares a format without measurements borrows, nearest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelConstants:
+    """Constants of one family of kernels on one accelerator, as :func:`clustersim.kernels.inference.kernel_s` has them."""
+
+    accelerator: str
+    framework: str
+    family: str
+    format: str
+    floor_s: float
+    """Time of the smallest kernel inside a graph."""
+    bandwidth_fraction: float
+    """Share of the memory bandwidth with which weights or a cache are read."""
+    peak_fraction: float
+    """Share of the dense peak."""
+    activation_passes: float
+    """Times that the bytes of the activations pass through memory."""
+    cast_s: float
+    """Time of one element that is cast before a product; of one token before experts."""
+    spread: float
+    """Loss of bandwidth at middling sizes: this many roots of a second times the root of the time at full bandwidth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveConstants:
+    """Time of a collective inside a node: ``floor + min(a bytes, two_shot + b bytes)``."""
+
+    accelerator: str
+    library: str
+    operation: str
+    n_ranks: int
+    floor_s: float
+    one_shot_s_per_byte: float
+    two_shot_s: float
+    two_shot_s_per_byte: float
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """A constant that another accelerator, framework or format lends."""
+
+    wanted: str
+    lent: str
+
+
+@lru_cache
+def kernel_table() -> tuple[KernelConstants, ...]:
+    """Return the shipped constants of kernels."""
+    return tuple(
+        KernelConstants(
+            accelerator=row["accelerator"],
+            framework=row["framework"],
+            family=row["kernel"],
+            format=row["format"],
+            floor_s=float(row["floor_s"]),
+            bandwidth_fraction=float(row["bandwidth_fraction"]),
+            peak_fraction=float(row["peak_fraction"]),
+            activation_passes=float(row["activation_passes"]),
+            cast_s=float(row["cast_s"]),
+            spread=float(row["spread"]),
+        )
+        for row in _rows("kernels.csv")
+    )
+
+
+@lru_cache
+def collective_table() -> tuple[CollectiveConstants, ...]:
+    """Return the shipped constants of collectives inside a node."""
+    return tuple(
+        CollectiveConstants(
+            accelerator=row["accelerator"],
+            library=row["library"],
+            operation=row["operation"],
+            n_ranks=int(row["ranks"]),
+            floor_s=float(row["floor_s"]),
+            one_shot_s_per_byte=float(row["one_shot_s_per_byte"]),
+            two_shot_s=float(row["two_shot_s"]),
+            two_shot_s_per_byte=float(row["two_shot_s_per_byte"]),
+        )
+        for row in _rows("collectives.csv")
+    )
+
+
+def executed_format(accelerator: Accelerator, wanted: str) -> str:
+    """Return the format in which an accelerator multiplies: weight-only where its matrix units do not have the one wanted.
+
+    Raises
+    ------
+    DomainError
+        There is no such format.
+    """
+    if wanted not in FORMATS:
+        raise DomainError(f"unknown number format '{wanted}'", path=("precision",), hint=f"use one of {', '.join(FORMATS)}")
+    needs = FORMATS[wanted].needs
+    if wanted == "mxfp4" and accelerator.generation in FP4_GENERATIONS:
+        return "mxfp4_mxfp8"
+    has = needs is None or (accelerator.generation in FP4_GENERATIONS if needs == "fp4" else needs in accelerator.peak_flops_per_s)
+    return wanted if has else WEIGHT_ONLY[wanted]
+
+
+def kernel_constants(
+    accelerator: Accelerator, framework: str, family: KernelFamily, wanted: str
+) -> tuple[KernelConstants, Borrowed | None]:
+    """Return the constants of a family of kernels, and from where they are borrowed where they were not measured.
+
+    Measured ones come first; then those of another framework on the same accelerator, of the same generation, and of the accelerator
+    whose bandwidth is nearest; and the same again for formats that are alike. Shares of peak and bandwidth carry over; floors do too.
+    """
+    table = [each for each in kernel_table() if each.family == family and each.framework in (framework, *FRAMEWORKS)]
+    for number_format in (wanted, *ALIKE.get(wanted, ())):
+        rows = [each for each in table if each.format == number_format]
+        for name in _lenders(accelerator, {each.accelerator for each in rows}):
+            own = [each for each in rows if each.accelerator == name]
+            best = min(own, key=lambda each: (each.framework != framework, _order(each.framework)))
+            if (best.accelerator, best.format) == (accelerator.name, wanted):
+                return best, None
+            return best, Borrowed(f"{family} in {wanted} on {accelerator.name}", f"{best.format} on {best.accelerator}")
+    raise DomainError(f"no constants of {family} in {wanted}", hint="add a row to hardware_profiles/serving/kernels.csv")
+
+
+def collective_constants(
+    accelerator: Accelerator, library: str, operation: str, n_ranks: int
+) -> tuple[CollectiveConstants, Borrowed | None]:
+    """Return the constants of a collective of some ranks in a node, and from where they are borrowed.
+
+    Costs of bytes are scaled by the ratio of the links; ranks that were not measured take those of the nearest count above, or the most.
+    """
+    rows = [each for each in collective_table() if each.operation == operation and each.library == library]
+    rows = rows or [each for each in collective_table() if each.operation == operation and each.library == "nccl"]
+    name = next(_lenders(accelerator, {each.accelerator for each in rows}))
+    own = sorted((each for each in rows if each.accelerator == name), key=lambda each: each.n_ranks)
+    best = next((each for each in own if each.n_ranks >= n_ranks), own[-1])
+    if name == accelerator.name and best.n_ranks == n_ranks:
+        return best, None
+    ratio = _link_bandwidth(load_accelerator(name)) / _link_bandwidth(accelerator)
+    scaled = CollectiveConstants(
+        accelerator=name,
+        library=best.library,
+        operation=operation,
+        n_ranks=n_ranks,
+        floor_s=best.floor_s,
+        one_shot_s_per_byte=best.one_shot_s_per_byte * ratio,
+        two_shot_s=best.two_shot_s,
+        two_shot_s_per_byte=best.two_shot_s_per_byte * ratio,
+    )
+    return scaled, Borrowed(f"{operation} of {n_ranks} on {accelerator.name}", f"{best.n_ranks} ranks on {name}")
+
+
+def _link_bandwidth(accelerator: Accelerator) -> float:
+    return accelerator.scale_up_bandwidth_bytes_per_s or accelerator.pcie_bandwidth_bytes_per_s
+
+
+def _lenders(accelerator: Accelerator, names: set[str]) -> Iterator[str]:
+    """Yield accelerators with measurements: itself, its generation, then by the ratio of bandwidths; those with links alike first."""
+    known = [load_accelerator(name) for name in sorted(names)]
+    switched = accelerator.scale_up_bandwidth_bytes_per_s > 0
+
+    def distance(other: Accelerator) -> tuple[bool, bool, bool, float, str]:
+        ratio = abs(log(other.memory_bandwidth_bytes_per_s / accelerator.memory_bandwidth_bytes_per_s))
+        unlike = (other.scale_up_bandwidth_bytes_per_s > 0) != switched
+        return other.name != accelerator.name, unlike, other.generation != accelerator.generation, ratio, other.name
+
+    yield from (each.name for each in sorted(known, key=distance))
+
+
+def _order(framework: str) -> int:
+    return next((index for index, each in enumerate(FRAMEWORKS) if each == framework), len(FRAMEWORKS))
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((data_path("hardware_profiles") / "serving" / name).read_text("utf-8").splitlines()))

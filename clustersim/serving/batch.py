@@ -1,0 +1,89 @@
+"""The batch of an engine step, its duration, and who knows how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+class Chunk(NamedTuple):
+    """New tokens of one prompt in a step."""
+
+    n_tokens: int
+    n_cached: int
+    """Tokens of the same sequence that are in the KV cache already."""
+
+
+class StepBatch(NamedTuple):
+    """Tokens that one engine step computes on one replica."""
+
+    chunks: tuple[Chunk, ...]
+    """Prefill chunks."""
+    n_decode: int
+    """Sequences that decode."""
+    context_tokens: int
+    """Tokens in the KV cache over all decoding sequences."""
+    longest_context: int
+    """Tokens in the KV cache of the longest decoding sequence."""
+    tokens_per_decode: int = 1
+    """Tokens that a decoding sequence computes: one, and the draft tokens that are verified."""
+
+    @property
+    def n_prefill_tokens(self) -> int:
+        """New tokens of prompts."""
+        return sum([chunk.n_tokens for chunk in self.chunks]) if self.chunks else 0
+
+    @property
+    def n_tokens(self) -> int:
+        """Rows of every matrix product of the step."""
+        return self.n_prefill_tokens + self.n_decode * self.tokens_per_decode
+
+
+class StepTime(NamedTuple):
+    """Duration of an engine step, and its terms, in seconds."""
+
+    total_s: float
+    terms: Mapping[str, float]
+    """By term: host, projections, attention_prefill, attention_decode, experts, collectives, pipeline, head, sampling; what overlaps is
+    not counted twice, so that they sum to the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLayout:
+    """Degrees of parallelism of one replica."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    """Attention data parallelism inside the replica."""
+
+    @property
+    def n_accelerators(self) -> int:
+        """Accelerators of one replica."""
+        return self.tp * self.pp * self.dp
+
+
+class StepModel(Protocol):
+    """Durations of the engine steps of one replica."""
+
+    def step(self, batch: StepBatch) -> StepTime:
+        """Return the duration of a step."""
+        ...
+
+    def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
+        """Return the duration of each of the next steps, all decode-only, in seconds.
+
+        The context of each sequence grows by one token a step. Bit-identical to as many calls of ``step``.
+
+        Returns
+        -------
+        ndarray of shape (n_steps,)
+        """
+        ...

@@ -1,0 +1,134 @@
+"""Tokens of KV cache that fit beside weights, activations, graphs and communication buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from clustersim.errors import DomainError
+from clustersim.hardware.models import Accelerator
+from clustersim.serving.batch import ServingLayout
+from clustersim.serving.engines import EngineConstants
+from clustersim.serving.formats import KV_BYTES, ServedFormats, weight_bytes
+from clustersim.workload.inference import ELEMENT_BYTES, InferenceWork
+
+FP32_BYTES: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCapacity:
+    """Memory of one accelerator by category, and the tokens that its replica can hold."""
+
+    tokens: int
+    """Of one replica: every rank of attention data parallelism has a cache of its own."""
+    bytes_per_token: float
+    """On one accelerator."""
+    by_category: Mapping[str, float]
+    """Bytes of weights, activation_peak, graphs, communication, context, kv_cache, fragmentation and reserve; they sum to the memory."""
+
+
+def rank_weight_bytes(work: InferenceWork, formats: ServedFormats, layout: ServingLayout) -> float:
+    """Return the weights on one accelerator, in bytes.
+
+    Layers are divided among the stages of the pipeline, the first of which has the token table and the last the logits; table and logits
+    stay in 16 bits.
+    """
+    layers = 0.0
+    for layer in work.layers:
+        dense = sum(each.parameters * weight_bytes(formats.of(each)) for each in layer.projections)
+        router = layer.router.parameters * ELEMENT_BYTES if layer.router is not None else 0.0
+        experts = layer.experts
+        routed = experts.n_local * experts.parameters_each * weight_bytes(formats.experts) if experts is not None else 0.0
+        layers += layer.n_layers * (dense + router + routed)
+    ends = work.logits.parameters if work.tied else work.logits.parameters + work.embedding_parameters
+    # The stage with the most: of several stages the last one, which has the logits.
+    return layers * _stage_share(work.n_layers, layout.pp) + (ends if layout.pp == 1 else work.logits.parameters) * ELEMENT_BYTES
+
+
+def _stage_share(n_layers: int, pp: int) -> float:
+    return ceil(n_layers / pp) / n_layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Limits of a step for which an engine sets memory aside."""
+
+    max_batched_tokens: int
+    max_num_seqs: int
+    memory_fraction: float | None = None
+    """Share of the memory that the engine may use; None for its default."""
+
+
+def kv_capacity(
+    work: InferenceWork,
+    formats: ServedFormats,
+    accelerator: Accelerator,
+    layout: ServingLayout,
+    *,
+    engine: EngineConstants,
+    limits: BatchLimits,
+) -> KvCapacity:
+    """Return how many tokens the cache of one replica holds, and what else is in memory.
+
+    The engine takes a fraction of the memory; weights, the activations of the largest batch, what the driver and NCCL keep, and CUDA
+    graphs come off it, and the cache is cut into blocks. Activations at their peak are the widest neighbours of a layer, or the logits of
+    all sequences with their copy in fp32.
+
+    Raises
+    ------
+    DomainError
+        Nothing is left for the cache.
+    """
+    memory = accelerator.memory_bytes
+    fraction = engine.memory_fraction if limits.memory_fraction is None else limits.memory_fraction
+    fixed = {
+        "weights": rank_weight_bytes(work, formats, layout),
+        "activation_peak": activation_peak_bytes(work, limits),
+        "graphs": engine.graph_bytes_per_layer * work.n_layers / layout.pp,
+        "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
+        "context": engine.context_bytes,
+    }
+    loaded = sum(fixed.values())
+    match engine.fraction_of:
+        case "all":
+            budget = memory * fraction - loaded
+        case "static":
+            budget = min(memory * fraction - fixed["weights"], memory - loaded)
+        case "free":
+            budget = (memory - loaded) * fraction
+    reserve = memory - loaded - budget
+    per_token = work.cache_elements() * KV_BYTES[formats.kv] * _stage_share(work.n_layers, layout.pp)
+    block = engine.block_tokens * per_token
+    n_blocks = int(budget // block) if budget > 0 else 0
+    if n_blocks < 1:
+        needed = sum(fixed.values()) / 1e9
+        raise DomainError(
+            f"{needed:.1f} GB of weights and buffers leave no room for a cache in {memory * fraction / 1e9:.1f} GB",
+            path=("layout", "tp"),
+            hint="use more accelerators in a replica, fewer bits for each weight, or a larger memory fraction",
+        )
+    fixed["kv_cache"] = n_blocks * block
+    fixed["fragmentation"] = budget - n_blocks * block
+    fixed["reserve"] = reserve
+    return KvCapacity(tokens=n_blocks * engine.block_tokens * layout.dp, bytes_per_token=per_token, by_category=fixed)
+
+
+def activation_peak_bytes(work: InferenceWork, limits: BatchLimits) -> float:
+    """Return the activations of the largest batch on one accelerator, in bytes.
+
+    Residual, its normalised copy and the input and output of the widest product are alive at once; or the logits, in 16 and in 32 bits.
+    """
+    widest = max(each.outputs + each.inputs for layer in work.layers for each in layer.projections)
+    routed = max(
+        (
+            layer.experts.top_k * (2.0 * layer.experts.hidden + 3.0 * layer.experts.width)
+            for layer in work.layers
+            if layer.experts is not None
+        ),
+        default=0.0,
+    )
+    rows = limits.max_batched_tokens * (2.0 * work.hidden + max(float(widest), routed)) * ELEMENT_BYTES
+    logits = limits.max_num_seqs * work.logits.outputs * (ELEMENT_BYTES + 2.0 * FP32_BYTES)
+    return max(rows, logits)

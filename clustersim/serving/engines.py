@@ -1,0 +1,184 @@
+"""Serving engines by version: host time, CUDA graphs, and the memory that they keep from the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from clustersim.documents.check import validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.errors import DomainError
+from clustersim.hardware.schema import Checked
+
+MIB: Final = 2.0**20
+
+FractionOf = Literal["all", "static", "free"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConstants:
+    """Constants of one range of versions of an engine."""
+
+    engine: str
+    since: str
+    """First version of the range."""
+    framework: str
+    """Whose kernels it runs."""
+    collectives: str
+    """Library of its all-reduce: its own kernels, or ``nccl``."""
+    host_base_s: float
+    """Host time of a step that does not depend on the batch."""
+    host_per_sequence_s: float
+    asynchronous: bool
+    """Whether the next step is scheduled while the accelerator computes this one."""
+    graph_step: int
+    """Batches of decode steps are padded to multiples of it, above the smallest sizes."""
+    largest_graph: int
+    """Tokens of the largest captured batch; larger ones are launched kernel by kernel."""
+    launch_s: float
+    """Host time to launch one kernel outside a graph."""
+    stream_floor_s: float
+    """Time of a small kernel between products, inside a graph."""
+    fused_casts: bool
+    """Whether norms and activations write operands of 8 or 4 bits themselves; else a kernel of its own casts them."""
+    sampling_base_s: float
+    """Time of sampling that does not depend on the batch."""
+    frontend_base_s: float
+    """From the client to the scheduler and back, for one request: what stands before and behind the steps."""
+    frontend_per_token_s: float
+    """The same for each token of the prompt, which is tokenised."""
+    memory_fraction: float
+    """Share of the memory that it takes by default."""
+    fraction_of: FractionOf
+    """``all``: of all memory, for everything. ``static``: of all memory, for weights and cache. ``free``: of what is free behind the model,
+    for the cache."""
+    block_tokens: int
+    """Tokens of one block of the cache."""
+    context_bytes: float
+    """Kept by the driver, libraries and the allocator."""
+    graph_bytes_per_layer: float
+    """CUDA graphs of all captured sizes."""
+    communication_bytes: float
+    """Buffers of NCCL and of the engine's own all-reduce."""
+
+    def padded(self, n_tokens: int) -> int:
+        """Return the captured size that a decode batch is padded to; the batch itself where it is not captured."""
+        if n_tokens > self.largest_graph:
+            return n_tokens
+        if n_tokens <= 2:
+            return max(1, n_tokens)
+        if n_tokens <= 4:
+            return 4
+        return -(-n_tokens // self.graph_step) * self.graph_step
+
+
+class _Version(Checked):
+    since: str
+    framework: str
+    collectives: str
+    host_base_us: float
+    host_per_sequence_us: float
+    asynchronous: bool
+    graph_step: int
+    largest_graph: int
+    launch_us: float
+    stream_floor_us: float
+    fused_casts: bool
+    sampling_base_us: float
+    frontend_base_ms: float
+    frontend_per_token_us: float
+    memory_fraction: float
+    fraction_of: FractionOf
+    block_tokens: int
+    context_mib: float
+    graph_mib_per_layer: float
+    communication_mib: float
+
+
+class _Source(Checked):
+    title: str
+    url: str
+    accessed: str
+    covers: list[str]
+    note: str = ""
+
+
+class _Engines(Checked):
+    engines: dict[str, list[_Version]]
+    sources: list[_Source]
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the engines that have constants."""
+    return tuple(_read().engines)
+
+
+def engine_constants(engine: str, version: str | None = None) -> EngineConstants:
+    """Return the constants of an engine in a version; the newest without one.
+
+    Raises
+    ------
+    DomainError
+        There is no such engine.
+    """
+    known = _read().engines
+    if engine not in known:
+        raise DomainError(f"unknown engine '{engine}'", path=("engine",), hint=f"use one of {', '.join(known)}")
+    ranges = known[engine]
+    found = ranges[-1]
+    if version is not None:
+        fitting = [each for each in ranges if version_key(each.since) <= version_key(version)]
+        found = fitting[-1] if fitting else ranges[0]
+    return EngineConstants(
+        engine=engine,
+        since=found.since,
+        framework=found.framework,
+        collectives=found.collectives,
+        host_base_s=found.host_base_us * 1e-6,
+        host_per_sequence_s=found.host_per_sequence_us * 1e-6,
+        asynchronous=found.asynchronous,
+        graph_step=found.graph_step,
+        largest_graph=found.largest_graph,
+        launch_s=found.launch_us * 1e-6,
+        stream_floor_s=found.stream_floor_us * 1e-6,
+        fused_casts=found.fused_casts,
+        sampling_base_s=found.sampling_base_us * 1e-6,
+        frontend_base_s=found.frontend_base_ms * 1e-3,
+        frontend_per_token_s=found.frontend_per_token_us * 1e-6,
+        memory_fraction=found.memory_fraction,
+        fraction_of=found.fraction_of,
+        block_tokens=found.block_tokens,
+        context_bytes=found.context_mib * MIB,
+        graph_bytes_per_layer=found.graph_mib_per_layer * MIB,
+        communication_bytes=found.communication_mib * MIB,
+    )
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, for comparison.
+
+    Examples
+    --------
+    >>> version_key("v0.11.0"), version_key("1.2.0rc6.post2"), version_key("nightly") < version_key("0.1")
+    ((0, 11, 0), (1, 2, 0), True)
+    """
+    numbers: list[int] = []
+    for part in version.lstrip("v").split("."):
+        digits = ""
+        for letter in part:
+            if not letter.isdigit():
+                break
+            digits += letter
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if len(digits) < len(part):
+            break
+    return tuple(numbers)
+
+
+@lru_cache
+def _read() -> _Engines:
+    return validate_document(_Engines, read_document(data_path("hardware_profiles") / "serving" / "engines.yaml"))

@@ -1,0 +1,156 @@
+"""The block pool of a KV cache, and the prefixes that stay in it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from clustersim.serving.sequence import Sequence
+
+
+@dataclass(slots=True)
+class BlockPool:
+    """Blocks of the KV cache of one replica; without prefix caching a count is all there is."""
+
+    n_blocks: int
+    block_tokens: int
+    """Tokens of one block."""
+    n_used: int = 0
+    """Blocks that sequences hold."""
+    peak_used: int = 0
+    caches: bool = False
+    """Whether prefixes stay in the cache."""
+    prefix_block_tokens: int = 512
+    """Tokens that one id of a prefix stands for."""
+    n_prefix_asked: int = 0
+    """Ids of the prompts that were admitted."""
+    n_prefix_hit: int = 0
+    """Those whose tokens were in the cache."""
+    _held: dict[int, int] = field(default_factory=dict[int, int])
+    """Of ids in the cache, how many sequences hold each."""
+    _sizes: dict[int, int] = field(default_factory=dict[int, int])
+    """Of ids in the cache, whole blocks."""
+    _idle: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
+    """Entries that nobody holds, the longest unused first, with their blocks: ids, and as negative numbers what sequences left."""
+    _n_idle: int = 0
+
+    @property
+    def n_free(self) -> int:
+        """Blocks that nobody holds; what they keep is evicted when they are taken."""
+        return self.n_blocks - self.n_used
+
+    def blocks(self, n_tokens: int) -> int:
+        """Return the blocks that so many tokens fill."""
+        return -(-n_tokens // self.block_tokens)
+
+    def has_room_for(self, n_tokens: int) -> bool:
+        """Return whether so many tokens fit when nothing else is there."""
+        return self.blocks(n_tokens) <= self.n_blocks
+
+    def take(self, n_blocks: int) -> None:
+        """Hold further blocks; there must be so many free ones."""
+        used = self.n_used = self.n_used + n_blocks
+        if used > self.peak_used:  # noqa: PLR1730 - twice as fast as max(), in the innermost loop
+            self.peak_used = used
+        if self._n_idle > self.n_blocks - used:
+            self._evict()
+
+    def grow(self, sequence: Sequence, n_tokens: int) -> bool:
+        """Hold blocks for a sequence of so many tokens; return whether there were enough."""
+        more = -(-n_tokens // self.block_tokens) - sequence.n_shared_blocks - sequence.n_blocks
+        if more <= 0:
+            return True
+        if more > self.n_blocks - self.n_used:
+            return False
+        sequence.n_blocks += more
+        self.take(more)
+        return True
+
+    def lookup(self, sequence: Sequence) -> int:
+        """Return how many entries of the prefix of a sequence are in the cache."""
+        found = 0
+        for entry in sequence.prefix:
+            if entry not in self._held:
+                break
+            found += 1
+        return found
+
+    def n_free_beside(self, sequence: Sequence, n_hit: int) -> int:
+        """Return the free blocks beside those that a sequence would take over with entries of its prefix."""
+        revived = sum(self._sizes[entry] for entry in sequence.prefix[:n_hit] if not self._held[entry])
+        return self.n_free - revived
+
+    def n_hit_tokens(self, sequence: Sequence, n_hit: int) -> int:
+        """Return the tokens of the first entries of a prefix, whole blocks; at least the last token is computed again."""
+        whole = sum(self._sizes[entry] for entry in sequence.prefix[:n_hit])
+        return min(whole, (sequence.n_target - 1) // self.block_tokens) * self.block_tokens
+
+    def share(self, sequence: Sequence, n_hit: int) -> None:
+        """Let a sequence hold the first entries of its prefix, which are in the cache."""
+        for entry in sequence.prefix[:n_hit]:
+            size = self._sizes[entry]
+            if not self._held[entry]:
+                self._n_idle -= self._idle.pop(entry)
+                self.n_used += size
+            self._held[entry] += 1
+            sequence.n_shared_blocks += size
+        sequence.n_shared = n_hit
+        self.peak_used = max(self.peak_used, self.n_used)
+
+    def reuse(self, sequence: Sequence) -> int:
+        """Let a sequence without prefix hold again what it left behind when it was preempted; return the tokens in that."""
+        kept = self._idle.pop(-1 - sequence.index, 0)
+        self._n_idle -= kept
+        sequence.n_blocks = kept
+        self.take(kept)
+        return min(kept, (sequence.n_target - 1) // self.block_tokens) * self.block_tokens
+
+    def publish(self, sequence: Sequence) -> None:
+        """Let others share the entries of a prefix that a sequence has computed; those that somebody else has published stay its own."""
+        per_entry = self.prefix_block_tokens
+        prefix = sequence.prefix
+        while sequence.n_shared < len(prefix):
+            position = sequence.n_shared
+            end = min((position + 1) * per_entry, sequence.n_input)
+            if sequence.n_cached < end or prefix[position] in self._held:
+                return
+            size = end // self.block_tokens - position * per_entry // self.block_tokens
+            self._held[prefix[position]], self._sizes[prefix[position]] = 1, size
+            sequence.n_shared += 1
+            sequence.n_shared_blocks += size
+            sequence.n_blocks -= size
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the blocks of a sequence back; with prefix caching they keep their tokens until they are taken.
+
+        Blocks that nobody will ask for again, those of a request that is complete and has no prefix, are not remembered.
+        """
+        self.n_used -= sequence.n_blocks
+        if self.caches and (sequence.n_left or sequence.prefix):
+            self._leave(sequence)
+        sequence.n_blocks = sequence.n_shared = sequence.n_shared_blocks = 0
+
+    def _leave(self, sequence: Sequence) -> None:
+        if sequence.n_blocks:
+            self._idle[-1 - sequence.index] = sequence.n_blocks
+            self._n_idle += sequence.n_blocks
+        # The end of a prefix goes first: without its beginning it is of no use.
+        for entry in reversed(sequence.prefix[: sequence.n_shared]):
+            self._held[entry] -= 1
+            if not self._held[entry]:
+                self.n_used -= self._sizes[entry]
+                self._idle[entry] = self._sizes[entry]
+                self._n_idle += self._sizes[entry]
+
+    def _evict(self) -> None:
+        room = self.n_blocks - self.n_used
+        while (excess := self._n_idle - room) > 0:
+            entry, n_blocks = next(iter(self._idle.items()))
+            if entry < 0 and n_blocks > excess:
+                self._idle[entry] = n_blocks - excess  # from the end: its beginning can be used again
+                self._n_idle -= excess
+                return
+            del self._idle[entry]
+            self._n_idle -= n_blocks
+            if entry >= 0:
+                del self._held[entry], self._sizes[entry]

@@ -1,0 +1,85 @@
+"""The rules by which a serving engine forms its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Admission = Literal["first_chunk", "prompt", "estimated", "guaranteed", "batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Accelerator, as far as defaults of an engine depend on it."""
+
+    name: str
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """Sizes of a batch on accelerators of some memory."""
+
+    max_num_seqs: int
+    max_batched_tokens: int
+    min_memory_bytes: float = 0.0
+    except_for: tuple[str, ...] = ()
+    """Beginnings of names of accelerators that have it not."""
+
+    def holds(self, device: Device) -> bool:
+        """Return whether a device has these defaults."""
+        return device.memory_bytes >= self.min_memory_bytes and not device.name.startswith(self.except_for or ("\0",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Batching rules of one engine in one version."""
+
+    engine: str
+    version: str
+    """First release that has these rules."""
+    block_tokens: int
+    """Tokens of one block of the KV cache."""
+    defaults: tuple[Defaults, ...]
+    """Sizes of a batch by device; the first that holds."""
+    admission: Admission
+    """Condition for a request to leave the queue. ``first_chunk``: its next chunk fits in the free blocks. ``prompt``: its whole prompt
+    does. ``estimated``: beside what running requests are expected to need. ``guaranteed``: prompt and output, beside all that running
+    requests may need, so that nobody is preempted. ``batch``: the same, and all requests of the batch before have left."""
+    mixes: bool = True
+    """Whether chunks of prompts and decoding sequences share a step; otherwise prompts go first."""
+    chunked_prefill: bool = True
+    """Whether a prompt may be computed in several steps."""
+    chunk_tokens: int | None = None
+    """Longest chunk of a prompt; None for the token budget."""
+    prefix_cache: bool = False
+    asynchronous: bool = False
+    """Whether a step is scheduled while the one before it runs: a request that arrives meanwhile waits one step longer, and the host's work
+    is hidden behind the accelerator's."""
+    n_null_blocks: int = 0
+    """Blocks that hold no tokens."""
+    memory_fraction: float = 0.9
+    """Share of the memory that weights, activations and KV cache may fill."""
+    max_num_seqs: int = 0
+    """Sequences in a batch; zero until the device is known."""
+    max_batched_tokens: int = 0
+    """Token budget of a step; zero until the device is known."""
+
+    def on(self, device: Device) -> Rules:
+        """Return the rules with their defaults for a device."""
+        found = next(each for each in self.defaults if each.holds(device))
+        return replace(self, max_num_seqs=found.max_num_seqs, max_batched_tokens=found.max_batched_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Share of the output still to come that is kept free for running requests, in percent of what was asked for."""
+
+    start: float = 0.7
+    least: float = 0.098
+    n_steps: int = 600
+    """Decode steps over which it falls from the one to the other."""
+    most_tokens: int = 4096
+    """Output of one request that is regarded at most."""
+    n_retract_steps: int = 20
+    """Decode steps that must find room after somebody was preempted."""

@@ -1,0 +1,305 @@
+"""The scheduler of one replica: who is computed in the next step, and whom the KV cache has room for."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from clustersim.serving.batch import Chunk, StepBatch
+from clustersim.serving.decoding import DecodingSet
+from clustersim.serving.kv_cache import BlockPool
+from clustersim.serving.rules import Estimate, Rules
+from clustersim.serving.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Step:
+    """An engine step that has been scheduled."""
+
+    chunks: list[tuple[Sequence, int]]
+    decodes: bool
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Queue, batch and KV cache of one replica, under the rules of an engine."""
+
+    rules: Rules
+    pool: BlockPool
+    decoding: DecodingSet
+    estimate: Estimate = field(default_factory=Estimate)
+    waiting: deque[Sequence] = field(default_factory=deque[Sequence])
+    running: dict[Sequence, None] = field(default_factory=dict[Sequence, None])
+    """Admitted, in order of admission."""
+    prefilling: dict[Sequence, None] = field(default_factory=dict[Sequence, None])
+    """Of these, those whose prompt is not computed yet."""
+    n_steps: int = 0
+    """Engine steps so far."""
+    n_preemptions: int = 0
+    n_reserved: int = 0
+    """Blocks that running sequences hold or may still need, where that is guaranteed."""
+    preempted: list[Sequence] = field(default_factory=list[Sequence])
+    """Preempted in the last schedule."""
+    joined: list[Sequence] = field(default_factory=list[Sequence])
+    """Those that decode from the next decode step on."""
+    produced: list[Sequence] = field(default_factory=list[Sequence])
+    """Those whose prompt the last step completed, so that it gave them a token."""
+    done: list[Sequence] = field(default_factory=list[Sequence])
+    """Those that the last step gave their last token."""
+    kept_fraction: float = 0.0
+    """Share of the outputs to come that is kept free (``estimated`` admission)."""
+    _taken: bool = False
+    """Whether decoding sequences hold the blocks that they need in the step being scheduled."""
+
+    def __post_init__(self) -> None:
+        self.kept_fraction = self.estimate.start
+
+    def enqueue(self, sequence: Sequence, n_running: int | None = None) -> None:
+        """Put a request at the end of the queue.
+
+        Parameters
+        ----------
+        n_running
+            Number of the step that runs, counted from those that are accounted for; None while none does.
+        """
+        if n_running is not None and self.rules.asynchronous:
+            sequence.ready_step = self.n_steps + n_running + 2  # the next step is scheduled already
+        self.waiting.append(sequence)
+
+    def schedule(self) -> Step | None:
+        """Return the next step, for which blocks are then held; None where there is nothing to do."""
+        self.preempted.clear()
+        self._taken = False
+        if not self.running:
+            self.kept_fraction = self.estimate.start
+        if self.rules.mixes:
+            return self._mixed()
+        chunks: list[tuple[Sequence, int]] = []
+        budget = self._continue(chunks, self.rules.max_batched_tokens)
+        if not self.preempted:
+            self._admit(chunks, budget)
+        if not chunks:
+            self._make_room()
+        return Step(chunks, decodes=not chunks) if chunks or self.decoding.members else None
+
+    def batch(self, step: Step) -> StepBatch:
+        """Return the tokens of a step."""
+        decoding = self.decoding
+        chunks = tuple([Chunk(n_tokens, sequence.n_cached) for sequence, n_tokens in step.chunks])
+        if not step.decodes:
+            return StepBatch(chunks, 0, 0, 0)
+        return StepBatch(chunks, len(decoding.members), decoding.context_tokens, decoding.longest_context, decoding.tokens_per_step)
+
+    def stretch(self) -> int:
+        """Return how many steps, from the one scheduled on, only decode: nobody ends before the last, and blocks suffice."""
+        most = self.decoding.n_to_next_end()
+        if self.waiting:
+            if self.rules.admission == "estimated":
+                return 1  # what is kept free for the others shrinks with every step
+            ready = self.waiting[0].ready_step - self.n_steps
+            if ready > 0:
+                most = min(most, ready)
+        return 1 + self.decoding.n_affordable_steps(most - 1, self.pool.n_free)
+
+    def complete(self, step: Step, n_steps: int) -> None:
+        """Account for steps that are done, and fill ``produced`` and ``done``; ``n_steps`` is one, or more for a stretch."""
+        self.n_steps += n_steps
+        self.produced.clear()
+        if step.decodes:
+            self.joined.clear()
+            if n_steps > 1:
+                self.pool.take(self.decoding.n_blocks_in(1, n_steps))
+            if self.rules.admission == "estimated":
+                fall = (self.estimate.start - self.estimate.least) / self.estimate.n_steps
+                self.kept_fraction = max(self.estimate.least, self.kept_fraction - n_steps * fall)
+            self.done = self.decoding.advance(n_steps)
+        else:
+            self.done = []
+        for sequence, n_tokens in step.chunks:
+            sequence.n_cached += n_tokens
+            if self.pool.caches and sequence.prefix:
+                self.pool.publish(sequence)
+            if sequence.n_cached == sequence.n_target:
+                self._produce(sequence)
+        for sequence in self.done:
+            sequence.n_blocks = self.decoding.n_held(sequence) - sequence.n_shared_blocks
+            del self.running[sequence]
+            self.n_reserved -= sequence.n_reserved
+            self.pool.release(sequence)
+
+    def _produce(self, sequence: Sequence) -> None:
+        """Let a sequence whose prompt is computed have its next token."""
+        del self.prefilling[sequence]
+        self.produced.append(sequence)
+        sequence.n_left -= 1
+        if sequence.n_left:
+            self.decoding.add(sequence)
+            self.joined.append(sequence)
+        else:
+            self.done.append(sequence)
+
+    def _mixed(self) -> Step | None:
+        chunks: list[tuple[Sequence, int]] = []
+        decoding = self.decoding
+        if decoding.members:
+            self._make_room()
+        budget = self.rules.max_batched_tokens - len(decoding.members) * decoding.tokens_per_step
+        if self.prefilling:
+            budget = self._continue(chunks, budget)
+        if self.waiting and not self.preempted:
+            self._admit(chunks, budget)
+        decodes = bool(self.decoding.members)
+        return Step(chunks, decodes) if chunks or decodes else None
+
+    def _make_room(self) -> None:
+        """Hold the block that each decoding sequence needs in this step, and preempt until there are enough."""
+        wanted = self.decoding.n_blocks_next()
+        if wanted > self.pool.n_free:
+            while self.decoding.n_blocks_next() > self.pool.n_free:
+                self.preempt(self._victim())
+            if self.rules.admission == "estimated":
+                self._retract()
+            wanted = self.decoding.n_blocks_next()
+        if wanted:
+            self.pool.take(wanted)
+        self._taken = True
+
+    def _victim(self) -> Sequence:
+        if self.rules.admission == "estimated":
+            return min(self.decoding.members, key=lambda each: (self.decoding.n_produced(each), -each.n_input))
+        return next(reversed(self.running))
+
+    def _retract(self) -> None:
+        """Go on until some further steps find room, and keep more free from now on."""
+        n_steps = self.estimate.n_retract_steps
+        while len(self.decoding) > 1 and len(self.decoding) * n_steps > self.pool.n_free * self.pool.block_tokens:
+            self.preempt(self._victim())
+        members = self.decoding.members
+        produced = sum(self.decoding.n_produced(each) for each in members) + n_steps * len(members)
+        asked = sum(each.n_output for each in members)
+        self.kept_fraction = min(1.0, produced / asked) if asked else 1.0
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Throw the KV cache of a sequence away; it goes back to the queue, and is computed again."""
+        if sequence in self.decoding.members:
+            if self._taken:
+                self.pool.n_used -= self.decoding.n_wanted(sequence)
+            self.decoding.remove(sequence)
+            sequence.n_blocks = self.decoding.n_held(sequence) - sequence.n_shared_blocks
+        else:
+            self.prefilling.pop(sequence, None)
+        del self.running[sequence]
+        self.pool.release(sequence)
+        sequence.n_cached = 0
+        sequence.n_target = sequence.n_input + sequence.n_output - sequence.n_left
+        sequence.ready_step = 0
+        if self.rules.admission == "estimated":
+            self.waiting.append(sequence)
+        else:
+            self.waiting.appendleft(sequence)
+        self.preempted.append(sequence)
+        self.n_preemptions += 1
+
+    def _continue(self, chunks: list[tuple[Sequence, int]], budget: int) -> int:
+        """Schedule the next chunks of prompts that have been begun; return what is left of the token budget."""
+        for sequence in list(self.prefilling) if self.prefilling else ():
+            if sequence not in self.prefilling:
+                continue
+            n_tokens = min(sequence.n_target - sequence.n_cached, budget, self.rules.chunk_tokens or budget)
+            if n_tokens <= 0:
+                break
+            while not self.pool.grow(sequence, sequence.n_cached + n_tokens):
+                victim = next(reversed(self.running))
+                self.preempt(victim)
+                if victim is sequence:
+                    return 0
+            chunks.append((sequence, n_tokens))
+            budget -= n_tokens
+        return budget
+
+    def _admit(self, chunks: list[tuple[Sequence, int]], budget: int) -> None:
+        """Take requests from the queue, in order, as long as budget, slots and blocks suffice."""
+        rules, waiting = self.rules, self.waiting
+        n_before, ahead = len(chunks), bool(self.running)
+        if rules.admission == "batch" and self.running:
+            return
+        while waiting and budget > 0 and len(self.running) < rules.max_num_seqs:
+            sequence = waiting[0]
+            if ahead and sequence.ready_step > self.n_steps:  # an engine with nothing to do looks at once
+                return
+            n_tokens = self._place(sequence, budget, alone=len(chunks) == n_before)
+            if n_tokens is None:
+                return
+            waiting.popleft()
+            self.running[sequence] = None
+            if n_tokens:
+                self.prefilling[sequence] = None
+                chunks.append((sequence, n_tokens))
+                budget -= n_tokens
+            else:  # its KV cache has come from elsewhere
+                self.decoding.add(sequence)
+                self.joined.append(sequence)
+                self.pool.take(self.decoding.n_wanted(sequence))
+
+    def _place(self, sequence: Sequence, budget: int, *, alone: bool) -> int | None:
+        """Hold blocks for the first chunk of a request and return its tokens; None where there is no room."""
+        rules, pool = self.rules, self.pool
+        if sequence.n_cached:
+            # One block more: it may begin a new one in this step.
+            return 0 if self._has_room(sequence, pool.n_free - 1, 0) and pool.grow(sequence, sequence.n_cached) else None
+        n_hit = pool.lookup(sequence) if pool.caches and sequence.prefix else 0
+        n_cached = pool.n_hit_tokens(sequence, n_hit) if n_hit else 0
+        n_new = sequence.n_target - n_cached
+        n_tokens = min(n_new, budget, rules.chunk_tokens or budget)
+        if n_tokens < n_new and not rules.chunked_prefill:
+            if not alone or budget < rules.max_batched_tokens:
+                return None
+            n_tokens = n_new
+        free = pool.n_free_beside(sequence, n_hit) if n_hit else pool.n_free
+        if not self._has_room(sequence, free, n_cached, n_tokens):
+            return None
+        if pool.caches:
+            n_cached = self._take_cached(sequence, n_hit) or n_cached
+        sequence.n_cached = n_cached
+        n_tokens = min(n_tokens, sequence.n_target - n_cached)
+        grown = pool.grow(sequence, n_cached + n_tokens)
+        assert grown
+        return n_tokens
+
+    def _take_cached(self, sequence: Sequence, n_hit: int) -> int:
+        """Take over what the cache has of a sequence; return the tokens of what it left behind itself."""
+        if sequence.last_tick < 0:
+            self.pool.n_prefix_asked += len(sequence.prefix)
+            self.pool.n_prefix_hit += n_hit
+        if n_hit:
+            self.pool.share(sequence, n_hit)
+            return 0
+        return self.pool.reuse(sequence)
+
+    def _has_room(self, sequence: Sequence, n_free: int, n_cached: int, n_tokens: int = 0) -> bool:
+        """Return whether a request may be admitted into so many free blocks, and reserve what is guaranteed to it."""
+        blocks = self.pool.blocks
+        held = n_cached // self.pool.block_tokens
+        match self.rules.admission:
+            case "first_chunk":
+                return blocks(n_cached + n_tokens) - held <= n_free
+            case "prompt":
+                return blocks(sequence.n_target) - held <= n_free
+            case "estimated":
+                if not self.running:  # nobody is there to wait for
+                    return blocks(sequence.n_target + sequence.n_left) - held <= n_free
+                return self._estimated_tokens(sequence) - n_cached < n_free * self.pool.block_tokens
+            case "guaranteed" | "batch":
+                whole = blocks(sequence.n_input + sequence.n_output)
+                if self.n_reserved + whole > self.pool.n_blocks:
+                    return False
+                sequence.n_reserved = whole
+                self.n_reserved += whole
+                return True
+
+    def _estimated_tokens(self, sequence: Sequence) -> float:
+        """Return the tokens that must be free for a request: its own, and what the running ones are expected to produce."""
+        most = self.estimate.most_tokens
+        to_come = sum(min(self.decoding.n_to_produce(each), most) for each in self.decoding.members) * self.kept_fraction
+        chunked = sum(each.n_target - each.n_cached + min(each.n_left, most) for each in self.prefilling)
+        return sequence.n_target + min(sequence.n_left, most) + to_come + chunked

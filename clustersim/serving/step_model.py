@@ -1,0 +1,323 @@
+"""Duration of an engine step from named terms: what each kernel, collective and the host takes for a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, log, sqrt
+from typing import Final
+
+import numpy as np
+
+from clustersim.collectives.small import SmallCollectives
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator
+from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants
+from clustersim.kernels.inference import kernel_s
+from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, Maths, N
+from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
+from clustersim.serving.engines import EngineConstants
+from clustersim.serving.formats import KV_BYTES, ServedFormats
+from clustersim.workload.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
+from clustersim.workload.model import Model
+
+TERMS: Final = (
+    "projections",
+    "elementwise",
+    "attention_prefill",
+    "attention_decode",
+    "experts",
+    "collectives",
+    "pipeline",
+    "head",
+    "sampling",
+    "host",
+)
+"""Terms of a step, in the order in which they are added."""
+
+STREAM_FRACTION: Final = 0.8
+"""Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
+
+POPULARITY_SHAPE: Final = 0.6
+"""Shape of the distribution of expert popularity; 1 is exponential, and without bound all experts are alike.
+
+Fitted, among 0.2, 0.3, 0.4, 0.6, 1, 3 and 100, to 80 rows of InferenceX with gpt-oss-120b and DeepSeek-R1 on B200 and H200: the median
+error of the time per token is 9.5 % with it, 12.7 % with experts alike."""
+
+BLOCK_SCALED: Final = ("fp8_block", "nvfp4")
+"""Formats whose operands are cast apart from the product."""
+CAST_FLOOR_S: Final = 3.7e-6
+"""Time of the smallest such cast inside a graph: the floors of the products in ``kernels.csv``, less those in 16 bits, are 3.7 us (fp8 in
+blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)."""
+
+LOGIT_PASSES: Final = 4.0
+"""Passes over the logits in fp32 by temperature, softmax and choice."""
+FP32_BYTES: Final = 4.0
+
+
+@dataclass(slots=True)
+class TermStepModel:
+    """Durations of the engine steps of one replica, by terms.
+
+    Products, experts, collectives and the head depend on token counts only and are remembered by them; attention is worked out for each
+    batch. Terms in ``without`` are left out.
+    """
+
+    accelerator: Accelerator
+    work: InferenceWork
+    layout: ServingLayout
+    formats: ServedFormats
+    engine: EngineConstants
+    collectives: SmallCollectives
+    without: frozenset[str] = frozenset()
+    under_load: float = 1.0
+    """Share of their rate that products keep when they run for long and the accelerator is held at its power limit."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """(code, message) of each constant that was borrowed."""
+    _constants: dict[tuple[str, str], KernelConstants] = field(default_factory=dict[tuple[str, str], KernelConstants])
+    _attention: tuple[AttentionCost, ...] = ()
+    _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict[tuple[int, int], Mapping[str, float]])
+    _by_decodes: dict[tuple[int, int], tuple[Mapping[str, float], float]] = field(
+        default_factory=dict[tuple[int, int], tuple[Mapping[str, float], float]]
+    )
+    _n_kernels: int = 0
+    _by_sampled: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
+
+    def __post_init__(self) -> None:
+        """Look up the constants of every kernel that the model has."""
+        borrowed: dict[Borrowed, None] = {}
+        for layer in self.work.layers:
+            for projection in layer.projections:
+                self._look_up("product", self.formats.of(projection), borrowed)
+            if layer.experts is not None:
+                self._look_up("experts", self.formats.experts, borrowed)
+        plain = self._look_up("product", "bf16", borrowed)
+        if self.engine.fused_casts:
+            self._constants = {key: _without_casts(each, plain) for key, each in self._constants.items()}
+        self._n_kernels = sum(layer.n_layers * (len(layer.projections) + layer.n_streams + 4) for layer in self.work.layers)
+        self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
+        messages = [f"{each.wanted} takes the constants of {each.lent}; it was not measured" for each in borrowed]
+        self.notes = tuple(("uncalibrated_kernel", message) for message in (*messages, *self.collectives.notes))
+
+    def _look_up(self, family: KernelFamily, number_format: str, borrowed: dict[Borrowed, None]) -> KernelConstants:
+        found, lent = kernel_constants(self.accelerator, self.engine.framework, family, number_format)
+        if lent is not None:
+            borrowed[lent] = None
+        self._constants[family, number_format] = found
+        return found
+
+    def _attention_cost(self, layer: InferenceLayer, borrowed: dict[Borrowed, None]) -> AttentionCost:
+        latent = layer.attention.latent_width > 0
+        return AttentionCost(
+            n_layers=layer.n_layers,
+            work=layer.attention,
+            kv_bytes=KV_BYTES[self.formats.kv],
+            decode=self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed),
+            prefill=self._look_up("prefill_attention", "bf16" if latent else self.formats.kv, borrowed),
+            bandwidth_bytes_per_s=self.accelerator.memory_bandwidth_bytes_per_s,
+            peak_flops_per_s=self._peak("bf16"),
+        )
+
+    def step(self, batch: StepBatch) -> StepTime:
+        """Return the duration of a step, and its terms."""
+        fixed, fixed_s = self._summed(batch)
+        total_s, decode_s = self._total(batch, fixed_s, float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)
+        return StepTime(total_s, {**fixed, "attention_decode": decode_s, "host": total_s - (fixed_s + decode_s)})
+
+    def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
+        """Return the duration of each of the next decode-only steps; see :class:`~clustersim.serving.batch.StepModel`."""
+        passed = np.arange(n_steps, dtype=np.float64)
+        _, fixed_s = self._summed(batch)
+        return self._total(batch, fixed_s, batch.context_tokens + passed * batch.n_decode, batch.longest_context + passed, OF_ARRAYS)[0]
+
+    def _summed(self, batch: StepBatch) -> tuple[Mapping[str, float], float]:
+        """Return the terms that do not depend on the context of decoding sequences, and their sum; remembered where nothing but decodes."""
+        if batch.chunks:
+            fixed = self._fixed(batch)
+            return fixed, sum(fixed.values())
+        key = batch.n_decode, batch.tokens_per_decode
+        found = self._by_decodes.get(key)
+        if found is None:
+            fixed = self._fixed(batch)
+            found = self._by_decodes[key] = fixed, sum(fixed.values())
+        return found
+
+    def _total(self, batch: StepBatch, fixed_s: float, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
+        """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
+        decode = context * 0.0
+        if batch.n_decode and "attention_decode" not in self.without:
+            here = ceil(batch.n_decode / self.layout.dp)
+            share = here / batch.n_decode
+            for cost in self._attention:
+                decode = decode + cost.decode_s(here, batch.tokens_per_decode, context * share, longest, maths)
+        device = fixed_s + decode
+        return self._with_host(batch, device, maths), decode
+
+    def _with_host(self, batch: StepBatch, device: N, maths: Maths[N]) -> N:
+        if "host" in self.without:
+            return device
+        # Each rank of attention data parallelism has a process of its own.
+        n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
+        host_s = self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences
+        if not self._captured(batch):
+            device = maths.larger(device, self.engine.launch_s * self._n_kernels)
+        return maths.larger(device, host_s) if self.engine.asynchronous else device + host_s
+
+    def _captured(self, batch: StepBatch) -> bool:
+        return not batch.chunks and ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
+
+    def _fixed(self, batch: StepBatch) -> dict[str, float]:
+        """Return the terms that do not depend on the context of decoding sequences."""
+        prompt_here = (
+            max((max(chunk.n_tokens for chunk in batch.chunks), ceil(batch.n_prefill_tokens / self.layout.dp))) if batch.chunks else 0
+        )
+        decode_here = ceil(batch.n_decode / self.layout.dp) * batch.tokens_per_decode
+        here, everywhere = prompt_here + decode_here, batch.n_tokens
+        if self._captured(batch):
+            here = self.engine.padded(here)
+            everywhere = max(everywhere, here * self.layout.dp)
+        sampled = decode_here + ceil(len(batch.chunks) / self.layout.dp)
+        terms = dict(self._token_terms(here, everywhere))
+        terms["attention_prefill"] = self._prefill_s(batch.chunks) if batch.chunks else 0.0
+        terms.update(self._sampled_terms(sampled))
+        return {name: value for name, value in terms.items() if name not in self.without} if self.without else terms
+
+    def _prefill_s(self, chunks: tuple[Chunk, ...]) -> float:
+        if self.layout.dp > 1 and len(chunks) > 1:
+            # The busiest rank has the longest chunk, or its share of all.
+            chunks = tuple(sorted(chunks, key=lambda chunk: -(chunk.n_tokens + chunk.n_cached)))[: ceil(len(chunks) / self.layout.dp)]
+        return sum(cost.prefill_s(chunks) for cost in self._attention)
+
+    def _token_terms(self, here: int, everywhere: int) -> Mapping[str, float]:
+        found = self._by_tokens.get((here, everywhere))
+        if found is None:
+            found = self._by_tokens[here, everywhere] = {
+                "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in self.work.layers),
+                "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in self.work.layers),
+                "experts": sum(
+                    layer.n_layers * self._experts_s(layer.experts, everywhere) for layer in self.work.layers if layer.experts is not None
+                ),
+                "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in self.work.layers),
+                "pipeline": self._pipeline_s(here),
+            }
+        return found
+
+    def _projections_s(self, layer: InferenceLayer, rows: int) -> float:
+        time_s = sum(self._product_s(each, rows, self.formats.of(each)) for each in layer.projections)
+        return time_s + (self._product_s(layer.router, rows, "bf16") if layer.router is not None else 0.0)
+
+    def _product_s(self, projection: Projection, rows: int, number_format: str) -> float:
+        outputs, inputs = projection.outputs, projection.inputs
+        bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
+        return kernel_s(
+            self._constants["product", number_format],
+            read_s=projection.parameters * FORMATS[number_format].weight_bytes / bandwidth,
+            compute_s=2.0 * rows * projection.parameters / self._peak(number_format),
+            activation_s=rows * (outputs + inputs) * ELEMENT_BYTES / bandwidth,
+            cast_elements=float(rows) * inputs,
+        )
+
+    def _peak(self, number_format: str) -> float:
+        """Return the dense peak, held at the power limit: kernels were timed in bursts."""
+        return self.accelerator.peak_flops_per_s["bf16"] * FORMATS[number_format].rate * self.under_load
+
+    def _elementwise_s(self, layer: InferenceLayer, rows: int) -> float:
+        moved = rows * layer.stream_elements * ELEMENT_BYTES
+        moved_s = moved / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
+        return moved_s + layer.n_streams * self.engine.stream_floor_s
+
+    def _experts_s(self, work: ExpertWork, tokens: int) -> float:
+        """Return the time of the routed experts of one layer on the rank with the most work.
+
+        Popularity of experts follows a gamma distribution of shape a, so that T tokens that choose k of E hit a share
+        ``1 - (1 + k T / (E a))^-a`` of them; a rank reads the weights of those of its own. Ranks of n experts differ in load by
+        ``1 / sqrt(a n)``, and the busiest of p ranks has ``sqrt(2 ln p)`` of that more than the mean.
+        """
+        choices = tokens * work.top_k / work.n_experts
+        hit_fraction = 1.0 - (1.0 + choices / POPULARITY_SHAPE) ** -POPULARITY_SHAPE
+        ranks = work.n_experts // work.n_local
+        busiest = 1.0 + sqrt(2.0 * log(ranks) / (POPULARITY_SHAPE * work.n_local))
+        rows = choices * work.n_local * busiest
+        hit = max(1.0, work.n_local * hit_fraction)
+        bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
+        number_format = self.formats.experts
+        return kernel_s(
+            self._constants["experts", number_format],
+            read_s=hit * work.parameters_each * FORMATS[number_format].weight_bytes / bandwidth,
+            compute_s=2.0 * rows * work.parameters_each / self._peak(number_format),
+            activation_s=rows * 4.0 * (work.hidden + work.width) * ELEMENT_BYTES / bandwidth,
+            cast_elements=float(tokens),
+        )
+
+    def _collectives_s(self, layer: InferenceLayer, here: int, everywhere: int) -> float:
+        size = here * self.work.hidden * ELEMENT_BYTES
+        if layer.experts is None or self.layout.dp == 1:
+            return layer.n_row_split * self.collectives.all_reduce_s(size, self.layout.tp)
+        ranks = self.layout.tp * self.layout.dp
+        everything = everywhere * self.work.hidden * ELEMENT_BYTES
+        exchanged_s = self.collectives.all_gather_s(everything, ranks) + self.collectives.reduce_scatter_s(everything, ranks)
+        return self.collectives.all_reduce_s(size, self.layout.tp) + exchanged_s
+
+    def _pipeline_s(self, here: int) -> float:
+        return (self.layout.pp - 1) * self.collectives.send_s(here * self.work.hidden * ELEMENT_BYTES)
+
+    def _sampled_terms(self, sampled: int) -> Mapping[str, float]:
+        found = self._by_sampled.get(sampled)
+        if found is None:
+            logits = float(sampled) * self.work.logits.outputs * self.layout.tp
+            gathered_s = self.collectives.all_gather_s(logits * ELEMENT_BYTES, self.layout.tp)
+            passed_s = logits * FP32_BYTES * LOGIT_PASSES / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
+            found = self._by_sampled[sampled] = {
+                "head": self._product_s(self.work.logits, sampled, "bf16") + gathered_s,
+                "sampling": self.engine.sampling_base_s + passed_s,
+            }
+        return found
+
+
+def _without_casts(constants: KernelConstants, plain: KernelConstants) -> KernelConstants:
+    """Return the constants of a product whose operands norms and activations cast: its floor is that of a product in 16 bits.
+
+    Blocks of an operand that have a scale each are cast by a kernel of their own.
+    """
+    if constants.family != "product":
+        return constants
+    if constants.format in BLOCK_SCALED:
+        return replace(constants, floor_s=min(constants.floor_s, plain.floor_s + CAST_FLOOR_S))
+    return replace(constants, floor_s=min(constants.floor_s, plain.floor_s), cast_s=0.0)
+
+
+def step_model(
+    model: Model,
+    accelerator: Accelerator,
+    layout: ServingLayout,
+    *,
+    engine: EngineConstants,
+    formats: ServedFormats,
+    without: frozenset[str] = frozenset(),
+) -> TermStepModel:
+    """Return the step model of one replica.
+
+    Parameters
+    ----------
+    formats
+        Number format of each part, of :func:`~clustersim.serving.formats.served_formats`.
+    without
+        Terms that are left out, of :data:`TERMS`.
+
+    Raises
+    ------
+    DomainError
+        The model cannot be served, or its sizes do not divide.
+    """
+    ranks = layout.tp * layout.dp
+    work = inference_work(model, tp=layout.tp, expert_tp=max(1, ranks // layout.ep), ep=layout.ep)
+    return TermStepModel(
+        accelerator=accelerator,
+        work=work,
+        layout=layout,
+        formats=formats,
+        engine=engine,
+        collectives=SmallCollectives(accelerator, engine.collectives),
+        without=without,
+        under_load=calibration_for(accelerator).gemm.under_load["default"],
+    )
