@@ -78,11 +78,11 @@ def init(
     return init_command(name, example, out)
 
 
-def schema() -> int:
+def schema(*, serving: Annotated[bool, typer.Option("--serving", help="Of a serving scenario.")] = False) -> int:
     """Print the JSON Schema of a scenario."""
     from clustersim.cli.schema import schema_command
 
-    return schema_command()
+    return schema_command(serving=serving)
 
 
 COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(

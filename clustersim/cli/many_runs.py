@@ -201,9 +201,16 @@ def validate(
     cross_validate: Annotated[
         str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a CSV. Takes long.")
     ] = None,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="Compare served runs: time to the first token, per token, throughput.")
+    ] = False,
     jobs: JobsOption = None,
 ) -> int:
     """Compare predictions with published measurements."""
+    if serving:
+        from clustersim.cli.validate_served import validate_served_command
+
+        return validate_served_command(tuple(sources or ()), as_json=json, jobs=jobs)
     from clustersim.cli.validate import ValidateOptions, validate_command
 
     options = ValidateOptions(

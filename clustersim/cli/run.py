@@ -11,6 +11,7 @@ from clustersim.documents.spots import Data
 from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
+from clustersim.report.serving_summary import summary_text
 from clustersim.report.summary import terminal_report
 from clustersim.scenario.build import Built, build
 from clustersim.scenario.layout import rank_layout
@@ -19,9 +20,13 @@ from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_ha
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import write_run_directory
+from clustersim.scenario.serving.build import build_serving
+from clustersim.scenario.serving.load import ServingScenario
+from clustersim.scenario.serving.result import ServingResult
+from clustersim.scenario.serving.run import files_of_serving, resolved_serving, run_serving
 from clustersim.scenario.verdict import folded_verdict
 from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.importing.opening import open_scenario
+from clustersim.studies.importing.opening import open_job
 from clustersim.units.quantity import format_quantity
 
 
@@ -43,7 +48,10 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
     """Simulate a scenario, keep the run directory, report, and return the exit code."""
     with watched(profiles=options.profile, shows=not options.quiet):
         with phase("read and build"):
-            built = build(open_scenario(source, overrides, tell=None if options.quiet else notice))
+            scenario = open_job(source, overrides, tell=None if options.quiet else notice)
+            if isinstance(scenario, ServingScenario):
+                return serve_command(scenario, options)
+            built = build(scenario)
         if options.dry_run:
             _print_dry_run(built, options)
             return EXIT_OK
@@ -62,6 +70,43 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
             notice(line)
         notice(f"wrote {folder}")
     return EXIT_OK if result.ok else EXIT_NO
+
+
+def serve_command(scenario: ServingScenario, options: RunOptions) -> int:
+    """Simulate a serving scenario, keep the run directory, report, and return the exit code."""
+    built = build_serving(scenario, seed=options.seed)
+    if options.dry_run:
+        resolved = resolved_serving(built)
+        if options.as_json:
+            flags: list[Data] = [plain(flag) for flag in built.flags]
+            write_json(
+                {"scenario": resolved, "scenario_hash": scenario_hash(resolved, options.seed, files_of_serving(built)), "flags": flags}
+            )
+        else:
+            write_out(yaml_text(resolved))
+        return EXIT_OK
+    result = run_serving(built, every_step=not options.passes.repeat)
+    with phase("write"):
+        folder = write_run_directory(result, Path(options.out), plots=options.plots)
+    if options.as_json:
+        write_json(result.to_dict())
+    elif not options.quiet:
+        write_out(summary_text(result.metrics, make_console().width))
+    if not options.quiet:
+        for line in _broken(result):
+            notice(line)
+        notice(f"wrote {folder}")
+    return EXIT_OK if result.ok else EXIT_NO
+
+
+def _broken(result: ServingResult) -> list[str]:
+    slo, refused = result.metrics.slo, result.metrics.requests.refused
+    lines = [f"no: {refused} requests are too long for the model, or larger than the KV cache"] if refused else []
+    for check in slo.checks if slo is not None else ():
+        if not check.holds and check.found_s is not None:
+            found, limit = format_quantity(check.found_s, "s"), format_quantity(check.limit_s, "s")
+            lines.append(f"no: {check.name} is {found}, and {limit} is promised")
+    return lines
 
 
 def _failures(result: Result) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from clustersim.cli.terminal import write_json
 from clustersim.errors import EXIT_OK
 from clustersim.scenario.schema import scenario_json_schema
+from clustersim.scenario.serving.schema import serving_json_schema
 
 
-def schema_command() -> int:
-    """Print the JSON Schema of a scenario and return the exit code."""
-    write_json(scenario_json_schema())
+def schema_command(*, serving: bool) -> int:
+    """Print the JSON Schema of a scenario of training, or of serving, and return the exit code."""
+    write_json(serving_json_schema() if serving else scenario_json_schema())
     return EXIT_OK

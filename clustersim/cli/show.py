@@ -201,6 +201,10 @@ def _full_setting(preset: Preset, setting: PresetSetting) -> Data:
     }
 
 
+def _all_examples() -> tuple[str, ...]:
+    return tuple(sorted((*example_names(), *example_names(serving=True))))
+
+
 SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
     {
         "accelerators": Shelf(
@@ -234,7 +238,7 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
             row=_model_row,
             full=_full_model,
         ),
-        "examples": Shelf(singular="example", names=example_names, columns=("shows",), row=_example_row, full=_full_example),
+        "examples": Shelf(singular="example", names=_all_examples, columns=("shows",), row=_example_row, full=_full_example),
         "prices": Shelf(
             singular="price list", names=price_list_names, columns=("as of", "figures", "about"), row=_price_row, full=_full_prices
         ),

@@ -208,22 +208,22 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     blocks = [
         f"# {_escaped(metrics.scenario)}",
         f"{facts.layout_line(metrics, timeline)}.",
-        _table(("figure", "value"), facts.headline(metrics)),
+        markdown_table(("figure", "value"), facts.headline(metrics)),
         *([f"{interval}."] if interval else []),
         find_bottleneck(metrics).sentence,
         "## Where the step goes",
         "Mean over ranks. Communication that is hidden behind computation stands beside the sum.",
-        _table(("part", "share", "time"), [*shares, *hidden]),
+        markdown_table(("part", "share", "time"), [*shares, *hidden]),
         "## Memory of one GPU",
         f"The plan {facts.memory_verdict(metrics)}.",
-        _table(("stage", *facts.MEMORY_PARTS, "peak"), stages),
+        markdown_table(("stage", *facts.MEMORY_PARTS, "peak"), stages),
     ]
     if links:
-        blocks += ["## Busiest links", _table(("tier", "mean", "peak", "bytes", "busiest link"), links)]
+        blocks += ["## Busiest links", markdown_table(("tier", "mean", "peak", "bytes", "busiest link"), links)]
     if facts.meeting_lines(metrics):
         blocks.append("\n".join(f"- {_escaped(line)}" for line in facts.meeting_lines(metrics)))
     if facts.choice_rows(metrics):
-        blocks += ["## Collectives", _table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
+        blocks += ["## Collectives", markdown_table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
     for heading, lines in (
         ("Several steps, uneven ranks", facts.steps_lines(metrics)),
         ("Experts", experts_lines(metrics.experts)),
@@ -237,7 +237,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, padded so that it reads well as plain text too; figures to the right."""
     cells = [list(header), *([_escaped(cell) for cell in row] for row in rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeGuard
 
@@ -60,9 +61,10 @@ class Source:
     """What paths inside the scenario are relative to."""
 
 
-def example_names() -> tuple[str, ...]:
-    """Return the names of the shipped example scenarios."""
-    return tuple(sorted(path.stem for path in _examples().glob("*.yaml")))
+@lru_cache
+def example_names(*, serving: bool = False) -> tuple[str, ...]:
+    """Return the names of the shipped example scenarios, of training or of serving."""
+    return tuple(sorted(path.stem for path in _examples().glob("*.yaml") if serving == ("\nserving:" in path.read_text(encoding="utf-8"))))
 
 
 def example_path(name: str) -> Path:
@@ -73,7 +75,7 @@ def example_path(name: str) -> Path:
     ScenarioError
         When there is no such example.
     """
-    known = example_names()
+    known = (*example_names(), *example_names(serving=True))
     if name not in known:
         raise ScenarioError(f"unknown example '{name}'", hint=did_you_mean(name, known) or f"use one of {', '.join(known)}")
     return _examples() / f"{name}.yaml"
@@ -128,13 +130,17 @@ def checked_scenario(source: Source, changes: Sequence[Override]) -> Scenario:
     document = apply_overrides(source.document, changes)
     blamed = tuple(changes)
     try:
+        if "serving" in document.data:
+            raise ScenarioError(
+                "serves requests and trains nothing", field="serving", place=document.place(("serving",)), hint="use run, compare or sweep"
+            )
         merged = apply_preset(document, changes)
         document, blamed = merged.document, (*merged.brought, *changes)
         spec = validate_document(ScenarioSpec, document)
     except ScenarioError as error:
         raise blame(error, blamed, document) from error
     return Scenario(
-        name=spec.name or _name_from(document.name),
+        name=spec.name or name_from(document.name),
         spec=spec,
         document=document,
         text=source.text,
@@ -152,11 +158,12 @@ def _find(source: str | Path) -> Path:
     looks_like_a_name = isinstance(source, str) and re.fullmatch(r"[\w-]+", text) is not None
     if not looks_like_a_name or path.is_file():
         return path
-    if text in example_names():
+    known = (*example_names(), *example_names(serving=True))
+    if text in known:
         return example_path(text)
     if path.exists():
         return path  # a folder, which its reader refuses as that
-    near = did_you_mean(text, example_names())
+    near = did_you_mean(text, known)
     raise ScenarioError(
         f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"
     )
@@ -166,7 +173,7 @@ def _examples() -> Path:
     return data_path("scenarios") / "examples"
 
 
-def _name_from(file: str) -> str:
+def name_from(file: str) -> str:
     """Return a name for a scenario that brings none."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-.")[:100]
     return stem if re.fullmatch(NAME_PATTERN, stem) else "scenario"

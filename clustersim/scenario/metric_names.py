@@ -13,6 +13,7 @@ from clustersim.report.bounds import BoundsReport
 from clustersim.report.cost import CostReport
 from clustersim.report.goodput import GoodputReport
 from clustersim.report.metrics import Metrics
+from clustersim.report.serving import ServingMetrics
 
 MEMORY_FRACTION: Final = "memory_fraction"
 """Peak memory over capacity: for conditions alone, since the result has both."""
@@ -45,6 +46,12 @@ def metric_names() -> Mapping[str, bool]:
     return MappingProxyType({name: flag for name, flag in found.items() if name not in _NOT_RESULTS})
 
 
+@lru_cache
+def serving_names() -> Mapping[str, bool]:
+    """Return the same of a serving run."""
+    return MappingProxyType({name: flag for name, flag in _names(ServingMetrics, "") if name not in _NOT_RESULTS})
+
+
 def metric_values(metrics: Metrics, time_to_train_s: float | None, sections: Mapping[str, object]) -> dict[str, float | bool]:
     """Return the value of each metric that has one."""
     values = dict(_values(metrics, ""))
@@ -54,6 +61,11 @@ def metric_values(metrics: Metrics, time_to_train_s: float | None, sections: Map
     if time_to_train_s is not None:
         values[TIME_TO_TRAIN] = time_to_train_s
     return {name: value for name, value in values.items() if name in metric_names()}
+
+
+def serving_values(metrics: ServingMetrics) -> dict[str, float | bool]:
+    """Return the value of each metric that a serving run has."""
+    return {name: value for name, value in _values(metrics, "") if name in serving_names()}
 
 
 def wanted_by(name: str) -> tuple[tuple[str, str], ...]:

@@ -17,11 +17,16 @@ from clustersim.scenario.checks import CheckResult, evaluate_checks
 from clustersim.scenario.cost import cost_report
 from clustersim.scenario.error_bars import with_error_bar
 from clustersim.scenario.goodput import goodput_report
-from clustersim.scenario.load import load_scenario
+from clustersim.scenario.load import Source, checked_scenario, read_source
 from clustersim.scenario.metric_names import metric_values
+from clustersim.scenario.overriding import Override, parse_override
 from clustersim.scenario.replaying import Conditions, Neighbours
 from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.scenario.result import Result
+from clustersim.scenario.serving.build import build_serving
+from clustersim.scenario.serving.load import checked_serving, is_serving
+from clustersim.scenario.serving.result import ServingResult
+from clustersim.scenario.serving.run import run_serving
 from clustersim.scenario.simulate import simulate
 from clustersim.strategy.plan import Plan
 
@@ -34,8 +39,8 @@ def run(
     fold: bool = True,
     collapse: bool = True,
     repeat: bool = True,
-) -> Result:
-    """Simulate one training step.
+) -> Result | ServingResult:
+    """Simulate one training step, or a serving run.
 
     Parameters
     ----------
@@ -50,24 +55,35 @@ def run(
     collapse
         False to fire an event for every task, as ``--no-collapse`` does: the same result, slowly.
     repeat
-        False to replay every micro-batch and step, as ``--no-repeat`` does: the same result, slowly.
+        False to replay every micro-batch and step, as ``--no-repeat`` does: the same result, slowly. Of a serving run: every engine step.
 
     Returns
     -------
-    Result
-        Also when the plan does not fit in memory: see ``result.ok``.
+    Result or ServingResult
+        Also when the plan does not fit in memory, or a promised latency does not hold: see ``result.ok``.
 
     Raises
     ------
     ScenarioError
         When the scenario cannot be used; says what, where, and what would be right.
+    InfeasibleError
+        When a model that is served does not fit.
 
     Examples
     --------
     >>> run("llama3-8b-8xh100", set=["training.global_batch_size=64"]).gpus
     8
     """
-    return run_built(build(load_scenario(source, set)), seed=seed, passes=Passes(fold=fold, collapse=collapse, repeat=repeat))
+    passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
+    texts = (set,) if isinstance(set, str) else set
+    return run_scenario(read_source(source), [parse_override(text) for text in texts], seed=seed, passes=passes)
+
+
+def run_scenario(source: Source, changes: Sequence[Override], *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result | ServingResult:
+    """Simulate a scenario as it was written, with changes on top; see ``run``."""
+    if is_serving(source):
+        return run_serving(build_serving(checked_serving(source, changes), seed=seed), every_step=not passes.repeat)
+    return run_built(build(checked_scenario(source, changes)), seed=seed, passes=passes)
 
 
 def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result:

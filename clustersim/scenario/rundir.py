@@ -18,6 +18,9 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.scenario.resolve import HASH_DIGITS, files_of
 from clustersim.scenario.result import Result
+from clustersim.scenario.serving.measure import Latencies
+from clustersim.scenario.serving.result import ServingResult
+from clustersim.scenario.serving.run import files_of_serving
 from clustersim.scenario.verdict import markdown_verdict
 from clustersim.scenario.yaml_text import yaml_text
 
@@ -31,12 +34,12 @@ ENGINE_TIMES: Final = ("wall_s", "events_per_s")
 """Figures of the engine that no two runs have in common."""
 
 
-def run_directory(result: Result, out: Path) -> Path:
+def run_directory(result: Result | ServingResult, out: Path) -> Path:
     """Return where a result is kept: ``<out>/<name>/<hash>``."""
     return out / result.metrics.scenario / result.scenario_hash
 
 
-def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Path:
+def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True) -> Path:
     """Write the run directory and return its path; one of an equal earlier run is replaced.
 
     ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
@@ -56,14 +59,19 @@ def write_run_directory(result: Result, out: Path, *, plots: bool = True) -> Pat
     target = run_directory(result, out)
     try:
         with _replacing(target) as folder:
-            _write_files(result, folder, plots=plots)
+            if isinstance(result, ServingResult):
+                _write_serving(result, folder, plots=plots)
+            else:
+                _write_files(result, folder, plots=plots)
+            # Last: a folder with a manifest is complete.
+            _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
     except OSError as error:
         reason = error.strerror or str(error)
         raise ScenarioError(f"cannot write the run directory {target}: {reason}", hint="choose another folder with --out") from error
     return target
 
 
-def results_document(result: Result) -> dict[str, Data]:
+def results_document(result: Result | ServingResult) -> dict[str, Data]:
     """Return ``results.json``: the document of ``run --json`` without the figures that differ between equal runs."""
     document = result.to_dict()
     engine = document["engine"]
@@ -92,11 +100,34 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
         (folder / "plots").mkdir()
         write_plots(result.metrics, result.spans, folder / "plots")
         _write_text(folder / "report.html", folder_page(result, folder / "plots"))
-    # Last: a folder with a manifest is complete.
-    _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
 
 
-def _manifest(result: Result, folder: Path) -> dict[str, Data]:
+def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
+    from clustersim.report.serving_summary import markdown_serving
+    from clustersim.report.serving_tables import write_serving_tables
+    from clustersim.report.serving_trace import write_serving_trace
+
+    run, built = result.run, result.built
+    _write_text(folder / "scenario.yaml", built.scenario.text)
+    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
+    for name, text in files_of_serving(built).items():
+        _write_text(folder / name, text)
+    _write_text(folder / "results.json", _json(results_document(result)))
+    _write_text(folder / "summary.md", markdown_serving(result.metrics))
+    write_serving_tables(run.requests, run.log, run.steps, folder)
+    write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")
+    if plots:
+        from clustersim.report.plots.serving import write_serving_plots
+
+        (folder / "plots").mkdir()
+        latencies = Latencies(run, built.pools[0].model.engine)
+        n_blocks = {replica.number: replica.scheduler.pool.n_blocks for replica in run.replicas}
+        distributions = {"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "e2e": latencies.e2e_s}
+        samples = [*run.steps.samples, *run.decode_steps.samples]
+        write_serving_plots(result.metrics, distributions, samples, n_blocks, folder / "plots")
+
+
+def _manifest(result: Result | ServingResult, folder: Path) -> dict[str, Data]:
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return {
         "scenario": result.metrics.scenario,

@@ -31,6 +31,11 @@ def _check_some(value: list[str]) -> list[str]:
     return value
 
 
+VersionField = Annotated[Literal[1], BeforeValidator(refuse_boolean)]
+ModelField = Annotated[
+    str | dict[str, JsonValue],
+    Field(description="A shipped name, path.yaml, hf:path/to/config.json, or a mapping with Hugging Face key names."),
+]
 Steps = Annotated[int, Field(strict=True, gt=0, le=1_000_000)]
 """A hundred times what anybody replays."""
 Fraction = Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)]
@@ -112,11 +117,9 @@ class AssumptionSpec(Part):
 class ScenarioSpec(Part):
     """A training run to predict."""
 
-    version: Annotated[Literal[1], BeforeValidator(refuse_boolean)] = Field(default=1, description="Of this format.")
+    version: VersionField = Field(default=1, description="Of this format.")
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
-    model: str | dict[str, JsonValue] = Field(
-        description="A shipped name, path.yaml, hf:path/to/config.json, or a mapping with Hugging Face key names."
-    )
+    model: ModelField
     cluster: ClusterSpec
     training: Training
     strategy: StrategySettings = StrategySettings()
@@ -135,7 +138,12 @@ class ScenarioSpec(Part):
 
 def scenario_json_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema of a scenario, for editors."""
-    schema: dict[str, JsonValue] = ScenarioSpec.model_json_schema()
+    return json_schema(ScenarioSpec)
+
+
+def json_schema(spec: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the JSON Schema of a document with a cluster."""
+    schema: dict[str, JsonValue] = spec.model_json_schema()
     properties = schema["properties"]
     if isinstance(properties, dict):
         # A string in place of the mapping names a shipped cluster; it is turned into one before the models see it.

@@ -15,8 +15,11 @@ from clustersim.report.deciding import Decision, Judged, bar_of, is_better
 from clustersim.scenario.build import build
 from clustersim.scenario.run import run_built
 from clustersim.scenario.rundir import results_document
+from clustersim.scenario.serving.build import build_serving
+from clustersim.scenario.serving.load import ServingScenario
+from clustersim.scenario.serving.run import run_serving
 from clustersim.scenario.simulate import SCHEMA_VERSION
-from clustersim.studies.importing.opening import open_scenario
+from clustersim.studies.importing.opening import open_job
 from clustersim.studies.run_directories import RESOLVED, RESULTS, named_directory
 
 _ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.n_tasks", "engine.wall_s")
@@ -106,7 +109,8 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Ru
     if folder is not None:
         return _read(source, folder)
     try:
-        result = run_built(build(open_scenario(source, overrides)), seed=seed)
+        job = open_job(source, overrides)
+        result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
     except InfeasibleError as error:
         raise InfeasibleError(f"{source}: {error}") from error
     except ScenarioError as error:

@@ -53,6 +53,18 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_breakdown_rows(),
             **{f"hidden {key.upper()}": f"overlapped_communication_s.{key}" for key in COMMUNICATION},
         },
+        "Serving": {
+            "requests/s": "requests_per_s",
+            "output tokens/s": "output_tokens_per_s",
+            "output tokens/s/GPU": "output_tokens_per_s_per_gpu",
+            "time to first token, p50": "ttft_s.p50",
+            "time to first token, p99": "ttft_s.p99",
+            "time per output token, p50": "tpot_s.p50",
+            "time per output token, p99": "tpot_s.p99",
+            "goodput, requests/s": "slo.goodput_requests_per_s",
+            "KV cache, peak": "kv.peak_fraction",
+            "cost of a million output tokens": "cost.per_million_output_tokens.usd",
+        },
         "Whole training": {
             "time without failures": "time_to_train_s",
             "goodput": "goodput.goodput_fraction",

@@ -13,10 +13,14 @@ from clustersim.report.deciding import Judged, figures_at
 from clustersim.report.error_bars import ErrorBar
 from clustersim.scenario.build import build
 from clustersim.scenario.load import Scenario, Source, checked_scenario
-from clustersim.scenario.metric_names import metric_values
+from clustersim.scenario.metric_names import metric_values, serving_values
 from clustersim.scenario.overriding import Override
 from clustersim.scenario.result import Result
 from clustersim.scenario.run import run_built
+from clustersim.scenario.serving.build import build_serving
+from clustersim.scenario.serving.load import ServingScenario, checked_serving, is_serving
+from clustersim.scenario.serving.result import ServingResult
+from clustersim.scenario.serving.run import run_serving
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.units.quantity import format_quantity
 
@@ -35,6 +39,24 @@ class Base:
     changes: tuple[Override, ...] = ()
     seed: int = 0
 
+    @property
+    def serves(self) -> bool:
+        """Whether it is a serving scenario."""
+        return is_serving(self.source)
+
+    def any_scenario(self, values: Mapping[str, Data]) -> Scenario | ServingScenario:
+        """Return the checked scenario of a point, of training or of serving.
+
+        Raises
+        ------
+        ScenarioError
+            When a value cannot be used.
+        """
+        return checked_serving(self.source, self._changes(values)) if self.serves else self.scenario(values)
+
+    def _changes(self, values: Mapping[str, Data]) -> tuple[Override, ...]:
+        return (*self.changes, *(override_of(key, value) for key, value in values.items()))
+
     def scenario(self, values: Mapping[str, Data]) -> Scenario:
         """Return the checked scenario of a point.
 
@@ -43,7 +65,7 @@ class Base:
         ScenarioError
             When a value cannot be used.
         """
-        return checked_scenario(self.source, (*self.changes, *(override_of(key, value) for key, value in values.items())))
+        return checked_scenario(self.source, self._changes(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +96,10 @@ def override_of(key: str, value: Data) -> Override:
 def evaluate(base: Base, values: Mapping[str, Data]) -> Outcome:
     """Return what comes of one point; never raises, since one bad point must not end a sweep."""
     try:
-        return outcome_of(run_built(build(base.scenario(values)), seed=base.seed))
+        scenario = base.any_scenario(values)
+        if isinstance(scenario, ServingScenario):
+            return served_outcome(run_serving(build_serving(scenario, seed=base.seed)))
+        return outcome_of(run_built(build(scenario), seed=base.seed))
     except InfeasibleError as error:
         return Outcome(status="infeasible", reason=str(error))
     except ScenarioError as error:
@@ -102,10 +127,26 @@ def outcome_of(result: Result) -> Outcome:
     )
 
 
+def served_outcome(result: ServingResult) -> Outcome:
+    """Return what is kept of a serving run."""
+    slo, refused = result.metrics.slo, result.metrics.requests.refused
+    reason = next((f"{check.name} is not kept" for check in slo.checks if not check.holds), "") if slo is not None else ""
+    reason = f"{refused} requests are too long for the model, or larger than the KV cache" if refused else reason
+    return Outcome(
+        status="ok" if result.ok else "unmet",
+        reason=reason,
+        scenario_hash=result.scenario_hash,
+        figures=_kept(serving_values(result.metrics)),
+    )
+
+
 def figures_of(result: Result) -> dict[str, float | bool]:
     """Return the single figures of a run that are the same whenever and wherever it is run."""
     sections = {"cost": result.cost, "goodput": result.goodput}
-    values = metric_values(result.metrics, result.time_to_train_s, sections)
+    return _kept(metric_values(result.metrics, result.time_to_train_s, sections))
+
+
+def _kept(values: Mapping[str, float | bool]) -> dict[str, float | bool]:
     kept = {name: value for name, value in values.items() if not name.startswith(SIMULATOR) and math.isfinite(value)}
     # Plain numbers: those of numpy would be written in another way.
     return {name: value if isinstance(value, bool | int) else float(value) for name, value in kept.items()}

@@ -17,6 +17,7 @@ from clustersim.report.deciding import is_better
 from clustersim.scenario.build import build
 from clustersim.scenario.checks import given_by, lacking
 from clustersim.scenario.overriding import apply_overrides
+from clustersim.scenario.serving.load import ServingScenario
 from clustersim.studies.sweeps.axis import Axis
 from clustersim.studies.sweeps.design import MOST_POINTS, Design, Point, axis_names
 from clustersim.studies.sweeps.point import Base, override_of
@@ -24,6 +25,8 @@ from clustersim.studies.sweeps.results import Columns, Row, chosen_metrics, swee
 
 BEST: Final = "-tokens_per_s"
 """What is small at the best point, unless somebody says otherwise."""
+BEST_SERVED: Final = "-output_tokens_per_s"
+"""The same of a serving scenario."""
 MOST_CHECKED: Final = 100
 """Values of an axis that are looked at one by one before anything is run; of more, the first."""
 
@@ -108,15 +111,20 @@ def question_of(name: str, base: Base, design: Design, wishes: Wishes, places: M
     """
     points = tuple(design.points(wishes.most_points))
     _check_values(base, design, points)
-    given = given_by(base.scenario(points[0].values).spec) | dict.fromkeys(_parts_of(design.keys), True)
-    names = dict(sweep_metrics()) | axis_names(design)
+    given = _given_by(base, points[0]) | dict.fromkeys(_parts_of(design.keys), True)
+    names = dict(sweep_metrics(serves=base.serves)) | axis_names(design)
     where = tuple(_parsed(text, "where", names, given, places) for text in wishes.where)
-    sort = _quantity(wishes.sort, names, given, places)
+    sort = _quantity(BEST_SERVED if base.serves and wishes.sort == BEST else wishes.sort, names, given, places)
     try:
-        metrics = chosen_metrics(wishes.metrics)
+        metrics = chosen_metrics(wishes.metrics, serves=base.serves)
     except ScenarioError as error:
         raise _placed(error, "metrics", places) from error
     return Question(name=name, base=base, design=design, points=points, where=where, sort=sort, metrics=metrics)
+
+
+def _given_by(base: Base, point: Point) -> dict[str, bool]:
+    scenario = base.any_scenario(point.values)
+    return {"cost": scenario.spec.cost is not None} if isinstance(scenario, ServingScenario) else given_by(scenario.spec)
 
 
 def _check_values(base: Base, design: Design, points: Sequence[Point]) -> None:
@@ -138,7 +146,7 @@ def _check_value(base: Base, axis: Axis, point: Point) -> None:
     except ScenarioError as error:
         raise ScenarioError(error.message, field=axis.key, hint=error.hint, place=axis.place) from error
     try:
-        base.scenario(point.values)
+        base.any_scenario(point.values)
     except ScenarioError as error:
         if not _about_one_value(error):
             return
@@ -170,7 +178,9 @@ def _check_base(base: Base, first: Point) -> None:
 
 def _problem(base: Base, values: Mapping[str, Data]) -> ScenarioError | None:
     try:
-        build(base.scenario(values))
+        scenario = base.any_scenario(values)
+        if not isinstance(scenario, ServingScenario):  # building that one draws all its requests
+            build(scenario)
     except ScenarioError as error:
         return error
     except Exception:  # noqa: BLE001 - whatever else happens at a point is kept as its result

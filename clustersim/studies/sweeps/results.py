@@ -15,7 +15,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import metric_hint
 from clustersim.report.error_bars import BAR, BAR_COLUMNS
-from clustersim.scenario.metric_names import metric_names
+from clustersim.scenario.metric_names import metric_names, serving_names
 from clustersim.studies.sweeps.axis import canonical
 from clustersim.studies.sweeps.design import Point
 from clustersim.studies.sweeps.point import SIMULATOR, Outcome
@@ -39,6 +39,21 @@ MAIN_METRICS: Final = (
     "goodput.goodput_fraction",
 )
 """Columns unless somebody asks for others."""
+SERVED_METRICS: Final = (
+    "gpus",
+    "requests_per_s",
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
+    "ttft_s.p50",
+    "ttft_s.p99",
+    "tpot_s.p50",
+    "tpot_s.p99",
+    "slo.goodput_requests_per_s",
+    "kv.peak_fraction",
+    "kv.preemptions",
+    "cost.per_million_output_tokens.usd",
+)
+"""The same of a serving scenario."""
 _BEFORE: Final = "point"
 _AFTER: Final = ("status", "reason", "scenario_hash")
 
@@ -84,22 +99,28 @@ class Columns:
         return {**dict(zip(self.names, self.cells(row), strict=True)), **row.point.values}
 
 
-def sweep_metrics() -> Mapping[str, bool]:
-    """Return the figures that a sweep keeps, and whether each is true or false and not a number."""
-    return {name: flag for name, flag in metric_names().items() if not name.startswith(SIMULATOR)}
+def sweep_metrics(*, serves: bool = False) -> Mapping[str, bool]:
+    """Return the figures that a sweep of training or of serving keeps, and whether each is true or false and not a number."""
+    names = serving_names() if serves else metric_names()
+    return {name: flag for name, flag in names.items() if not name.startswith(SIMULATOR)}
 
 
-def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
+def chosen_metrics(names: Sequence[str], *, serves: bool = False) -> tuple[str, ...]:
     """Return the metrics that are shown: those that are named, all for ``all``, and the main ones if none is named.
+
+    Parameters
+    ----------
+    serves
+        Whether they are of a serving scenario.
 
     Raises
     ------
     ScenarioError
         When there is no such metric.
     """
-    known = sweep_metrics()
+    known = sweep_metrics(serves=serves)
     if not names:
-        return MAIN_METRICS
+        return SERVED_METRICS if serves else MAIN_METRICS
     if tuple(names) == (ALL,):
         return tuple(known)
     for name in names:

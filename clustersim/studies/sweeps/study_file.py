@@ -98,7 +98,7 @@ def _from_command_line(source: Source, asked: Asked) -> Question:
     base = Base(source=source, changes=tuple(parse_override(text) for text in asked.changes), seed=asked.seed)
     design = design_of([[_axis(each)] for each in asked.over])
     design = _without(design, asked.exclude)
-    name = base.scenario({}).name if _is_scenario(base) else Path(source.document.name).stem
+    name = base.any_scenario({}).name if _is_scenario(base) else Path(source.document.name).stem
     wishes = Wishes(where=asked.where, sort=asked.sort or BEST, metrics=asked.metrics, most_points=asked.most_points)
     return question_of(name, base, design, wishes)
 
@@ -109,7 +109,7 @@ def _axis(asked: str | Axis) -> Axis:
 
 def _is_scenario(base: Base) -> bool:
     try:
-        base.scenario({})
+        base.any_scenario({})
     except ScenarioError:
         return False
     return True

@@ -14,10 +14,12 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.report.error_bars import RunKind
 from clustersim.report.metrics import Flag, Parallelism
 from clustersim.report.shares import PART_LABELS, step_seconds
+from clustersim.scenario.build import build
 from clustersim.scenario.error_bars import machine_of, run_kind
+from clustersim.scenario.load import load_scenario
 from clustersim.scenario.model_spec import MEASURED_SPEED
 from clustersim.scenario.result import Result
-from clustersim.scenario.run import run
+from clustersim.scenario.run import run_built
 from clustersim.strategy.plan import Plan
 from clustersim.studies.sources import MeasuredSpec, PublishedSource, Quality, RowSpec, read_source
 from clustersim.studies.sweeps.pools import in_order
@@ -123,7 +125,7 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
         When its scenario cannot be used, with the place in the file of the source.
     """
     try:
-        results = [run(scenario) for scenario in source.alternatives(index)]
+        results = [run_built(build(load_scenario(scenario))) for scenario in source.alternatives(index)]
     except ScenarioError as error:
         raise source.located(error, index) from error
     row = source.spec.rows[index]
@@ -132,7 +134,7 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
 
 def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
     """Return what is predicted of a run that ran out of memory."""
-    row, memory = source.spec.out_of_memory[index], run(source.misfit(index)).metrics.memory
+    row, memory = source.spec.out_of_memory[index], run_built(build(load_scenario(source.misfit(index)))).metrics.memory
     return MisfitResult(
         id=row.id,
         source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),

@@ -1,0 +1,188 @@
+"""The result of a serving run as text: for a terminal of any width, and as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.report.serving import Interval, ServingCost, ServingMetrics, SloReport
+from clustersim.report.summary import LARGEST_WIDTH, markdown_table
+from clustersim.serving.metrics import LatencyStatistics
+from clustersim.units.quantity import format_quantity
+
+_WIDTH: Final = 100
+_BAR: Final = 30
+Row = tuple[str, ...]
+Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
+"""Heading, header of a table, its rows, and sentences."""
+
+
+def summary_text(metrics: ServingMetrics, width: int = _WIDTH) -> str:
+    """Return what ``run`` prints of a serving run, as plain text of so many columns."""
+    width = min(width, LARGEST_WIDTH)
+    lines = [metrics.scenario, f"  {_layout_line(metrics)}", ""]
+    figures = headline(metrics)
+    names, values = max(len(name) for name, _ in figures), max(len(value) for _, value in figures)
+    lines += [f"  {name:<{names}}  {value:>{values}}" for name, value in figures]
+    for heading, header, rows, sentences in _sections(metrics):
+        lines += ["", heading, *_columns(header, rows)]
+        for sentence in sentences:
+            lines += textwrap.wrap(sentence, width - 1, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def markdown_serving(metrics: ServingMetrics) -> str:
+    """Return the same as Markdown; equal runs give equal text."""
+    blocks = [f"# {metrics.scenario}", f"{_layout_line(metrics)}.", markdown_table(("figure", "value"), headline(metrics))]
+    for heading, header, rows, sentences in _sections(metrics):
+        blocks.append(f"## {heading}")
+        if rows:
+            blocks.append(markdown_table(header, rows))
+        if sentences:
+            blocks.append("\n".join(f"- {sentence}" for sentence in sentences))
+    return "\n\n".join(blocks) + "\n"
+
+
+def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
+    """Return the figures that are asked for first, each as name and text."""
+    figures = [
+        ("requests answered", f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"),
+        ("duration", format_quantity(metrics.duration_s, "s")),
+        ("requests", f"{metrics.requests_per_s:.4g} /s"),
+        ("output tokens", _rate(metrics.output_tokens_per_s)),
+        ("output tokens per GPU", _rate(metrics.output_tokens_per_s_per_gpu)),
+        ("prompt and output tokens", _rate(metrics.total_tokens_per_s)),
+    ]
+    if metrics.slo is not None:
+        figures.append(("goodput", f"{metrics.slo.goodput_requests_per_s:.4g} /s"))
+    return figures
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f} /s" if value >= 1000 else f"{value:.4g} /s"
+
+
+def _layout_line(metrics: ServingMetrics) -> str:
+    gpus = f"{metrics.gpus} GPU{'s' if metrics.gpus > 1 else ''}"
+    replicas = f"{metrics.replicas} replica{'s' if metrics.replicas > 1 else ''}"
+    return f"{replicas} on {gpus}, a batch of {metrics.batch.mean_sequences:.3g} sequences on average"
+
+
+def _sections(metrics: ServingMetrics) -> list[Section]:
+    found: list[Section] = [
+        ("Latency", ("", "mean", "p50", "p90", "p99"), _latency_rows(metrics), _interval_lines(metrics)),
+        ("Where a step goes (mean over steps)", ("term", "share", "time", ""), _term_rows(metrics), ()),
+        ("KV cache", (), (), _kv_lines(metrics)),
+        ("Memory of one GPU", ("", "share", "size", ""), _memory_rows(metrics), ()),
+    ]
+    if metrics.slo is not None:
+        found.insert(1, ("Promised latencies", ("", "limit", "found", ""), _slo_rows(metrics.slo), _slo_lines(metrics.slo)))
+    if metrics.transfers is not None:
+        moved, each = format_quantity(metrics.transfers.bytes, "B"), format_quantity(metrics.transfers.mean_s, "s")
+        found.append(("Between the pools", (), (), (f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
+    if metrics.cost is not None:
+        found.append(("Power and cost", (), (), _cost_lines(metrics, metrics.cost)))
+    if metrics.flags:
+        found.append(("Assumed, extrapolated or not calibrated", (), (), tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)))
+    return found
+
+
+def _latency_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
+    named = (
+        ("time to first token", metrics.ttft_s),
+        ("time per output token", metrics.tpot_s),
+        ("between tokens", metrics.itl_s),
+        ("end to end", metrics.e2e_s),
+    )
+    return tuple((name, *_statistics(found)) for name, found in named if found is not None)
+
+
+def _statistics(found: LatencyStatistics) -> Row:
+    return tuple(format_quantity(value, "s") for value in (found.mean, found.p50, found.p90, found.p99))
+
+
+def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
+    intervals: tuple[tuple[str, Interval | None], ...] = (
+        ("time to first token", metrics.ttft_interval_s),
+        ("time per output token", metrics.tpot_interval_s),
+    )
+    return tuple(
+        f"median {name} expected between {format_quantity(found[0], 's')} and {format_quantity(found[1], 's')}"
+        for name, found in intervals
+        if found is not None
+    )
+
+
+def _term_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
+    whole = metrics.step_s.mean
+    terms = sorted(metrics.step_s.by_term.items(), key=lambda each: -each[1])
+    rows = [_bar_row(term.replace("_", " "), seconds / whole, format_quantity(seconds, "s")) for term, seconds in terms if seconds > 0.0]
+    return (*rows, ("step", "", format_quantity(whole, "s"), f"{metrics.batch.mean_tokens:.4g} tokens"))
+
+
+def _bar_row(name: str, share: float, text: str) -> Row:
+    return (name, f"{100 * share:.1f} %", text, "#" * round(share * _BAR))
+
+
+def _memory_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
+    memory = metrics.memory
+    parts = sorted(memory.by_category.items(), key=lambda each: -each[1])
+    return tuple(
+        _bar_row(name.replace("_", " "), size / memory.capacity_bytes, format_quantity(size, "B")) for name, size in parts if size > 0.0
+    )
+
+
+def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
+    kv = metrics.kv
+    how = "predicted" if kv.predicted else "as given"
+    lines = [
+        f"{kv.capacity_tokens:,} tokens for each replica ({how}), at most {100 * kv.peak_fraction:.1f} % full",
+        f"{kv.preemptions:,} preemptions",
+    ]
+    if kv.prefix_hit_fraction is not None:
+        lines.append(f"{100 * kv.prefix_hit_fraction:.1f} % of the blocks of prompts were in the cache")
+    return tuple(lines)
+
+
+def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
+    return tuple(
+        (
+            check.name.replace("_", " "),
+            format_quantity(check.limit_s, "s"),
+            "-" if check.found_s is None else format_quantity(check.found_s, "s"),
+            "holds" if check.holds else "BROKEN",
+        )
+        for check in slo.checks
+    )
+
+
+def _slo_lines(slo: SloReport) -> tuple[str, ...]:
+    return (f"{100 * slo.attained_fraction:.2f} % of the requests keep every limit themselves",)
+
+
+def _cost_lines(metrics: ServingMetrics, cost: ServingCost) -> tuple[str, ...]:
+    lines: list[str] = []
+    if metrics.energy is not None:
+        power, energy = format_quantity(metrics.energy.power_w, "W"), metrics.energy.joules_per_output_token
+        lines.append(f"the nodes draw {power}, {energy:.3g} J for each output token")
+    for what, amount in (("output tokens", cost.per_million_output_tokens), ("tokens of prompts and answers", cost.per_million_tokens)):
+        money = "" if amount.usd is None else f"{amount.usd:.4g} USD, "
+        lines.append(f"a million {what}: {money}{amount.gpu_hours:.4g} GPU hours, {format_quantity(amount.energy_kwh, 'kWh')}")
+    return tuple(lines)
+
+
+def _columns(header: Row, rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    cells = [header, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    last = len(header) - 1
+    lines: list[str] = []
+    for row in cells:
+        parts = [
+            f"{cell:<{width}}" if column == 0 or (column == last and last == 3) else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  " + "  ".join(parts))
+    return lines if any(header) else lines[1:]

@@ -1,0 +1,1 @@
+"""Scenarios of inference serving: from the file to the result."""
