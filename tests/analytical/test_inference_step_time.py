@@ -1,0 +1,269 @@
+"""Limits that the time of an engine step must respect, from data sheets and counts alone."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from clustersim.errors import DomainError
+from clustersim.hardware.catalog import load_accelerator
+from clustersim.hardware.serving_constants import KernelConstants
+from clustersim.kernels.inference import kernel_s
+from clustersim.scenario.model_spec import load_model
+from clustersim.serving.batch import Chunk, ServingLayout, StepBatch
+from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_bytes
+from clustersim.serving.engines import engine_constants
+from clustersim.serving.formats import served_formats
+from clustersim.serving.step_model import TERMS, TermStepModel, step_model
+from clustersim.workload.model import Model
+
+
+def _model(name: str) -> Model:
+    return load_model(name).model
+
+
+def _steps(
+    name: str,
+    accelerator: str = "h100-sxm5-80g",
+    *,
+    layout: ServingLayout | None = None,
+    precision: str = "bf16",
+    engine: str = "vllm",
+    without: frozenset[str] = frozenset(),
+) -> TermStepModel:
+    device, model = load_accelerator(accelerator), _model(name)
+    return step_model(
+        model,
+        device,
+        layout or ServingLayout(),
+        engine=engine_constants(engine),
+        formats=served_formats(model, device, precision),
+        without=without,
+    )
+
+
+def _decode(n: int, context: int) -> StepBatch:
+    return StepBatch((), n, n * context, context)
+
+
+@pytest.mark.parametrize("accelerator", ["a100-sxm4-80g", "h100-sxm5-80g", "h200-sxm", "b200-sxm", "mi300x", "rtx4090"])
+def test_one_token_takes_no_less_than_reading_all_weights(accelerator: str) -> None:
+    model = _model("llama3.1-8b")
+    read_s = 2.0 * (model.n_parameters - model.vocab_size * model.hidden_size) / load_accelerator(accelerator).memory_bandwidth_bytes_per_s
+
+    step_s = _steps("llama3.1-8b", accelerator).step(_decode(1, 128)).total_s
+
+    assert read_s < step_s < 2.0 * read_s + 0.02
+
+
+def test_a_long_prompt_takes_no_less_than_its_flops_at_the_dense_peak() -> None:
+    model = _model("llama3.1-8b")
+    layers = model.n_parameters - 2 * model.vocab_size * model.hidden_size
+    least_s = 2.0 * 8192 * layers / 989e12
+
+    step_s = _steps("llama3.1-8b").step(StepBatch((Chunk(8192, 0),), 0, 0, 0)).total_s
+
+    assert least_s < step_s < 2.5 * least_s
+
+
+def test_a_chunked_prompt_takes_at_least_as_long_as_the_whole_one() -> None:
+    steps = _steps("llama3.1-8b")
+    whole_s = steps.step(StepBatch((Chunk(8192, 0),), 0, 0, 0)).total_s
+
+    chunked_s = sum(steps.step(StepBatch((Chunk(2048, done),), 0, 0, 0)).total_s for done in range(0, 8192, 2048))
+
+    assert whole_s < chunked_s < 1.5 * whole_s
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "layout"),
+    [
+        ("llama3.1-70b", "fp8", ServingLayout(tp=4)),
+        ("deepseek-v3", "fp8_block", ServingLayout(dp=8, ep=8)),
+        ("gpt-oss-120b", "mxfp4", ServingLayout(tp=2)),
+        ("llama3.1-70b", "bf16", ServingLayout(tp=2, pp=4)),
+    ],
+)
+def test_a_stretch_of_decode_steps_equals_the_steps_one_by_one(name: str, precision: str, layout: ServingLayout) -> None:
+    steps = _steps(name, "h200-sxm", layout=layout, precision=precision)
+    stretch = steps.decode_stretch_s(StepBatch((), 37, 41_000, 3_000), 200)
+
+    one_by_one = [steps.step(StepBatch((), 37, 41_000 + 37 * passed, 3_000 + passed)).total_s for passed in range(200)]
+
+    assert stretch.tolist() == one_by_one
+
+
+def test_the_terms_of_a_step_sum_to_its_duration() -> None:
+    step = _steps("gpt-oss-120b", precision="mxfp4").step(StepBatch((Chunk(700, 0), Chunk(300, 900)), 12, 30_000, 9_000))
+
+    assert set(step.terms) <= set(TERMS)
+    assert sum(step.terms.values()) == pytest.approx(step.total_s, rel=1e-12)
+    assert min(step.terms.values()) >= 0.0
+
+
+@pytest.mark.parametrize("term", ["host", "projections", "collectives", "attention_decode", "head", "sampling", "elementwise"])
+def test_a_term_that_is_left_out_costs_nothing_and_leaves_the_others_alone(term: str) -> None:
+    batch, layout = _decode(16, 1000), ServingLayout(tp=2)
+    every = _steps("llama3.1-8b", layout=layout, engine="tensorrt_llm", without=frozenset({"host"} - {term})).step(batch)
+
+    less = _steps("llama3.1-8b", layout=layout, engine="tensorrt_llm", without=frozenset({"host", term})).step(batch)
+
+    assert less.terms.get(term, 0.0) == pytest.approx(0.0, abs=1e-15)
+    assert less.total_s == pytest.approx(every.total_s - every.terms[term], rel=1e-9)
+
+
+def test_a_cache_of_fewer_heads_than_ranks_is_replicated() -> None:
+    eight, sixteen = (_steps("llama3.1-70b", layout=ServingLayout(tp=tp)).work.cache_elements() for tp in (8, 16))
+
+    assert eight == sixteen == 80 * 2 * 128
+
+
+def test_a_latent_cache_is_not_divided_and_far_smaller() -> None:
+    latent = _steps("deepseek-v3", "h200-sxm", layout=ServingLayout(tp=8), precision="fp8").work.cache_elements()
+
+    assert latent == 61 * 576
+
+
+def test_attention_in_a_window_stops_growing_with_the_context() -> None:
+    short, long = (_steps("mistral-7b", without=frozenset({"host"})).step(_decode(8, context)).total_s for context in (4096, 32768))
+
+    assert short == pytest.approx(long, rel=1e-9)
+
+
+def test_unequal_contexts_cost_more_than_equal_ones_of_the_same_sum() -> None:
+    steps = _steps("llama3.1-8b")
+    equal_s = steps.step(StepBatch((), 4, 8000, 2000)).total_s
+
+    assert equal_s < steps.step(StepBatch((), 4, 8000, 7000)).total_s
+
+
+def test_experts_that_no_token_chooses_are_not_read() -> None:
+    steps = _steps("qwen3-235b-a22b", "h200-sxm", layout=ServingLayout(tp=8))
+    model = _model("qwen3-235b-a22b")
+    assert model.experts is not None
+
+    one, many = (steps.step(_decode(n, 100)).terms["experts"] for n in (1, 1024))
+
+    # One token chooses 8 of 128 experts; a thousand choose nearly all.
+    assert 4.0 < many / one < model.experts.n_experts / model.experts.top_k
+
+
+def test_a_format_that_was_not_measured_is_flagged_and_borrows_by_generation() -> None:
+    (code, message), *_ = _steps("llama3.1-8b", "gh200").notes
+
+    assert code == "uncalibrated_kernel"
+    assert "h100-sxm5-80g" in message or "h200-sxm" in message
+    assert _steps("llama3.1-8b", "h100-sxm5-80g").notes == ()
+
+
+def test_what_a_host_does_beside_the_accelerator_is_not_added() -> None:
+    asynchronous, synchronous = engine_constants("vllm", "0.15"), engine_constants("vllm", "0.11")
+    assert asynchronous.asynchronous
+    assert not synchronous.asynchronous
+
+    device, model = load_accelerator("h100-sxm5-80g"), _model("llama3.1-8b")
+    formats = served_formats(model, device, "bf16")
+    beside, before = (
+        step_model(model, device, ServingLayout(), engine=engine, formats=formats).step(_decode(64, 1000)).terms["host"]
+        for engine in (asynchronous, synchronous)
+    )
+
+    assert beside == pytest.approx(0.0, abs=1e-12)
+    assert before == pytest.approx(synchronous.host_base_s + 64 * synchronous.host_per_sequence_s, rel=1e-9)
+
+
+def test_reading_and_computing_overlap_but_for_a_fifth_where_they_are_equal() -> None:
+    ideal = KernelConstants(
+        accelerator="any",
+        framework="any",
+        family="product",
+        format="bf16",
+        floor_s=0.0,
+        bandwidth_fraction=1.0,
+        peak_fraction=1.0,
+        activation_passes=0.0,
+        cast_s=0.0,
+        spread=0.0,
+    )
+
+    assert kernel_s(ideal, read_s=1.0, compute_s=1.0) == pytest.approx(sqrt(sqrt(2.0)), rel=1e-15)
+    assert kernel_s(ideal, read_s=1.0, compute_s=0.1) == pytest.approx(1.0, rel=1e-4)
+    assert kernel_s(ideal, read_s=0.0, compute_s=1.0) == pytest.approx(1.0, rel=1e-15)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_the_categories_of_memory_sum_to_the_accelerator(engine: str, pp: int) -> None:
+    layout = ServingLayout(tp=2, pp=pp)
+    steps, device = _steps("llama3.1-70b", precision="fp8", layout=layout, engine=engine), load_accelerator("h100-sxm5-80g")
+
+    found = kv_capacity(
+        steps.work,
+        steps.formats,
+        device,
+        layout,
+        engine=steps.engine,
+        limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=256),
+    )
+
+    assert sum(found.by_category.values()) == pytest.approx(device.memory_bytes, rel=1e-12)
+    assert found.tokens * found.bytes_per_token == pytest.approx(found.by_category["kv_cache"], rel=1e-12)
+    assert min(found.by_category.values()) >= 0.0
+
+
+def test_the_cache_of_llama_8b_on_a_4090_is_what_vllm_reports() -> None:
+    # 2,588 blocks of 16 tokens in vLLM 0.19.0 with a budget of 2,048 tokens (casys-kaist/LLMServingSim, bench/examples/RTX4090).
+    steps, layout = _steps("llama3.1-8b", "rtx4090"), ServingLayout()
+
+    found = kv_capacity(
+        steps.work,
+        steps.formats,
+        load_accelerator("rtx4090"),
+        layout,
+        engine=steps.engine,
+        limits=BatchLimits(max_batched_tokens=2048, max_num_seqs=256),
+    )
+
+    assert found.tokens == pytest.approx(2588 * 16, rel=0.03)
+
+
+def test_weights_of_one_rank_are_those_of_the_model() -> None:
+    model = _model("llama3.1-8b")
+    steps = _steps("llama3.1-8b")
+
+    # Norms, 65 vectors, are left out.
+    assert rank_weight_bytes(steps.work, steps.formats, ServingLayout()) == pytest.approx(2.0 * model.n_parameters, rel=1e-4)
+
+
+def test_a_model_that_does_not_fit_says_what_to_do() -> None:
+    steps = _steps("llama3.1-70b")
+
+    with pytest.raises(DomainError, match="leave no room for a cache") as caught:
+        kv_capacity(
+            steps.work,
+            steps.formats,
+            load_accelerator("h100-sxm5-80g"),
+            ServingLayout(),
+            engine=steps.engine,
+            limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=256),
+        )
+
+    assert caught.value.hint is not None
+    assert "more accelerators" in caught.value.hint
+
+
+def test_a_model_without_tokens_and_degrees_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(DomainError, match="does not generate tokens"):
+        _steps("resnet-50")
+    with pytest.raises(DomainError, match="tp: 3 does not divide 32 attention heads"):
+        _steps("llama3.1-8b", layout=ServingLayout(tp=3))
+
+
+def test_a_step_is_cheap_and_a_stretch_is_an_array() -> None:
+    stretch = _steps("llama3.1-8b").decode_stretch_s(_decode(8, 100), 1000)
+
+    assert isinstance(stretch, np.ndarray)
+    assert stretch.shape == (1000,)
+    assert bool((np.diff(stretch) >= 0.0).all())

@@ -1,0 +1,87 @@
+"""Replicas with a step time that can be worked out on paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from clustersim.engine.serving_run import Deployment, Pool, ServingRun, Transfer
+from clustersim.serving.batch import FloatArray, StepBatch, StepTime
+from clustersim.serving.decoding import DecodingSet
+from clustersim.serving.kv_cache import BlockPool
+from clustersim.serving.policies import rules_of
+from clustersim.serving.requests import LognormalTokens, Requests, poisson_arrivals_s
+from clustersim.serving.rules import Device, Rules
+from clustersim.serving.scheduler import Scheduler
+from clustersim.serving.speculation import SpeculativeSet
+
+H100 = Device(name="h100-sxm5-80g", memory_bytes=80e9)
+
+
+@dataclass(frozen=True)
+class LinearSteps:
+    """A step takes a base, a time for each new token, and one for each token in the cache."""
+
+    base_s: float = 5e-3
+    token_s: float = 2e-5
+    context_s: float = 3e-8
+
+    def step(self, batch: StepBatch) -> StepTime:
+        fixed_s = self.base_s + self.token_s * batch.n_tokens
+        context_s = self.context_s * batch.context_tokens
+        return StepTime(fixed_s + context_s, {"fixed": fixed_s, "context": context_s})
+
+    def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
+        context = batch.context_tokens + np.arange(n_steps, dtype=np.float64) * batch.n_decode
+        return (self.base_s + self.token_s * batch.n_tokens) + self.context_s * context
+
+
+def make_rules(engine: str = "vllm", **changes: object) -> Rules:
+    return replace(rules_of(engine, H100), **changes)
+
+
+def make_scheduler(rules: Rules, n_blocks: int, *, draft_tokens: int = 0, acceptance: float = 0.0, seed: int = 0) -> Scheduler:
+    decoding = DecodingSet(rules.block_tokens)
+    if draft_tokens:
+        decoding = SpeculativeSet(rules.block_tokens, draft_tokens, acceptance, np.random.default_rng(seed))
+    return Scheduler(rules=rules, pool=BlockPool(n_blocks, rules.block_tokens, caches=rules.prefix_cache), decoding=decoding)
+
+
+def make_requests(count: int, *, rate_per_s: float = 6.0, seed: int = 0) -> Requests:
+    generator = np.random.default_rng(seed)
+    return Requests(
+        input_tokens=np.minimum(LognormalTokens(900, 1900).draw(count, generator), 5000),
+        output_tokens=np.minimum(LognormalTokens(150, 300).draw(count, generator), 1500),
+        arrival_s=poisson_arrivals_s(rate_per_s, count, generator),
+    )
+
+
+def fixed_requests(count: int, n_input: int, n_output: int, arrival_s: FloatArray | None = None, **more: int) -> Requests:
+    lengths = np.full(count, n_input, dtype=np.int64), np.full(count, n_output, dtype=np.int64)
+    return Requests(input_tokens=lengths[0], output_tokens=lengths[1], arrival_s=arrival_s, **more)  # pyright: ignore[reportArgumentType]
+
+
+def served(
+    requests: Requests,
+    schedulers: list[Scheduler],
+    *,
+    steps: LinearSteps | None = None,
+    every_step: bool = False,
+    router: str = "round_robin",
+    decode: list[Scheduler] | None = None,
+    transfer: Transfer | None = None,
+) -> ServingRun:
+    model = steps or LinearSteps()
+    run = ServingRun(
+        Deployment(
+            serving=Pool(schedulers=tuple(schedulers), model=model),
+            decode=Pool(schedulers=tuple(decode), model=model) if decode else None,
+            transfer=transfer,
+            router=router,
+            every_step=every_step,
+        ),
+        requests,
+    )
+    run.run()
+    return run
