@@ -39,7 +39,7 @@ def run(
     fold: bool = True,
     collapse: bool = True,
     repeat: bool = True,
-) -> Result | ServingResult:
+) -> Result:
     """Simulate one training step, or a serving run.
 
     Parameters
@@ -59,8 +59,9 @@ def run(
 
     Returns
     -------
-    Result or ServingResult
-        Also when the plan does not fit in memory, or a promised latency does not hold: see ``result.ok``.
+    Result
+        Of a serving run a ``ServingResult``, which has figures of its own. Also when the plan does not fit in memory, or a promised latency
+        does not hold: see ``result.ok``.
 
     Raises
     ------
@@ -76,7 +77,9 @@ def run(
     """
     passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
     texts = (set,) if isinstance(set, str) else set
-    return run_scenario(read_source(source), [parse_override(text) for text in texts], seed=seed, passes=passes)
+    changes = [parse_override(text) for text in texts]
+    # The kind of a result is known when the scenario is read, and most are of training.
+    return run_scenario(read_source(source), changes, seed=seed, passes=passes)  # pyright: ignore[reportReturnType] - see above
 
 
 def run_scenario(source: Source, changes: Sequence[Override], *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result | ServingResult:

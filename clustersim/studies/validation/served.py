@@ -17,8 +17,9 @@ from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.hardware.schema import Checked
 from clustersim.progress import phase
-from clustersim.scenario.run import run
-from clustersim.scenario.serving.result import ServingResult
+from clustersim.scenario.serving.build import build_serving
+from clustersim.scenario.serving.load import load_serving
+from clustersim.scenario.serving.run import run_serving
 from clustersim.studies.sweeps.pools import in_order
 
 METRICS: Final = ("ttft_s", "tpot_s", "output_tokens_per_s")
@@ -210,11 +211,9 @@ def served_result(row: ServedRow) -> ServedResult:
         When its scenario cannot be used.
     """
     try:
-        result = run(row.scenario)
+        result = run_serving(build_serving(load_serving(row.scenario)))
     except InfeasibleError as error:
         raise ScenarioError(f"{row.source_id}, row {row.id}: {error}", field="serving") from error
-    if not isinstance(result, ServingResult):
-        raise ScenarioError(f"'{row.id}' is not a served run", field="serving", hint="give it requests")
     metrics, serving = result.metrics, result.built.scenario.spec.serving
     times = {"ttft_s": metrics.ttft_s, "tpot_s": metrics.tpot_s}
     predicted = {name: spread.mean for name, spread in times.items() if spread is not None}
