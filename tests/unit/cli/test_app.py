@@ -166,7 +166,7 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
     ) as waiting:  # fmt: skip
         time.sleep(3.0)  # until it waits for its scenario, also on a busy machine
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=20)
+        _, err = waiting.communicate(timeout=60)
 
     assert (waiting.returncode, err) == (130, "interrupted\n")
     assert list(tmp_path.iterdir()) == []
@@ -184,7 +184,7 @@ def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, nu
         assert writing.stdout is not None
         assert writing.stdout.readline() == "now\n"
         writing.send_signal(number)
-        _, err = writing.communicate(timeout=20)
+        _, err = writing.communicate(timeout=60)
 
     assert (writing.returncode, err) == (130, "interrupted\n")
     assert list(tmp_path.iterdir()) == []

@@ -357,4 +357,5 @@ def test_profiles_name_no_place_on_a_machine() -> None:
         text = path.read_text(encoding="utf-8")
         assert "/home/" not in text
         assert "/tmp/" not in text
-        assert read_document(path).data["sources"]
+        # Tables of measured kernels have their sources in a file beside them.
+        assert "sources" in read_document(path).data or (path.parent / "sources.yaml").is_file()

@@ -315,7 +315,7 @@ def test_a_node_described_in_full_can_be_changed_in_place() -> None:
         ({"node": "dgx-h100", "nodes": 2, "nics": {"modle": "x"}}, "cluster.nics.modle", "unknown field 'modle'"),
         ({"node": {"accelerator": "l40s"}, "nodes": 2}, "cluster.node.accelerators_per_node", "'accelerators_per_node' is missing"),
         ({"name": "superpod-h100", "fabric": {"leaf": "x"}}, "cluster.fabric.leaf", "unknown switch 'x'"),
-        ({"node": "dgx-h100", "nodes": 300000}, "cluster.nodes", "300000 nodes of 8 GPUs are more than 1000000"),
+        ({"node": "dgx-h100", "nodes": 300000}, "cluster.nodes", "300000 nodes of 8 GPUs are more than 2000000"),
     ],
 )
 def test_a_cluster_that_cannot_be_built_is_refused_at_its_key(cluster: dict[str, Data], field: str, message: str) -> None:

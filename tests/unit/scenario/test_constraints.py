@@ -273,8 +273,8 @@ def test_sequences_need_not_divide_without_sequence_parallelism() -> None:
 
 
 def test_a_cluster_beyond_all_that_exist_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="use at most 125000"):
-        check_size(200_000, 8)
+    with pytest.raises(ScenarioError, match="use at most 250000"):
+        check_size(300_000, 8)
 
 
 def test_a_step_of_too_many_passes_is_refused() -> None:

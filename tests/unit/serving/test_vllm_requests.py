@@ -12,7 +12,7 @@ import clustersim
 from clustersim.scenario.serving.result import ServingResult
 from clustersim.serving.batch import FloatArray
 
-RECORDED = Path(__file__).parent / "requests" / "vllm-rtx-pro-6000-llama-3.1-8b.csv"
+RECORDED = Path(__file__).parent / "requests" / "vllm-rtxpro6000-llama-3.1-8b.csv"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def predicted() -> pd.DataFrame:
         {
             "version": 1,
             "model": "llama3.1-8b",
-            "cluster": {"node": "pcie-rtx4090", "nodes": 1, "accelerator": "rtx-pro-6000"},
+            "cluster": {"node": "pcie-rtx4090", "nodes": 1, "accelerator": "rtxpro6000"},
             "serving": {"engine": "vllm@0.19", "replicas": 1, "max_num_seqs": 128, "max_batched_tokens": 2048, "asynchronous": False},
             "requests": {"arrival": "trace", "trace": str(RECORDED)},
         }

@@ -74,7 +74,7 @@ def test_a_configuration_of_hugging_face_is_told_how_it_is_named(tmp_path: Path,
 @pytest.mark.parametrize("nodes", [10**6, 10**30])
 def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
     with pytest.raises(
-        ScenarioError, match=r"are more than 1000000; use at most 125000|is out of range; write a number that is at most 1000000"
+        ScenarioError, match=r"are more than 2000000; use at most 250000|is out of range; write a number that is at most 2000000"
     ) as caught:
         asked_of("llama3-8b", "dgx-h100", nodes=nodes)
 
