@@ -35,6 +35,11 @@ _KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix
 _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
+_ASSUMED_TRANSFER: Final = (
+    "KV caches leave each prefill replica one after the other, share no link with other traffic, and do not wait for room"
+    " in the decode pool"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltPool:
@@ -155,6 +160,7 @@ def _build(scenario: ServingScenario, seed: int) -> BuiltServing:
                     *(Flag(code=code, message=message) for code, message in loaded.flags),
                     *asked.flags,
                     *(flag for pool in pools for flag in _pool_flags(pool, serving, node)),
+                    *([Flag(code="assumed_transfer", message=_ASSUMED_TRANSFER)] if len(pools) > 1 else ()),
                     *(_idle_flags(priced, pools) if priced else ()),
                 )
             )
