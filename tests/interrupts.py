@@ -1,4 +1,4 @@
-"""Processes that hear Ctrl-C, whoever started the tests."""
+"""Processes that receive signals, whoever started the tests."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ import signal
 
 
 def hear_interrupts() -> None:
-    """Be interrupted by Ctrl-C again: whoever is started in the background of a shell is deaf to it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Receive Ctrl-C and hang-ups again: a shell lets processes in the background ignore the one, and nohup the other."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

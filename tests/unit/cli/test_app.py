@@ -180,6 +180,7 @@ def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, nu
     with subprocess.Popen(
         [sys.executable, "-c", f"{slow}; {runs}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - no threads here
     ) as writing:  # fmt: skip
         assert writing.stdout is not None
         assert writing.stdout.readline() == "now\n"
