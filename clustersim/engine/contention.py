@@ -19,7 +19,7 @@ from clustersim.topology.cluster import FloatArray, IntArray
 Kinds = tuple[int, ...]
 
 MOST_ALONE: Final = 0.1
-"""Of the tasks that do the same, the share up to which those that meet others are told apart from those that do not."""
+"""Largest share of the tasks of one use that may be contended while its other tasks are taken to be alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class Contention:
     )
     """Uses that could meet what has these lanes, and shares a link with these kinds."""
     _lanes: list[frozenset[Lane]] = field(init=False)
-    """Of each use."""
+    """Lanes of each use."""
     _met: list[Kinds] = field(init=False)
     """For each use, the kinds of other uses that share a link with it, and no lane."""
 

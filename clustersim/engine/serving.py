@@ -20,7 +20,7 @@ Process = Generator[simpy.Event, object, None]
 
 ARRIVAL: Final = EventPriority(0)
 _STEP_END: Final = EventPriority(2)
-"""Of events at the same tick arrivals go first, whatever their order of issue: a stretch of steps must see them as single steps do."""
+"""Priority of step ends: arrivals at the same tick go first, so that a stretch of steps sees them as single steps do."""
 _SETTLED: Final = EventPriority(3)
 """After every step that ends at this tick."""
 _LONGEST_STRETCH: Final = 4096

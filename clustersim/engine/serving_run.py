@@ -64,9 +64,9 @@ class ServingRun:
     requests: Requests
     environment: simpy.Environment = field(default_factory=lambda: simpy.Environment(0))
     steps: StepLog = field(default_factory=StepLog)
-    """Of the replicas that requests are sent to."""
+    """Steps of the replicas that requests are sent to."""
     decode_steps: StepLog = field(default_factory=StepLog)
-    """Of those that only decode, where pools are apart."""
+    """Steps of the decode replicas of disaggregated pools."""
     transfer_s: list[float] = field(default_factory=list[float])
     """Duration of each transfer between pools, waiting for the link included."""
     log: RequestLog = field(init=False)

@@ -53,13 +53,13 @@ class KvReport:
     """Use of the KV cache, of the replicas that requests are sent to and those that decode."""
 
     capacity_tokens: int
-    """Of one replica; of one that decodes where pools are apart."""
+    """KV-cache capacity of one replica in tokens; of a decode replica with disaggregated pools."""
     predicted: bool
     """Whether it follows from the memory, or was given."""
     bytes_per_token: float
     """On one accelerator."""
     peak_fraction: float
-    """Of the fullest replica."""
+    """Largest share of the KV cache in use, on the fullest replica."""
     preemptions: int
     prefix_hit_fraction: float | None
     """Blocks of prompts found in the cache, of those that have ids; None where none has."""
@@ -83,9 +83,9 @@ class StepReport:
     by_term: Mapping[str, float]
     """Mean over steps; the terms sum to it. From a sample of the steps."""
     prefill_mean: float | None
-    """Of steps with tokens of prompts."""
+    """Mean time of steps with prompt tokens, in seconds."""
     decode_mean: float | None
-    """Of steps without."""
+    """Mean time of steps without prompt tokens, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class ServingCost:
     prices: Prices
     per_million_output_tokens: Amount
     per_million_tokens: Amount
-    """Of prompts and answers."""
+    """Cost of a million input and output tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +126,13 @@ class ServingEnergy:
     utilisation_fraction: float
     """Share of the time in which accelerators compute."""
     power_w: float
-    """Of all nodes, mean over the run."""
+    """Mean power of all nodes over the run, in watts."""
     joules_per_output_token: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingEngineStats:
-    """How the simulation went."""
+    """Statistics of the simulation."""
 
     events: int
     replicas: int
@@ -148,7 +148,7 @@ class ServingMetrics:
     schema_version: int
     scenario: str
     gpus: int
-    """Of all replicas."""
+    """GPUs of all replicas."""
     replicas: int
     requests: RequestCounts
     duration_s: float
@@ -158,7 +158,7 @@ class ServingMetrics:
     output_tokens_per_s: float
     output_tokens_per_s_interval: Interval | None
     total_tokens_per_s: float
-    """Of prompts and answers."""
+    """Input and output tokens a second."""
     output_tokens_per_s_per_gpu: float
     total_tokens_per_s_per_gpu: float
     ttft_s: LatencyStatistics | None

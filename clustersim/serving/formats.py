@@ -26,13 +26,13 @@ class ServedFormats:
     """Number format of each part of a model."""
 
     attention: str
-    """Of the projections of attention."""
+    """Number format of the attention projections."""
     linear: str
-    """Of the MLP and of shared experts."""
+    """Number format of the MLP and of shared experts."""
     experts: str
-    """Of routed experts."""
+    """Number format of routed experts."""
     kv: str
-    """Of the cache: ``bf16`` or ``fp8``."""
+    """Number format of the KV cache: ``bf16`` or ``fp8``."""
 
     def of(self, projection: Projection) -> str:
         """Return the format of a linear layer."""

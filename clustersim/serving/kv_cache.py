@@ -27,9 +27,9 @@ class BlockPool:
     n_prefix_hit: int = 0
     """Those whose tokens were in the cache."""
     _held: dict[int, int] = field(default_factory=dict[int, int])
-    """Of ids in the cache, how many sequences hold each."""
+    """Number of sequences that hold each cached id."""
     _sizes: dict[int, int] = field(default_factory=dict[int, int])
-    """Of ids in the cache, whole blocks."""
+    """Whole blocks of each cached id."""
     _idle: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
     """Entries that nobody holds, the longest unused first, with their blocks: ids, and as negative numbers what sequences left."""
     _n_idle: int = 0

@@ -18,7 +18,7 @@ TICK_S: Final = 1e-12
 _TICKS_PER_S: Final = 1e12
 _BUFFERED: Final = 1 << 15
 _BINS_PER_OCTAVE: Final = 1024
-"""Of the histogram of gaps: a percentile is off by at most 0.05 %."""
+"""Bins of the inter-token histogram in a factor of two: a percentile is off by at most 0.05 %."""
 _MOST_SAMPLES: Final = 2048
 _MOST_STEPS: Final = 10_000
 
@@ -155,13 +155,13 @@ class StepRecord(NamedTuple):
 
 @dataclass(slots=True)
 class StepLog:
-    """What the steps of all replicas of one kind were like; sums are exact integers."""
+    """Account of the steps of all replicas of one kind; sums are exact integers."""
 
     gaps: GapHistogram = field(default_factory=GapHistogram)
     mixed: StepTerms = field(default_factory=StepTerms)
-    """Of steps with chunks of prompts."""
+    """Terms of the steps with prompt chunks."""
     decode: StepTerms = field(default_factory=StepTerms)
-    """Of those without."""
+    """Terms of the steps without prompt chunks."""
     n_sequences: int = 0
     """Summed over steps."""
     n_tokens: int = 0

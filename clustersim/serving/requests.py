@@ -28,7 +28,7 @@ class Requests:
     concurrency: int | None = None
     """Requests that such a client has under way."""
     prefixes: Sequence[Sequence[int]] = ()
-    """Of each prompt, the ids of its blocks that others may share; empty where nothing is shared."""
+    """Ids of the blocks of each prompt that others may share; empty where nothing is shared."""
     n_warmup: int = 0
     """The first so many are not measured."""
 

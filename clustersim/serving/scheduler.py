@@ -32,7 +32,7 @@ class Scheduler:
     running: dict[Sequence, None] = field(default_factory=dict[Sequence, None])
     """Admitted, in order of admission."""
     prefilling: dict[Sequence, None] = field(default_factory=dict[Sequence, None])
-    """Of these, those whose prompt is not computed yet."""
+    """Running sequences whose prompt is not computed yet."""
     n_steps: int = 0
     """Engine steps so far."""
     n_preemptions: int = 0

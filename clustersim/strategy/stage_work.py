@@ -1,4 +1,4 @@
-"""What one stage computes in each of its passes, whole or in pieces, and what two passes side by side compute."""
+"""The computation of one stage in each of its passes, whole or in pieces, and of two overlapped passes."""
 
 from __future__ import annotations
 

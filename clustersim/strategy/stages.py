@@ -1,4 +1,4 @@
-"""What a schedule says: which part of the model is where, and in which order each stage works."""
+"""The placement of model chunks on stages, and the order of passes of each stage, as a schedule has them."""
 
 from __future__ import annotations
 

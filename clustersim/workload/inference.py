@@ -89,7 +89,7 @@ class ExpertWork:
     top_k: int
     hidden: int
     width: int
-    """Of an expert on this rank."""
+    """Intermediate width of an expert on this rank."""
     n_matrices: int
     """Three with a gate, two without."""
 
@@ -105,7 +105,7 @@ class InferenceLayer:
 
     n_layers: int
     projections: tuple[Projection, ...]
-    """Of attention and of an MLP or shared experts."""
+    """Projections of attention and of an MLP or shared experts."""
     attention: AttentionWork
     router: Projection | None
     experts: ExpertWork | None

@@ -1,4 +1,4 @@
-"""What holds of serving for every mix of requests, engine and size of the KV cache."""
+"""Properties of serving for every mix of requests, engine and size of the KV cache."""
 
 from __future__ import annotations
 

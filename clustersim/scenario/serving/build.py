@@ -52,11 +52,11 @@ class BuiltPool:
     model: TermStepModel
     capacity: KvCapacity
     kv_tokens: int
-    """Of one replica, as predicted or as given."""
+    """KV-cache capacity of one replica in tokens, predicted or given."""
 
     @property
     def n_accelerators(self) -> int:
-        """Of all replicas."""
+        """Accelerators of all replicas of the pool."""
         return self.n_replicas * self.layout.n_accelerators
 
 
@@ -79,7 +79,7 @@ class BuiltServing:
 
     @property
     def n_accelerators(self) -> int:
-        """Of all replicas."""
+        """Accelerators of all pools."""
         return sum(pool.n_accelerators for pool in self.pools)
 
     def deployment(self, *, every_step: bool = False) -> Deployment:

@@ -25,7 +25,7 @@ class ServingScenario:
     text: str
     """As it was given, without the overrides."""
     folder: Path
-    """What paths inside the scenario are relative to."""
+    """Folder that paths in the scenario are relative to."""
     overrides: tuple[Override, ...]
 
     def located(self, error: DomainError) -> ScenarioError:

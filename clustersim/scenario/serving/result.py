@@ -1,4 +1,4 @@
-"""What a serving run gives back."""
+"""The result of a serving run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ServingResult:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """What was assumed, extrapolated or not calibrated."""
+        """Flags of all that was assumed, extrapolated or not calibrated."""
         return self.metrics.flags
 
     @property

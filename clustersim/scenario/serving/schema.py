@@ -63,7 +63,7 @@ def _known_router(value: object) -> object:
 
 
 class ServingSpec(Part):
-    """How the model is served."""
+    """The deployment: engine, layout, precision, batch limits and pools."""
 
     engine: str = Field(default="vllm", description="vllm, sglang, tensorrt_llm or static; vllm@0.11 names a version.")
     precision: WeightFormat = Field(default="bf16", description="Of the weights.")
@@ -123,7 +123,7 @@ Length = Tokens | UniformSpec | LognormalSpec | str
 
 
 class RequestsSpec(Part):
-    """What is asked for."""
+    """The requests: arrivals, lengths and warm-up."""
 
     arrival: Literal["poisson", "gamma", "constant", "at_once", "closed", "trace"] = Field(description="When requests are sent.")
     rate: PerSecond | None = Field(default=None, description="Requests in a second (poisson, gamma, constant).")

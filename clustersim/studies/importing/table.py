@@ -46,7 +46,7 @@ class Row(Checked):
     """Our value, or several settings, for each of theirs; ``*`` for any other."""
     transform: TransformName = "same"
     either: bool = False
-    """Of several keys for one setting, one that is true is enough."""
+    """Whether one true key is enough where several keys stand for one setting."""
     default: Scalar = None
     """Value of the framework where no file has the key, in its own words."""
     lost: str | None = None

@@ -97,7 +97,7 @@ class ServedSource:
     url: str
     licence: str
     assumed: tuple[str, ...]
-    """What the source does not say, and what was taken instead."""
+    """Settings that the source leaves open, with the values taken instead."""
     fitted: tuple[str, ...]
     """Constants that were fitted to rows of this source."""
     results: tuple[ServedResult, ...]

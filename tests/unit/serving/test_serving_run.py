@@ -1,4 +1,4 @@
-"""What must hold of every serving run, whatever the engine."""
+"""Invariants of every serving run, whatever the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job says beyond the samples: flags of Megatron-LM, keys that are lost or unknown, files that are refused."""
+"""Jobs beyond the samples: flags of Megatron-LM, keys that are lost or unknown, files that are refused."""
 
 from __future__ import annotations
 
