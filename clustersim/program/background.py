@@ -17,10 +17,10 @@ class Background:
     """Links of the cluster, each of which carries the rate; one that stands here twice carries it twice."""
     rate_bytes_per_s: float
     n_flows: int = 1
-    """How many flows the load consists of: on a full link it gets as much as so many flows of others."""
+    """Number of flows of the load: on a full link it gets as much as so many flows of others."""
     start_s: float = 0.0
-    """Of the first burst, or of the load."""
+    """Start of the load or its first burst, in seconds."""
     period_s: float = 0.0
     """From the start of one burst to the next; 0 for a load that never stops."""
     burst_s: float = 0.0
-    """How long a burst lasts; less than the period."""
+    """Duration of a burst, in seconds; less than the period."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from clustersim.hardware.communication import Servers
+from clustersim.hardware.library_costs import Servers
 from clustersim.program.program import Program
 from clustersim.program.rewriting import Rewriting, once
-from clustersim.program.tasks import Action, Collective, Communicate, Compute, Group, HostCopy, HostUpdate, Transfer
+from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
-    """Where the ranks and the hosts of a program are."""
+    """Places of the ranks and hosts of a program on a cluster."""
 
     ranks: IntArray
     """For each rank of the program, that of the cluster."""
@@ -39,7 +39,7 @@ def placed(program: Program, placement: Placement) -> Program:
     >>> moved.tasks[0].action.pairs
     array([[6, 4]])
     """
-    placing = _Placing(placement=placement)
+    placing = _Mover(placement=placement)
     return Program(
         rank_classes=tuple(_class_on(placement.ranks, rank_class) for rank_class in program.rank_classes),
         tasks=tuple(replace(task, action=placing.action(task.action)) for task in program.tasks),
@@ -51,13 +51,13 @@ def _class_on(ranks: IntArray, rank_class: RankClass) -> RankClass:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Placing:
+class _Mover:
     """Each object moved once, by its identity; the program keeps the objects alive meanwhile."""
 
     placement: Placement
     _actions: dict[int, Action] = field(default_factory=dict[int, Action])
     _passes: Rewriting = field(init=False)
-    _groups: dict[int, Group] = field(default_factory=dict[int, Group])
+    _groups: dict[int, RankGroups] = field(default_factory=dict[int, RankGroups])
     _servers: dict[int, Servers] = field(default_factory=dict[int, Servers])
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class _Placing:
         servers = None if collective.servers is None else once(self._servers, collective.servers, self._served)
         return replace(collective, group=once(self._groups, collective.group, self._group), servers=servers)
 
-    def _group(self, group: Group) -> Group:
+    def _group(self, group: RankGroups) -> RankGroups:
         return replace(group, members=self.placement.ranks[group.members])
 
     def _served(self, servers: Servers) -> Servers:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Uneven, Work, Woven
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, OverlappedPasses, UnevenWork, Work
 
 T = TypeVar("T")
 
@@ -44,11 +44,11 @@ class Rewriting:
 
     def _item(self, item: Item) -> Item:
         match item:
-            case Work() | Uneven():
+            case Work() | UnevenWork():
                 return item
             case Collective():
                 return self.collective(item)
             case Overlapped():
                 return replace(item, collective=self.collective(item.collective))
-            case Woven():
+            case OverlappedPasses():
                 return replace(item, collectives=tuple(map(self.collective, item.collectives)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from clustersim.hardware.communication import CollectiveOp, Place, Servers
-from clustersim.workload.operators import Kernel
+from clustersim.hardware.library_costs import CollectiveOp, Place, Servers
+from clustersim.workloads.operators import Kernel
 
 if TYPE_CHECKING:
     from clustersim.topology.cluster import IntArray
@@ -20,7 +20,7 @@ OFFLOAD = "offload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group:
+class RankGroups:
     """Rank groups that do the same thing at the same time, all of one size; they advance together."""
 
     name: str
@@ -39,7 +39,7 @@ class Collective:
     """One collective operation on a tensor of ``bytes`` in full, as every group of the orbit performs it."""
 
     op: CollectiveOp
-    group: Group
+    group: RankGroups
     bytes: float
     pieces: int = 1
     """Separate calls that the bytes are spread over evenly, one after the other."""
@@ -66,51 +66,51 @@ class Overlapped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uneven:
+class UnevenWork:
     """Work of which the ranks of a class have unlike amounts, and after which they wait for each other."""
 
     work: Work
     """The mean of all."""
     longest: Work
-    """Of the rank for which the others wait."""
+    """Work of the rank for which the others wait."""
     dimension: str
-    """What the waiting is charged to."""
+    """Dimension to which the waiting is charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Woven:
+class OverlappedPasses:
     """Collectives one after the other beside work one after the other; all must end before anything else goes on."""
 
     collectives: tuple[Collective, ...]
-    works: tuple[Work | Uneven, ...]
+    works: tuple[Work | UnevenWork, ...]
 
 
-Item = Work | Collective | Overlapped | Uneven | Woven
+Item = Work | Collective | Overlapped | UnevenWork | OverlappedPasses
 
 
 def collectives_in(item: Item) -> tuple[Collective, ...]:
     """Return the collectives of one item, in order."""
     match item:
-        case Work() | Uneven():
+        case Work() | UnevenWork():
             return ()
         case Collective():
             return (item,)
         case Overlapped():
             return (item.collective,)
-        case Woven():
+        case OverlappedPasses():
             return item.collectives
 
 
-def works_in(item: Item) -> tuple[Work | Uneven, ...]:
+def works_in(item: Item) -> tuple[Work | UnevenWork, ...]:
     """Return what is computed in one item, in order."""
     match item:
-        case Work() | Uneven():
+        case Work() | UnevenWork():
             return (item,)
         case Collective():
             return ()
         case Overlapped():
             return (item.work,)
-        case Woven():
+        case OverlappedPasses():
             return item.works
 
 
@@ -149,7 +149,7 @@ class Transfer:
     pairs: IntArray
     """Shape (n, 2): the global ranks of each sender and its receiver."""
     bytes: float
-    """Of one pair."""
+    """Bytes sent by one pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,19 +162,19 @@ class HostCopy:
     name: str
     ranks: IntArray
     bytes: float
-    """Of one rank."""
+    """Bytes copied for one rank."""
     source: Place
     destination: Place
 
     @property
     def dimension(self) -> str:
-        """What its time is charged to."""
+        """Dimension to which its time is charged."""
         return OFFLOAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostUpdate:
-    """What the processors of a node do for some of its ranks, all at once, such as an optimizer's update; memory bounds it."""
+    """Work of a node's processors for some of its ranks, all at once, such as an optimizer's update; memory bounds it."""
 
     name: str
     ranks: IntArray
@@ -183,7 +183,7 @@ class HostUpdate:
 
     @property
     def dimension(self) -> str:
-        """What its time is charged to."""
+        """Dimension to which its time is charged."""
         return OFFLOAD
 
 

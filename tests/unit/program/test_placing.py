@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.hardware.communication import Servers
+from clustersim.hardware.library_costs import Servers
+from clustersim.parallel.lower import lower
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, HostCopy, HostUpdate, Overlapped, Task, Transfer
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
 from tests.rows import rows
 from tests.unit.engine.factories import collective, communicate, compute, group_of, overlapped, program, task, transfer, work
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 
 SWAPPED = Placement(ranks=np.array((1, 0, 3, 2)), hosts={0: 4, 1: 7})
 

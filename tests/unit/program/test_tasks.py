@@ -5,16 +5,16 @@ import typing
 import numpy as np
 import pytest
 
-from clustersim.program.tasks import Collective, Compute, Group, Lane, Phase, Task
+from clustersim.program.tasks import Collective, Compute, Lane, Phase, RankGroups, Task
 from clustersim.trace.timeline import KINDS
 
 
 def test_a_group_has_the_size_of_any_of_its_orbit() -> None:
-    assert Group(name="tp", dimension="tp", members=np.array(((0, 1, 2), (3, 4, 5)))).size == 3
+    assert RankGroups(name="tp", dimension="tp", members=np.array(((0, 1, 2), (3, 4, 5)))).size == 3
 
 
 def test_a_collective_is_one_call_by_a_method_chosen_for_it() -> None:
-    group = Group(name="dp", dimension="dp", members=np.array(((0, 1),)))
+    group = RankGroups(name="dp", dimension="dp", members=np.array(((0, 1),)))
 
     collective = Collective(op="all_reduce", group=group, bytes=1.0)
 

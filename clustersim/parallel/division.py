@@ -1,0 +1,97 @@
+"""Rank classes: every pipeline stage, and within it the parts that its replicas fall into when some are unlike others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from clustersim.parallel.mesh import Mesh
+from clustersim.program.tasks import COMPUTE_STREAM, Lane, RankGroups
+from clustersim.topology.cluster import IntArray
+from clustersim.trace.ranks import ranks_text
+from clustersim.trace.timeline import RankClass
+
+Part = tuple[int, ...]
+"""Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Division:
+    """All ranks as classes; class ``stage * n_parts + part`` holds the ranks of one stage of the replicas of one part."""
+
+    mesh: Mesh
+    parts: tuple[Part, ...]
+
+    @property
+    def n_stages(self) -> int:
+        """Pipeline stages."""
+        return self.mesh.ranks.shape[0]
+
+    @property
+    def stages(self) -> range:
+        """Numbers of the pipeline stages."""
+        return range(self.n_stages)
+
+    @property
+    def n_parts(self) -> int:
+        """Kinds of replicas; 1 where all are alike."""
+        return len(self.parts)
+
+    def rank_class(self, stage: int, part: int) -> int:
+        """Return the number of a class."""
+        return stage * self.n_parts + part
+
+    def lane(self, stage: int, part: int, stream: str = COMPUTE_STREAM) -> Lane:
+        """Return a stream of a class."""
+        return Lane(stage * len(self.parts) + part, stream)
+
+    def lanes(self, stage: int, stream: str = COMPUTE_STREAM) -> tuple[Lane, ...]:
+        """Return a stream of all classes of a stage, for what all of its ranks take part in."""
+        return tuple(self.lane(stage, part, stream) for part in range(self.n_parts))
+
+    def ranks(self, stage: int, part: int) -> IntArray:
+        """Return the ranks of a class, in the same order for every stage."""
+        return self.mesh.ranks[stage][list(self.parts[part])].reshape(-1)
+
+    def part_of(self, stage: int, ranks: IntArray) -> IntArray:
+        """Return the part of each of some ranks of a stage."""
+        of_stage = self.mesh.ranks[stage]
+        first = int(of_stage.min())
+        parts = np.empty(int(of_stage.max()) + 1 - first, dtype=np.int64)
+        for part in range(self.n_parts):
+            parts[self.ranks(stage, part) - first] = part
+        return parts[ranks - first]
+
+    def group(self, dimension: Literal["dp", "cp", "tp"], stage: int, part: int) -> RankGroups:
+        """Return the groups of a dimension among the ranks of a class; those of dp are what the class holds of them."""
+        axis = ("dp", "cp", "tp").index(dimension)
+        lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
+        return self.named(f"{dimension} of stage {stage}", dimension, lines.reshape(-1, lines.shape[-1]), part)
+
+    def named(self, name: str, dimension: str, members: IntArray, part: int) -> RankGroups:
+        """Return groups of the ranks of one part, under a name of their own: groups that are not the same are never called the same."""
+        return RankGroups(name=self.name(name, part), dimension=dimension, members=members)
+
+    def name(self, name: str, part: int) -> str:
+        """Return a name that says of which part something is, where there are several."""
+        return f"{name}, part {part}" if self.n_parts > 1 else name
+
+    def rank_classes(self) -> tuple[RankClass, ...]:
+        """Return the classes in the order of their numbers."""
+        return tuple(self._rank_class(stage, part) for stage in self.stages for part in range(self.n_parts))
+
+    def _rank_class(self, stage: int, part: int) -> RankClass:
+        ranks = self.ranks(stage, part)
+        where = [f"stage {stage}"] if self.n_stages > 1 else []
+        where += [ranks_text(ranks)] if self.n_parts > 1 else []
+        name = ", ".join(where) or "all ranks"
+        return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=np.sort(ranks))
+
+
+def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Division:
+    """Return the classes of a mesh; without parts all replicas are alike."""
+    given = [range(mesh.ranks.shape[1])] if parts is None else parts
+    return Division(mesh=mesh, parts=tuple(tuple(part) for part in given))

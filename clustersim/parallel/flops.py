@@ -1,0 +1,79 @@
+"""FLOPs of a step as MFU and HFU count them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import fsum
+
+from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.recomputation import recomputation_of, recomputed_layers
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.operators import Operator
+
+BACKWARD_FACTOR = 2.0
+"""A matrix product has two gradients, each as large as itself."""
+
+
+def _forward(operators: Iterable[Operator]) -> float:
+    return fsum(operator.forward_flops for operator in operators)
+
+
+def _layers_forward(local: LocalModel, layers: range) -> float:
+    """Return the FLOPs of some layers' forward pass."""
+    return sum(count * _forward(operators) for operators, count in local.runs(layers))
+
+
+def _undivided(plan: Plan) -> LocalModel:
+    """Return the whole model on one rank, for one sequence."""
+    strategy = plan.strategy.changed(
+        tp=1,
+        pp=1,
+        cp=1,
+        ep=1,
+        etp=None,
+        sequence_parallel=False,
+        virtual_stages=1,
+        schedule="1f1b",
+        stage_layers=None,
+        written=None,
+    )
+    return local_model(replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1)))
+
+
+def model_flops(plan: Plan) -> float:
+    """Return the model's matrix FLOPs in one step, forward and backward, without recomputation.
+
+    Every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
+    backward pass is twice the forward pass. Per sequence and for a GPT this is
+    ``72 L s h^2 (1 + s / 6h + V / 12 h L)``. A convolution counts like a product, taps on padding included, and the first layer
+    too with two gradients, though the replay leaves out that of the model's input.
+
+    References
+    ----------
+    .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, appendix A.
+    """
+    whole = _undivided(plan)
+    forward = _layers_forward(whole, range(whole.model.n_layers)) + _forward(whole.back)
+    return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * forward
+
+
+def masked_flops(plan: Plan) -> float:
+    """Return the part of the model's FLOPs that a causal mask spares: half of the attention that sees whole sequences."""
+    whole = _undivided(plan)
+    runs = whole.runs(range(whole.model.n_layers))
+    spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
+    return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * spared
+
+
+def hardware_flops(plan: Plan) -> float:
+    """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
+    whole, kind = _undivided(plan), recomputation_of(plan.strategy)
+    # Chunks of one copy of the model have all of its layers together.
+    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage if chunk.way == 0]
+    covered = [chunk.layers[: recomputed_layers(plan.strategy, chunk)] for chunk in chunks]
+    runs = [run for layers in covered for run in whole.runs(layers)]
+    again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
+    return model_flops(plan) + plan.training.global_batch_size * again

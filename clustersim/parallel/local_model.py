@@ -1,0 +1,141 @@
+"""The model on one rank: what a layout leaves of its operators and of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+
+from clustersim.parallel.expert_shares import ExpertSpread
+from clustersim.parallel.layers import Operators, weights_of
+from clustersim.parallel.stages import ModelChunk
+from clustersim.parallel.weights import Weights, total_weights
+from clustersim.workloads.model import Model, Sublayer
+from clustersim.workloads.predictions import Prediction
+from clustersim.workloads.shapes import LocalShape, Numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel:
+    """The operators that one rank runs on one micro-batch, and the parameters that they need."""
+
+    model: Model
+    numerics: Numerics
+    whole: LocalShape
+    """Share of a micro-batch and of a layer on one rank, experts aside."""
+    spread: ExpertSpread | None
+    """Spread of tokens over experts; None for a model without any."""
+    seq_length: int
+    """Tokens of a whole sequence."""
+
+    @property
+    def expert_spread(self) -> ExpertSpread:
+        """Spread of tokens over the experts of a model that has some."""
+        assert self.spread is not None, self.model.name
+        return self.spread
+
+    def shape(self, layer: int = 0, place: int | None = None) -> LocalShape:
+        """Return what a rank holds of a micro-batch and of a layer.
+
+        Parameters
+        ----------
+        layer
+            Where tokens spread over experts differently in every layer.
+        place
+            Of expert parallelism; the mean of all when left out.
+        """
+        return self.whole if self.spread is None else replace(self.whole, experts=self.spread.share(layer, place))
+
+    @property
+    def front(self) -> Operators:
+        """Operators of the first stage before the first layer."""
+        return self.model.front(self.shape(), self.numerics)
+
+    @property
+    def head(self) -> Operators:
+        """Operators of the last stage behind the last layer, those of further predictions aside."""
+        return self.model.head(self.shape(), self.numerics)
+
+    @property
+    def back(self) -> Operators:
+        """Operators of the last stage behind the last layer, losses and further predictions included."""
+        return (*self.head, *(operator for module in self.predictions for operator in module.operators))
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Modules that predict a further token; their layers are like the last one, experts and their rows included."""
+        return self.model.predictions(self.shape(self.model.n_layers - 1), self.numerics)
+
+    def ends(self, chunk: ModelChunk) -> Operators:
+        """Return the operators of embedding and head, as far as a chunk holds them."""
+        return (self.front if chunk.first else ()) + (self.back if chunk.last else ())
+
+    def sublayers(self, layer: int, place: int | None = None) -> tuple[Sublayer, ...]:
+        """Return the sublayers of one layer, in execution order.
+
+        Parameters
+        ----------
+        place
+            Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
+        """
+        first = self.first_alike(layer)
+        return _sublayers(self.model, self.shape(first, place), self.numerics, first)
+
+    def layer(self, layer: int, place: int | None = None) -> Operators:
+        """Return the operators of one layer, in execution order; see ``sublayers``."""
+        return tuple(operator for part in self.sublayers(layer, place) for operator in part.operators)
+
+    def runs(self, layers: range, place: int | None = None) -> tuple[tuple[Operators, int], ...]:
+        """Return consecutive layers as (operators, how many equal ones in a row)."""
+        return tuple((self.layer(first, place), count) for first, count in self.equal_layers(layers))
+
+    def equal_layers(self, layers: range) -> tuple[tuple[int, int], ...]:
+        """Return consecutive layers as (first of a row of equal ones, how many they are)."""
+        together = (tuple(run) for _, run in groupby(layers, key=self.first_alike))
+        return tuple((run[0], len(run)) for run in together)
+
+    def first_alike(self, layer: int) -> int:
+        """Return the first layer of the model that does the same as one."""
+        if self.spread is not None and self.spread.load.by_layer and self.model.has_experts(layer):
+            return layer
+        return _first_alike(self.model, self.seq_length)[layer]
+
+    def layer_weights(self, layers: range | None = None) -> tuple[Weights, ...]:
+        """Return the parameters of each of some layers, or of all."""
+        runs = [(weights_of(operators), count) for operators, count in self.runs(range(self.model.n_layers) if layers is None else layers)]
+        return tuple(weights for weights, count in runs for _ in range(count))
+
+    def chunk_weights(self, chunk: ModelChunk) -> Weights:
+        """Return the parameters of a chunk, a tied head on another stage than the embedding counted there too."""
+        runs = self.runs(chunk.layers)
+        return total_weights([*((weights_of(operators), count) for operators, count in runs), (self.end_weights(chunk), 1)])
+
+    def end_weights(self, chunk: ModelChunk) -> Weights:
+        """Return the parameters of embedding and head, as far as a chunk holds them; a shared table counts once."""
+        return weights_of(self.ends(chunk)).without(self.tied_parameters if chunk.last and chunk.beside_first else 0.0)
+
+    @property
+    def tied_parameters(self) -> float:
+        """Parameters of the logits that are the embedding's, so that a rank with both holds them once."""
+        return self.model.tied_parameters(self.shape())
+
+    def layer_input_bytes(self, layer: int) -> float:
+        """Return the input of one layer for a micro-batch, in bytes: what full recomputation keeps."""
+        return self.model.layer_input_bytes(layer, self.shape(), self.numerics)
+
+    @property
+    def boundary_bytes(self) -> float:
+        """Activations between two layers, of all ranks of tensor parallelism together, in bytes."""
+        return self.whole.rows * self.model.hidden_size * self.numerics.element_bytes
+
+
+@lru_cache(maxsize=256)
+def _sublayers(model: Model, local: LocalShape, number: Numerics, layer: int) -> tuple[Sublayer, ...]:
+    return model.sublayers(layer, local, number)
+
+
+@lru_cache(maxsize=64)
+def _first_alike(model: Model, seq_length: int) -> tuple[int, ...]:
+    known: dict[Hashable, int] = {}
+    return tuple(known.setdefault(model.likeness(layer, seq_length), layer) for layer in range(model.n_layers))

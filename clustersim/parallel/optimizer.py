@@ -1,0 +1,230 @@
+"""State that optimizers keep for each parameter, and bytes that they read and write to update it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, fsum, sqrt
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.parallel.gradients import chunk_tensors, moved_into_bucket_bytes
+from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.shard import ELEMENT_BYTES, local_model, numerics
+from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.step_settings import Optimizer, Training
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy
+from clustersim.parallel.weights import Weights
+from clustersim.program.tasks import Block, Compute, Phase, Work
+from clustersim.workloads.convolution import Convolution
+from clustersim.workloads.operators import Gemm, GroupedGemm, Operator, Stream
+from clustersim.workloads.shapes import FP32_BYTES
+
+NORM_READ_BYTES: Final = 4.0
+CLIP_BYTES: Final = 8.0
+ZERO_BYTES: Final = 4.0
+UNSCALE_BYTES: Final = 8.0
+COPY_BACK_BYTES: Final = 4.0
+"""Traffic for each fp32 gradient, counted over the kernels of Megatron-LM's mixed-precision optimizer.
+
+The norm reads it, clipping reads and writes it, zeroing writes it, unscaling (fp16 only) reads and writes it; the updated master
+weight is read to be copied back.
+"""
+
+STATES: Final[Mapping[Optimizer, float]] = MappingProxyType({"adam": 2.0, "lamb": 2.0, "momentum": 1.0, "sgd": 0.0, "adafactor": 0.0})
+"""fp32 numbers kept for each parameter, besides the fp32 master copy of a narrow weight; Adafactor's factors are counted from shapes."""
+
+FUSED_PASSES: Final[Mapping[Optimizer, tuple[float, ...]]] = MappingProxyType(
+    {
+        "adam": (28.0,),
+        "momentum": (20.0,),
+        "sgd": (12.0,),
+        "lamb": (28.0, 4.0, 4.0, 12.0),
+        "adafactor": (4.0, 4.0, 12.0, 4.0),
+    }
+)
+"""Bytes of a parameter in each pass of an update by multi-tensor kernels, in fp32 numbers of 4 bytes.
+
+One pass of Adam reads gradient, weight and two moments and writes the last three; of momentum, one moment; of SGD, none (NVIDIA Apex,
+``multi_tensor_adam``, ``multi_tensor_sgd``). LAMB (Apex, ``multi_tensor_lamb``) writes moments and the direction in place of the
+gradient, reads weight and direction for the two norms whose ratio is the trust ratio of a tensor, and then reads both and writes the
+weight. Adafactor (N. Shazeer and M. Stern, 2018, algorithms 4 and 5), as a compiler fuses it: row and column means of the squared
+gradient; the root mean square of the direction, which clips it; the update; the root mean square of the weight, which scales it.
+"""
+
+UPDATE_BYTES: Final[Mapping[Optimizer, float]] = MappingProxyType({optimizer: fsum(passes) for optimizer, passes in FUSED_PASSES.items()})
+"""All passes of a fused update together."""
+
+EAGER_PASSES: Final[Mapping[Optimizer, tuple[float, ...]]] = MappingProxyType(
+    {
+        "adam": (8.0, 12.0, 8.0, 12.0, 8.0, 8.0, 8.0, 16.0),
+        "momentum": (8.0, 12.0, 12.0),
+        "sgd": (12.0,),
+        "lamb": (12.0, 8.0, 12.0, 8.0, 8.0, 8.0, 12.0, 12.0, 4.0, 4.0, 12.0),
+        "adafactor": (8.0, 8.0, 4.0, 4.0, 4.0, 12.0, 4.0, 8.0, 8.0, 12.0, 4.0),
+    }
+)
+"""The same by one kernel an operation.
+
+Adam, by PyTorch's ``_multi_tensor_adamw`` (torch/optim/adamw.py): weight decay; first moment; second moment scaled, and added to; its
+root; bias correction; epsilon; the update. Momentum and SGD likewise (``_multi_tensor_sgd``). LAMB is Adam's moments and root, the
+direction, weight decay added to it, two norms and the update. Adafactor, as in Hugging Face Transformers (``Adafactor.step``): square,
+epsilon, two means, their product, the direction, its norm, clipping, the learning rate, the update, the norm of the weight.
+"""
+
+CLIPS_ITSELF: Final[tuple[Optimizer, ...]] = ("lamb", "adafactor")
+"""Those whose passes clip: LAMB divides by the norm of all gradients as it reads them, Adafactor clips its direction."""
+
+EAGER_COPIES: Final[Mapping[Optimizer, float]] = MappingProxyType({"adam": 2.0, "lamb": 2.0, "momentum": 0.0, "sgd": 0.0, "adafactor": 0.0})
+"""fp32 numbers for each parameter that an update by one kernel an operation holds meanwhile.
+
+Adam: the root of the second moment and the denominator made of it (torch/optim/adamw.py of PyTorch 1.13 and 2.0; from 2.1 the second
+is made in place of the first). Adafactor works tensor by tensor.
+"""
+
+CLIP_LAUNCHES: Final = 4
+"""Kernels around the update: norm, clipping, copying back, zeroing; each a multi-tensor one, in pieces."""
+
+FUSED_LAUNCHES: Final = 4
+"""Kernels of one pass over all tensors: each takes the addresses of as many tensors as fit into its arguments."""
+
+FP8_CAST_BYTES: Final = 4.0
+"""Bytes moved by a weight cast to fp8 once a step: 16 bits read, the cast and its transpose written (NVIDIA Transformer Engine)."""
+
+FP8_COPY_BYTES: Final = 2.0
+"""Bytes of the copies of a weight in fp8 products: its cast, and the transpose that the backward product reads (NVIDIA Transformer Engine
+keeps both from the first micro-batch of a step to the last: ``is_first_microbatch``)."""
+
+FP8_TRANSPOSE_BYTES: Final = 2.0
+"""Bytes moved for a weight that the update has written in fp8: its transpose is made from it."""
+
+
+def narrow_weights(training: Training) -> bool:
+    """Return whether weights are kept in fewer than 32 bits, beside an fp32 master copy."""
+    return ELEMENT_BYTES[training.precision] < FP32_BYTES
+
+
+def state_bytes_per_parameter(optimizer: Optimizer, local: LocalModel) -> float:
+    """Return the bytes of moments for each parameter; Adafactor keeps one number for each row and each column of a matrix.
+
+    Vectors keep one for each element. What a lookup needs counts as a square matrix: the table is large, its factors are nothing
+    beside it whatever its shape.
+    """
+    if optimizer != "adafactor":
+        return STATES[optimizer] * FP32_BYTES
+    runs = [(local.front, 1), *local.runs(range(local.model.n_layers)), (local.back, 1)]
+    weights = [(operator, count) for operators, count in runs for operator in operators if operator.parameters]
+    factors = fsum(count * _factors(operator) for operator, count in weights)
+    return FP32_BYTES * factors / fsum(count * operator.parameters for operator, count in weights)
+
+
+def _factors(operator: Operator) -> float:
+    """Return the numbers of the factored second moment of one operator's parameters."""
+    match operator.weight_product:
+        case Gemm():
+            products = [kernel for kernel in operator.kernels("weight_gradient") if isinstance(kernel, Gemm)]
+            matrices = sum(product.m * product.n for product in products)
+            return sum(product.m + product.n for product in products) + max(0.0, operator.parameters - matrices)
+        case GroupedGemm(k=inputs, n=outputs) as experts:
+            n_experts = len(experts.rows)
+            return n_experts * (inputs + outputs) + max(0.0, operator.parameters - n_experts * inputs * outputs)
+        case Convolution(filters=rows, depth=columns):
+            matrix = float(rows * columns)
+        case _:
+            return 2.0 * sqrt(operator.parameters) if operator.role == "embedding" else operator.parameters
+    return rows + columns + max(0.0, operator.parameters - matrix)
+
+
+def optimizer_bytes_per_parameter(training: Training, local: LocalModel) -> float:
+    """Return optimizer state for each parameter: fp32 moments, and an fp32 master copy where weights are narrower.
+
+    Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
+    """
+    return (FP32_BYTES if narrow_weights(training) else 0.0) + state_bytes_per_parameter(training.optimizer, local)
+
+
+def passes_bytes(training: Training) -> tuple[float, ...]:
+    """Return what each pass of the update itself reads and writes for one parameter."""
+    return (FUSED_PASSES if training.optimizer_kernels == "fused" else EAGER_PASSES)[training.optimizer]
+
+
+def update_copies_bytes(training: Training) -> float:
+    """Return the bytes for each parameter that only exist while the optimizer updates: copies of gradients in fp32, and temporaries.
+
+    An update that goes tensor by tensor holds temporaries of one tensor at a time, which is nothing beside all of them.
+    """
+    narrow_gradients = narrow_weights(training) and training.gradient_precision == "same"
+    copies = EAGER_COPIES[training.optimizer] if training.optimizer_kernels == "foreach" else 0.0
+    return FP32_BYTES * (copies + narrow_gradients)
+
+
+def update_bytes(training: Training) -> float:
+    """Return what updating one parameter reads and writes: gradient, weight and moments, and the copy of a weight in 16 bits."""
+    copy_bytes = COPY_BACK_BYTES + ELEMENT_BYTES[training.precision] if narrow_weights(training) else 0.0
+    return fsum(passes_bytes(training)) + copy_bytes + (UNSCALE_BYTES if training.precision == "fp16" else 0.0)
+
+
+def optimizer_update(plan: Plan, weights: Weights) -> Compute:
+    """Return clipping and update of the parameters of one rank, ZeRO's shard of them where they are sharded.
+
+    Gradients that were copied or cast into buckets are taken out of them first; fp8 copies of weights are made last, of all that the
+    rank computes with.
+    """
+    training, shard = plan.training, weights.shard(plan.strategy.sharding)
+    clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
+    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan.strategy, weights)
+    launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
+    return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(training, plan.strategy, weights))
+
+
+def offloaded_update(plan: Plan, weights: Weights) -> Compute:
+    """Return what an accelerator does where processors update its parameters.
+
+    It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
+    """
+    around = Stream(_norm_and_zero_bytes(plan.strategy, weights), launches=2)
+    return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan.training, plan.strategy, weights))
+
+
+def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
+    """Return what reading gradients for their norm and setting them to zero moves; whole ones are cleared where they are kept whole."""
+    shard = weights.shard(strategy.sharding)
+    zeroed = shard if strategy.zero_stage >= SHARDS_GRADIENTS else weights.total
+    return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
+
+
+def _update(*kernels: Stream) -> Compute:
+    phase: Phase = "optimizer"
+    work = Work(name="update", phase=phase, kernels=kernels)
+    return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)),))
+
+
+def _launches_of_a_pass(plan: Plan) -> int:
+    """Return the kernels of one pass over all tensors: a few multi-tensor ones, or one for each tensor on its own.
+
+    Where training state is sharded, a tensor is what one layer keeps of its flat parameters.
+    """
+    if plan.training.optimizer_kernels != "loop":
+        return FUSED_LAUNCHES
+    if plan.strategy.zero_stage:
+        return ceil((plan.model.n_layers + 1) / plan.strategy.pp)
+    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage]
+    return ceil(sum(len(chunk_tensors(local_model(plan), chunk)) for chunk in chunks) / plan.strategy.pp)
+
+
+def _fp8_casts(training: Training, strategy: Strategy, weights: Weights) -> tuple[Stream, ...]:
+    """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
+    if training.precision != "fp8" or strategy.gathers_weights:
+        return ()
+    return (Stream(weights.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
+
+
+def _casts_back(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
+    """Return the way of reduced gradients out of their buckets, for each micro-batch that is reduced."""
+    strategy = plan.strategy
+    moved_bytes = moved_into_bucket_bytes(strategy, numerics(plan.training))
+    if moved_bytes == 0.0 or strategy.replicas == 1:
+        return ()
+    scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (strategy.zero_stage == 1 and strategy.sharding.degree == strategy.replicas)
+    times = 1 if strategy.data_parallel.no_sync else plan.n_micro_batches
+    reduced = weights.shard(strategy.sharding) if scattered else weights.total
+    return (Stream(reduced * times * moved_bytes, launches=times),)

@@ -1,0 +1,113 @@
+"""Shard that tensor, sequence and pipeline parallelism leave to one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.parallel.expert_shares import ExpertSpread
+from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.step_settings import Precision, Training
+from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
+from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
+
+ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
+"""Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
+
+CLIPPING_PASSES: Final = 3
+UNSCALING_PASSES: Final = 3
+"""Reads and writes of all gradients to clip them by their norm; and to undo the scaling of the loss and see that they are finite."""
+
+WHOLE_VOCABULARY: Final = 64
+"""Words to a multiple of which a vocabulary is usually padded: rows of logits are then whole lines of 128 bytes."""
+
+GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
+
+
+@lru_cache(maxsize=64)
+def numerics(training: Training) -> Numerics:
+    """Return the bytes of each kind of number."""
+    element_bytes = ELEMENT_BYTES[training.precision]
+    return Numerics(
+        element_bytes=element_bytes,
+        elementwise_bytes=FP32_BYTES if training.elementwise_precision == "fp32" else element_bytes,
+        gemm_element_bytes=GEMM_BYTES[training.precision],
+        gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
+        fused_gradient_accumulation=training.fused_gradient_accumulation,
+        gradient_passes=_gradient_passes(training),
+        kernels=training.kernels,
+        fused_loss=training.fused_loss,
+        loss_metrics=training.loss_metrics,
+        grouped_experts=training.grouped_experts is not False,
+        fused_experts=training.grouped_experts == "fused",
+        attention=training.attention,
+        transposes_images=not training.channels_last and training.precision != "fp32",
+    )
+
+
+def _gradient_passes(training: Training) -> int:
+    """Return how often gradients of a micro-batch are read or written where they are clipped before they are added up.
+
+    The norm reads them, and clipping reads and writes them. In fp16 the loss is scaled: one kernel undoes that, which reads and writes, and
+    one reads them to see whether all are finite.
+    """
+    if not training.clip_micro_batches:
+        return 0
+    return CLIPPING_PASSES + (UNSCALING_PASSES if training.precision == "fp16" else 0)
+
+
+def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> int:
+    """Return the vocabulary with what is added so that each rank has the same, and a multiple of some number.
+
+    Parameters
+    ----------
+    multiple
+        Megatron-LM's ``--make-vocab-size-divisible-by``; if None its 128 with tensor parallelism, and 1 without.
+    """
+    divisor = tp * (multiple or (1 if tp == 1 else 128))
+    return ceil(vocab_size / divisor) * divisor
+
+
+def head_vector_bytes(local: LocalModel, precision: Precision) -> int:
+    """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
+    if not local.model.lm_head or precision == "fp32":
+        return VECTOR_BYTES
+    return vector_bytes(local.numerics.element_bytes, local.whole.vocab_size)
+
+
+@lru_cache(maxsize=64)
+def local_model(plan: Plan) -> LocalModel:
+    """Return the model on one rank of a plan.
+
+    Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
+    when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
+    context parallelism leaves ``1/cp`` of every sequence.
+    """
+    model, training, strategy = plan.model, plan.training, plan.strategy
+    tp, cp = strategy.tp, strategy.cp
+    rows = training.micro_batch_size * training.seq_length // cp
+    shape = LocalShape(
+        batch=training.micro_batch_size,
+        seq_length=training.seq_length // cp,
+        sequence_rows=rows // tp if strategy.sequence_parallel else rows,
+        n_heads=model.n_heads // tp,
+        n_kv_heads=max(model.n_kv_heads // tp, 1),
+        intermediate_size=model.intermediate_size // tp,
+        vocab_size=padded_vocabulary(model.vocab_size, tp, training.vocabulary_multiple) // tp,
+        scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
+        context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
+        shared_size=model.experts.shared_size // tp if model.experts else 0,
+    )
+    spread = model.experts and ExpertSpread(
+        experts=model.experts,
+        load=strategy.expert_load,
+        n_tokens=shape.sequence_rows,
+        n_ranks=strategy.ep,
+        copies=strategy.expert_tp,
+        counts_first=strategy.dispatch == "all_to_all" and strategy.ep > 1,
+    )
+    return LocalModel(model=model, numerics=numerics(training), whole=shape, spread=spread, seq_length=training.seq_length)

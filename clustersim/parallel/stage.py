@@ -1,0 +1,64 @@
+"""A pipeline stage as one of its ranks has it: model, settings, passes, and the share of parameters that it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from clustersim.parallel.activation_memory import ActivationMemory
+from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.schedules.order import StageOrder
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stages import ModelChunk, model_chunks, orders_of
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy
+from clustersim.parallel.weights import Weights, total_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stage:
+    """A pipeline stage: its chunks of the model, and the settings under which one of its ranks holds and trains them."""
+
+    number: int
+    chunks: tuple[ModelChunk, ...]
+    local: LocalModel
+    training: Training
+    strategy: Strategy
+    n_micro_batches: int
+    weights: Weights
+    """Parameters that one rank holds."""
+
+    @property
+    def order(self) -> StageOrder:
+        """Order of its passes."""
+        return orders_of(self.strategy, self.n_micro_batches)[self.number]
+
+    @property
+    def activations(self) -> ActivationMemory:
+        """Activations of one rank."""
+        return ActivationMemory(local=self.local, strategy=self.strategy)
+
+    def kept_parameters(self, shards_from: int) -> float:
+        """Return the parameters of one rank, or its shard of them from some stage of ZeRO on."""
+        return self.weights.shard(self.strategy.sharding) if self.strategy.zero_stage >= shards_from else self.weights.total
+
+    @property
+    def kept_gradients_bytes(self) -> float:
+        """Gradients that stay on the accelerator of one rank, in bytes."""
+        stays = self.strategy.offload.gradients == "accelerator"
+        return self.kept_parameters(SHARDS_GRADIENTS) * self.local.numerics.gradient_bytes if stays else 0.0
+
+
+@lru_cache(maxsize=128)
+def stage_of(plan: Plan, number: int) -> Stage:
+    """Return a stage of a plan."""
+    local, chunks = local_model(plan), model_chunks(plan.strategy, plan.model.n_layers)[number]
+    return Stage(
+        number=number,
+        chunks=chunks,
+        local=local,
+        training=plan.training,
+        strategy=plan.strategy,
+        n_micro_batches=plan.n_micro_batches,
+        weights=total_weights((local.chunk_weights(chunk), 1) for chunk in chunks),
+    )

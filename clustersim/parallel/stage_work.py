@@ -1,0 +1,219 @@
+"""The computation of one stage in each of its passes, whole or in pieces, and of two overlapped passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.parallel.gradients import Bucket, cast_blocks
+from clustersim.parallel.interference import beside_blocks
+from clustersim.parallel.layers import PHASES, Gradients
+from clustersim.parallel.pipeline import Labelled, Piece
+from clustersim.parallel.schedules.order import Pass, PassKind
+from clustersim.parallel.stage_passes import ChunkPasses
+from clustersim.parallel.stages import ModelChunk
+from clustersim.parallel.units import casts_gathered, reduction_units
+from clustersim.parallel.weights import NOTHING, Weights, total_weights
+from clustersim.program.tasks import Block, Compute, Item, OverlappedPasses, UnevenWork, Work, collectives_in, works_in
+
+OVERLAPPED_DIMENSION = "ep"
+"""Dimension whose collectives run beside the other pass."""
+
+BESIDE_LAYERS: Final = ("cast", "beside", "receive")
+"""Blocks between layers, which meet nothing of the other pass."""
+
+GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
+"""Gradients that each kind of pass computes as it goes back."""
+
+_Pair = tuple[tuple[Compute, ...], tuple[Compute, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Division of a pass into pieces, and the collectives beside it."""
+
+    borders: frozenset[int] = frozenset()
+    """Layers of the chunk, counted from its first, before which it is cut."""
+    reduces: bool = False
+    """Whether the gradients of units are reduced as soon as they are complete, so that it is cut there too."""
+    layers: bool = False
+    """Whether the parameters of its layers are gathered for it."""
+    ends: bool = False
+    """Whether those of embedding and head are."""
+    ahead: bool = False
+    """Whether gathers for its first piece run beside computation; those for later pieces do wherever they can."""
+    reducing: Weights = NOTHING
+    """Parameters whose gradients are reduced beside its first piece."""
+
+
+WHOLE: Final = Cut()
+"""One piece, beside nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StageWork:
+    """The passes of one stage as work, each kind made once."""
+
+    passes: ChunkPasses
+    chunks: Sequence[ModelChunk]
+    _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
+    _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
+    """Equal work, which is then priced once."""
+    _pairs: dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]] = field(
+        default_factory=dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]]
+    )
+    """For two passes, their pieces and how these run at once."""
+
+    def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
+        """Return a pass in pieces, in the order in which they run: forward the first layers first, backward the last ones."""
+        known = (step.kind, step.chunk, cut)
+        pieces = self._known.get(known)
+        if pieces is None:
+            pieces = self._known[known] = self._cut(step, cut)
+        return pieces
+
+    def overlapped_passes(self, passes: list[Labelled]) -> list[Labelled]:
+        """Return passes as they run at once: two of them, with the collectives of each beside the other."""
+        if len(passes) == 1:
+            return passes
+        one, other = (tuple(piece.action for piece in pieces) for _, pieces in passes)
+        known = tuple(map(id, one)), tuple(map(id, other))
+        if known not in self._pairs:
+            # Pieces are kept by the pair, so that their identities stay theirs.
+            self._pairs[known] = (one, other), overlapped_passes(one, other)
+        return [
+            (step, tuple(replace(piece, action=action) for piece, action in zip(pieces, actions, strict=True)))
+            for (step, pieces), actions in zip(passes, self._pairs[known][1], strict=True)
+        ]
+
+    def _cut(self, step: Pass, cut: Cut) -> tuple[Piece, ...]:
+        chunk = self.chunks[step.chunk]
+        local, strategy, number = self.passes.local, self.passes.strategy, self.passes.local.numerics
+        buckets = _by_layer(reduction_units(local, strategy, chunk)) if cut.reduces else {}
+        inner = sorted({layer for layer in (*cut.borders, *buckets) if 0 < layer < chunk.n_layers})
+        spans = list(pairwise((0, *inner, chunk.n_layers)))
+        pieces: list[Piece] = []
+        beside = cut.reducing
+        for start, stop in spans if step.kind == "F" else reversed(spans):
+            first = not pieces
+            complete = () if step.kind == "F" else buckets.get(start, ())
+            layers, gathered = self._gathered(chunk, (start, stop), cut, first=first)
+            hidden = gathered if strategy.prefetch > 0 and (cut.ahead or not first) else NOTHING
+            # The buckets of the piece before are reduced beside this one.
+            lost = beside_blocks(strategy, number, "forward" if step.kind == "F" else "backward", gathered=hidden, reduced=beside)
+            beside = completed(complete)
+            opening = self._received(step) if first else ()
+            filled = cast_blocks(strategy, number, beside.total) if complete else ()
+            cast = casts_gathered(strategy, number, gathered, layers)
+            blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost
+            action = _compute(step.kind, blocks)
+            action = self._same.setdefault(action, action)
+            pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))
+        return tuple(pieces)
+
+    def _gathered(self, chunk: ModelChunk, span: tuple[int, int], cut: Cut, *, first: bool) -> tuple[Weights, Weights]:
+        """Return the parameters of layers that are gathered for a piece, and with them those of embedding and head."""
+        local = self.passes.local
+        layers = total_weights((each, 1) for each in local.layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
+        return layers, layers + local.end_weights(chunk) if cut.ends and first else layers
+
+    def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
+        passes = self.passes.of(GRADIENTS[step.kind])
+        return passes.forward_slice(chunk, *span) if step.kind == "F" else passes.backward_slice(chunk, *span)
+
+    def _received(self, step: Pass) -> tuple[Block, ...]:
+        chunk = self.chunks[step.chunk]
+        if step.kind == "W" or (chunk.first if step.kind == "F" else chunk.last):
+            return ()
+        return tuple(block for technique in self.passes.techniques for block in technique.received())
+
+
+def _by_layer(buckets: Sequence[Bucket]) -> dict[int, tuple[Bucket, ...]]:
+    """Return the buckets that are reduced behind each layer."""
+    found: dict[int, tuple[Bucket, ...]] = {}
+    for bucket in buckets:
+        found[bucket.layer] = (*found.get(bucket.layer, ()), bucket)
+    return found
+
+
+def completed(buckets: Sequence[Bucket]) -> Weights:
+    """Return the parameters whose gradients are in some buckets."""
+    return total_weights((bucket.weights, 1) for bucket in buckets)
+
+
+def _compute(kind: PassKind, blocks: tuple[Block, ...]) -> Compute:
+    return Compute(name=kind, phase="forward" if kind == "F" else PHASES[GRADIENTS[kind]], blocks=blocks)
+
+
+def overlapped_passes(one: Sequence[Compute], other: Sequence[Compute]) -> tuple[tuple[Compute, ...], tuple[Compute, ...]]:
+    """Return two passes in pieces, layer by layer each beside the expert-parallel collectives of the other instead of its own.
+
+    The first layer of one meets the first that the other goes through, and so on; where one has more of them, the rest stay as they
+    were. Pieces keep their layers. Each pass keeps its computation and the collectives of other dimensions, so that together they do the
+    same work.
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.1 and figure 4.
+    """
+    pairs = list(_paired(*([block for piece in pieces for block in piece.blocks] for pieces in (one, other))))
+    first = (_beside(mine, theirs, repeat) for mine, theirs, repeat in pairs if mine is not None)
+    second = (_beside(theirs, mine, repeat) for mine, theirs, repeat in pairs if theirs is not None)
+    return tuple(_taken(piece, first) for piece in one), tuple(_taken(piece, second) for piece in other)
+
+
+def _taken(piece: Compute, blocks: Iterator[Block]) -> Compute:
+    """Return a piece with as many of the blocks as it has had."""
+    taken, left = list[Block](), sum(block.repeat for block in piece.blocks)
+    while left:
+        taken.append(next(blocks))
+        left -= taken[-1].repeat
+    return replace(piece, blocks=tuple(taken))
+
+
+def _paired(one: Sequence[Block], other: Sequence[Block]) -> Iterator[tuple[Block | None, Block | None, int]]:
+    """Give stretches of blocks that meet, and how often; None where one has nothing left."""
+    left, right = _counted(one), _counted(other)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None or theirs is not None:
+        if mine is not None and mine[0].name in BESIDE_LAYERS:
+            yield mine[0], None, mine[1]
+            mine = next(left, None)
+            continue
+        if theirs is not None and theirs[0].name in BESIDE_LAYERS:
+            yield None, theirs[0], theirs[1]
+            theirs = next(right, None)
+            continue
+        repeat = min(each[1] for each in (mine, theirs) if each is not None)
+        yield mine[0] if mine else None, theirs[0] if theirs else None, repeat
+        mine = _after(mine, repeat) or next(left, None)
+        theirs = _after(theirs, repeat) or next(right, None)
+
+
+def _counted(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
+    yield from ((block, block.repeat) for block in blocks)
+
+
+def _after(part: tuple[Block, int] | None, repeat: int) -> tuple[Block, int] | None:
+    return None if part is None or part[1] == repeat else (part[0], part[1] - repeat)
+
+
+def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
+    """Return a block with the collectives of another beside its work."""
+    if theirs is None:
+        return replace(mine, repeat=repeat)
+    collectives = tuple(found for item in theirs.body for found in collectives_in(item) if _travels(item))
+    kept = tuple(part for item in mine.body for part in (works_in(item) if _travels(item) else (item,)))
+    works = tuple(item for item in kept if isinstance(item, Work | UnevenWork))
+    if not collectives or not works:
+        return replace(mine, body=kept if works else (*kept, *collectives), repeat=repeat)
+    rest: tuple[Item, ...] = tuple(item for item in kept if not isinstance(item, Work | UnevenWork))
+    return replace(mine, body=(*rest, OverlappedPasses(collectives=collectives, works=works)), repeat=repeat)
+
+
+def _travels(item: Item) -> bool:
+    """Return whether an item is such a collective, by itself or beside work of its own."""
+    return any(collective.group.dimension == OVERLAPPED_DIMENSION for collective in collectives_in(item))

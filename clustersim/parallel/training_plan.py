@@ -1,0 +1,351 @@
+"""Plans: the settings of a strategy, their values on a cluster, and the model and training beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeGuard, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
+
+from clustersim.documents.check import choices_hint
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.schedules.order import EQUAL_COSTS, PassCosts
+from clustersim.parallel.schedules.written import WrittenSchedule
+from clustersim.parallel.settings import Settings, Written, auto, refuse_boolean, setting
+from clustersim.parallel.step_settings import DataParallel, DataParallelSettings, Training, WirePrecision
+from clustersim.units.fields import Degree, NonNegativeInt, mistake
+from clustersim.workloads.model import Model
+from clustersim.workloads.shapes import ContextKind
+from clustersim.workloads.token_routing import EVEN_LOAD, ExpertLoad
+
+SHARDS_OPTIMIZER: Final = 1
+"""The zero_stage from which the state of the optimizer is sharded."""
+
+SHARDS_GRADIENTS: Final = 2
+"""The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
+
+SHARDS_PARAMETERS: Final = 3
+"""The zero_stage that shards parameters too."""
+
+Recompute = Literal["none", "selective", "alternate", "full"]
+RecomputeModule = Literal["core_attention", "norms", "activations", "latent_projections", "mlp", "shared_experts", "experts"]
+"""Parts of a layer that selective recomputation can repeat by themselves."""
+Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
+GatherUnit = Literal["layer", "tensor"]
+"""Parameters of one gather call: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
+ExpertDispatch = Literal["all_to_all", "per_node"]
+"""Dispatch of tokens to their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
+TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
+"""Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
+2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine). Asynchronous TP of PyTorch has the chunks
+alone: what several column-split layers give is added up before it is scattered, and a sum is no product that could be cut."""
+Place = Literal["accelerator", "host", "nvme"]
+"""Memory that holds a part of the training state."""
+OffloadPart = Literal["optimizer", "gradients", "parameters", "activations"]
+OffloadItem = OffloadPart | dict[Literal["to"], Literal["host", "nvme"]]
+
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
+EXPERT_LOADS: Final = ("balanced", "zipf", "dirichlet")
+_OFFLOAD_PARTS: Final[tuple[OffloadPart, ...]] = get_args(OffloadPart)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Places of the parts of the training state while they are not in use."""
+
+    optimizer: Place = "accelerator"
+    gradients: Place = "accelerator"
+    parameters: Place = "accelerator"
+    activations: Place = "accelerator"
+
+    @property
+    def parts(self) -> tuple[OffloadPart, ...]:
+        """Parts that live elsewhere than on the accelerator."""
+        return tuple(part for part in _OFFLOAD_PARTS if getattr(self, part) != "accelerator")
+
+    @property
+    def to_drives(self) -> bool:
+        """Whether a part lives on NVMe."""
+        return "nvme" in (self.optimizer, self.gradients, self.parameters)
+
+
+def _read_offload(written: list[OffloadItem]) -> Offload:
+    """Return where each part lives, from names of parts and at most one ``{to: host}`` or ``{to: nvme}``, in any order."""
+    parts: list[OffloadPart] = [each for each in written if not isinstance(each, dict)]
+    targets: list[Place] = [each["to"] for each in written if isinstance(each, dict)]
+    twice = next((part for number, part in enumerate(parts) if part in parts[:number]), None)
+    if twice is not None:
+        raise mistake(f"'{twice}' stands twice", "name each part once")
+    if len(targets) > 1:
+        raise mistake(f"{len(targets)} places to offload to", "write {to: host} or {to: nvme} once")
+    if targets and not parts:
+        raise mistake(f"nothing is offloaded to {targets[0]}", "name optimizer, gradients, parameters or activations beside it")
+    there: Place = targets[0] if targets else "host"
+    if there == "nvme" and "activations" in parts:
+        raise mistake("activations go to the memory of the host, not to its drives", "use {to: host}, or leave activations out")
+    places: dict[OffloadPart, Place] = dict.fromkeys(parts, there)
+    return Offload(**places)
+
+
+def _check_parts(value: object) -> object:
+    if isinstance(value, str | int | float | dict):
+        raise mistake("what is offloaded is a list of parts", "write such as [optimizer] or [optimizer, gradients, {to: nvme}]")
+    return value
+
+
+def _write_offload(offload: Offload) -> list[OffloadItem]:
+    return [*offload.parts, {"to": "nvme"}] if offload.to_drives else [*offload.parts]
+
+
+def _name_or_file(value: str, names: tuple[str, ...]) -> str:
+    if value in names or value.endswith(".csv"):
+        return value
+    raise mistake(f"'{value}' is not one of {', '.join(names)} or a .csv file", choices_hint(value, names))
+
+
+def _check_schedule(value: str) -> str:
+    return _name_or_file(value, tuple(SCHEDULES))
+
+
+def _read_expert_load(value: str) -> ExpertLoad:
+    _name_or_file(value, EXPERT_LOADS)
+    return ExpertLoad(kind=value) if _is_load(value) else ExpertLoad(kind="file", file=value)
+
+
+def _is_load(value: str) -> TypeGuard[Literal["balanced", "zipf", "dirichlet"]]:
+    return value in EXPERT_LOADS
+
+
+def _read_placement(value: Literal["auto"] | list[Dimension]) -> tuple[Dimension, ...]:
+    if value == "auto":
+        return ()
+    if sorted(value) != sorted(DIMENSIONS):
+        raise mistake("the placement does not name each of tp, cp, ep, dp and pp once", "such as [tp, cp, ep, dp, pp]")
+    return tuple(value)
+
+
+def _read_stage_layers(value: Literal["even", "with_ends", "balanced"] | list[int]) -> StageLayers:
+    if value == "even":
+        return None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _read_overlap(value: TensorOverlap | Literal[True, False]) -> TensorOverlap:
+    if isinstance(value, bool):
+        return "weight_gradient" if value else "none"
+    return value
+
+
+def _choice_or_file(names: tuple[str, ...], example: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": r"\.csv$", "examples": [example]}]})
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+Chunks = Annotated[int, Field(strict=True, gt=0, le=10_000)]
+"""Chunks of layers: a model has no more layers."""
+Ahead = Annotated[int, Field(strict=True, ge=0, le=10_000)]
+AutoDegree = Annotated[int, Written(Literal["auto"] | Degree, lambda value: None if value == "auto" else value, _as_is)]
+StageLayers = Literal["with_ends", "balanced"] | tuple[int, ...] | None
+"""Layers of each part of the model, in its order; None: all alike."""
+WrittenStageLayers = Literal["even", "with_ends", "balanced"] | list[NonNegativeInt]
+
+
+WrittenModules = Annotated[list[RecomputeModule], Field(min_length=1)]
+
+
+class StrategySettings(Settings, frozen=True):
+    """Division of the model among ranks."""
+
+    dp: AutoDegree = auto("Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
+    tp: Degree = 1
+    pp: Degree = 1
+    cp: Degree = 1
+    ep: Degree = 1
+    sequence_parallel: StrictBool = auto("Default: true with tp > 1.", "tp")
+    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = "1f1b"
+    virtual_stages: Chunks = auto(
+        "Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it."
+    )
+    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = setting(
+        None,
+        "Layers of each model chunk: all alike, with embedding and logits as a layer each, by time, or as listed in the model's order;"
+        " default: even where that divides, else with_ends.",
+        "pp",
+        shown="even",
+    )
+    optimizer_post_validation: StrictBool = auto(
+        "A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*.",
+        "pp",
+        "later checks of norms",
+    )
+    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = 0
+    recompute: Recompute = "none"
+    recompute_layers: Chunks | None = setting(
+        None, "Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
+    )
+    recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list)] = auto(
+        "What selective recomputation repeats of a layer; default: [core_attention].", "selective recomputation"
+    )
+    recompute_stops_early: StrictBool = setting(
+        False, "Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
+    )
+    data_parallel: DataParallelSettings = DataParallelSettings()
+    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b.", "pp")
+    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
+        "weight_gradient",
+        "Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
+        " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
+        "tp",
+    )
+    shard_degree: AutoDegree | None = setting(None, "Ranks over which ZeRO shards; default: auto, all replicas.")
+    gather: GatherUnit = setting(
+        "layer", "zero_stage 3: one gather call for each layer (flat units), or for each tensor.", "zero_stage 3", "gathers"
+    )
+    prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3", "gathers", "overlap")
+    reshard_after_forward: StrictBool = setting(
+        True,
+        "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them for the backward pass, and until the"
+        " last one where micro-batches add up first (no_sync).",
+        "zero_stage 3",
+        "gathers",
+    )
+    keep_ends: StrictBool = setting(
+        False,
+        "zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit.",
+        "zero_stage 3",
+        "gathers",
+        "resharding",
+    )
+    preset: str | None = setting(None, "Defaults of a framework; see `clustersim show presets`.")
+    offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
+        setting(Offload(), "", shown=[])
+    )
+    etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: tp.")
+    expert_load: Annotated[
+        ExpertLoad,
+        Written(
+            Annotated[str, _choice_or_file(EXPERT_LOADS, "load.csv")],
+            _read_expert_load,
+            lambda load: load.file or load.kind,
+        ),
+    ] = setting(EVEN_LOAD, "", "experts", shown="balanced")
+    expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = auto(
+        "Exponent of zipf, or concentration of dirichlet; default: 1.", "skewed load"
+    )
+    expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
+        None, "An expert takes at most so many times the mean and the rest is dropped; default: it takes all.", "experts", "capacity"
+    )
+    dispatch: ExpertDispatch = setting(
+        "all_to_all", "Send a token to each of its experts, or once to each node that holds some of them.", "ep"
+    )
+    overlap_ep: StrictBool = setting(False, "Shared experts compute while tokens travel to routed ones and back.", "ep", "shared experts")
+    dispatch_precision: WirePrecision = setting("same", "Of tokens on their way to experts; they come back as they are.", "ep")
+    context_parallel: ContextKind = setting(
+        "ring", "Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses).", "cp"
+    )
+    placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement, _as_is)] = setting(
+        DIMENSIONS, "Fastest-varying dimension first.", "own layout"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Over how many ranks ZeRO and FSDP spread the training state, and when parameters are gathered."""
+
+    degree: int
+    """Ranks that hold one copy together: all replicas, or a divisor of them (hybrid sharding), which then all-reduces between copies."""
+    prefetch: int = 1
+    """Layers that are gathered ahead of the one that computes; 0: each is waited for."""
+    reshard_after_forward: bool = True
+    """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them, see ``keeps_gathered``."""
+    keep_ends: bool = False
+    """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
+    gather: GatherUnit = "layer"
+    expert_degree: int = 1
+    """Ranks that hold one copy of an expert together."""
+
+
+class Strategy(StrategySettings, frozen=True):
+    """A strategy on the nodes of a cluster, with nothing left open."""
+
+    data_parallel: DataParallel = DataParallel()
+    node_size: int = Field(default=8, exclude=True)
+    """Accelerators of a node."""
+    domain_size: int = Field(default=8, exclude=True)
+    """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
+    costs: PassCosts = Field(default=EQUAL_COSTS, exclude=True)
+    """Costs of passes, for a schedule that depends on them."""
+    written: WrittenSchedule | None = Field(default=None, exclude=True)
+    """The schedule itself, where ``schedule`` names a file."""
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that divide each expert among them."""
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same parameters, those of experts aside: data and context parallelism together."""
+        return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts: what expert parallelism leaves of a stage."""
+        return self.dp * self.cp * self.tp // (self.ep * self.expert_tp)
+
+    @property
+    def reduces_gradients(self) -> bool:
+        """Whether any parameters are held by more than one rank."""
+        return max(self.replicas, self.expert_replicas) > 1
+
+    @property
+    def gathers_weights(self) -> bool:
+        """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
+        away = self.offload.parameters != "accelerator"
+        return self.zero_stage == SHARDS_PARAMETERS and (max(self.sharding.degree, self.sharding.expert_degree) > 1 or away)
+
+    @property
+    def keeps_gathered(self) -> bool:
+        """Whether parameters that have been gathered stay until the last pass of a step, and not just until a backward pass.
+
+        PyTorch's FSDP does not free them while gradients add up (``torch/distributed/fsdp/_runtime_utils.py``,
+        ``_should_free_in_backward``), and torchtitan not under a pipeline.
+        """
+        return not self.reshard_after_forward and (self.pp > 1 or self.data_parallel.no_sync)
+
+    @property
+    def sharding(self) -> Sharding:
+        """Sharding of the training state by ZeRO and FSDP; over one rank where they do not shard."""
+        degree = 1 if self.zero_stage == 0 else self.shard_degree or self.replicas
+        return Sharding(
+            degree=degree,
+            # The ranks that share a copy hold all experts together, each of them on as many ranks as there are for it.
+            expert_degree=max(1, degree * self.expert_replicas // self.replicas),
+            prefetch=self.prefetch,
+            reshard_after_forward=self.reshard_after_forward,
+            keep_ends=self.keep_ends,
+            gather=self.gather,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that lowering needs besides the cluster."""
+
+    model: Model
+    training: Training
+    strategy: Strategy
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Micro-batches per data-parallel replica and step."""
+        return self.training.global_batch_size // (self.strategy.dp * self.training.micro_batch_size)
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the whole plan."""
+        strategy = self.strategy
+        return strategy.dp * strategy.tp * strategy.pp * strategy.cp

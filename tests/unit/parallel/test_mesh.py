@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from clustersim.parallel.mesh import Mesh, place
+from clustersim.parallel.training_plan import Dimension
+from tests.rows import rows
+from tests.unit.parallel.factories import make_plan
+
+
+def mesh(*placement: Dimension, dp: int = 2, tp: int = 2, pp: int = 2) -> Mesh:
+    order = {"placement": placement} if placement else {}
+    return place(make_plan(dp=dp, tp=tp, pp=pp, **order).strategy)
+
+
+def test_by_default_tensor_parallel_ranks_are_neighbours_and_stages_farthest() -> None:
+    placed = mesh()
+
+    assert rows(placed.groups("tp", 0)) == ((0, 1), (2, 3))
+    assert rows(placed.groups("dp", 0)) == ((0, 2), (1, 3))
+    assert placed.stage_ranks(1).tolist() == [4, 5, 6, 7]
+
+
+def test_data_parallel_ranks_may_be_neighbours_instead() -> None:
+    placed = mesh("dp", "cp", "ep", "pp", "tp")
+
+    assert rows(placed.groups("dp", 0)) == ((0, 1), (4, 5))
+    assert rows(placed.groups("tp", 0)) == ((0, 4), (1, 5))
+    assert placed.stage_ranks(1).tolist() == [2, 6, 3, 7]
+
+
+def test_the_place_of_expert_parallelism_does_not_matter() -> None:
+    first, last = mesh("ep", "tp", "cp", "dp", "pp"), mesh("tp", "cp", "dp", "pp", "ep")
+
+    assert first.ranks.tolist() == last.ranks.tolist() == mesh().ranks.tolist()
+
+
+def test_pipeline_neighbours_have_equal_positions() -> None:
+    placed = mesh(dp=3, tp=2, pp=4)
+    distance = placed.stage_ranks(1) - placed.stage_ranks(0)
+
+    assert distance.tolist() == [6] * 6
+
+
+@pytest.mark.parametrize("dimension", ["tp", "dp", "cp"])
+def test_groups_are_made_of_the_ranks_of_their_stage(dimension: Literal["tp", "dp", "cp"]) -> None:
+    placed = mesh(dp=3, tp=2, pp=4)
+
+    members = placed.groups(dimension, 2)
+
+    assert sorted(members.reshape(-1).tolist()) == sorted(placed.stage_ranks(2).tolist())
