@@ -1,0 +1,159 @@
+"""Attention between the projections: fused as in FlashAttention, or as separate kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clustersim.workloads.operators import FlashAttention, Gemm, Operator, Stream
+from clustersim.workloads.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workloads.transformer_shape import TransformerShape, Window
+
+MASK_BYTES = 1.0
+"""One element of a dropout mask."""
+
+EAGER_SOFTMAX_PASSES = 6.0
+"""Reads and writes of the scores by scale, mask and softmax as three kernels; a fused kernel needs two."""
+
+FUSED_SOFTMAX_HEADS = 4
+"""Megatron-LM's fused softmax takes heads in fours: where those of a micro-batch and rank are no multiple, separate kernels run
+(megatron/model/fused_softmax.py, ``is_kernel_available``)."""
+
+
+def core_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, *, windowed: bool = False) -> Operator:
+    """Return scores, softmax, dropout and context of one micro-batch on one rank.
+
+    A fused kernel computes no more of a window than its blocks; separate kernels compute all scores and mask them.
+
+    Returns
+    -------
+    Operator
+        Saved bytes follow Korthikanti et al., section 4.1: queries and keys 4 s b h, values 2 s b h, and without
+        FlashAttention softmax output 2 a s^2 b, dropout mask a s^2 b, dropout output 2 a s^2 b (16-bit numbers). The
+        output is saved by the projection that follows.
+
+    References
+    ----------
+    .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large TransformerShape Models", MLSys 2023.
+    .. [2] T. Dao, "FlashAttention-2", 2023.
+    """
+    window = window_of(model, local.seq_length, windowed=windowed)
+    if numerics.attention == "unfused":
+        return _unfused(model, local, numerics, window)
+    return _flash(model, local, numerics, window)
+
+
+def window_of(model: TransformerShape, seq_length: int, *, windowed: bool) -> Window | None:
+    """Return the window of a layer; None where it has none, or none that a sequence exceeds."""
+    return model.window if windowed and model.window is not None and model.window.tokens < seq_length else None
+
+
+def masked(model: TransformerShape, window: Window | None, flops: float) -> float:
+    """Return the part of the FLOPs of attention that a causal mask spares; a window counts no more than it sees anyway."""
+    return flops / 2 if model.causal and window is None else 0.0
+
+
+def statistics_bytes(local: LocalShape) -> float:
+    """Return what fused attention keeps for each row and head: the logarithm of the sum of exponentials."""
+    return local.rows * local.n_heads * FP32_BYTES
+
+
+def sinks(model: TransformerShape, local: LocalShape) -> float:
+    """Return the learned logits of attention sinks on one rank."""
+    return float(local.n_heads) if model.attention_sinks else 0.0
+
+
+def counted_pairs(seq_length: int, window: Window | None) -> int:
+    """Return the pairs of query and key of one sequence that count as model work: no mask is taken off, but what no query reaches is.
+
+    Examples
+    --------
+    >>> counted_pairs(10, None), counted_pairs(10, Window(tokens=4)), counted_pairs(10, Window(tokens=4, chunked=True))
+    (100, 40, 36)
+    """
+    if window is None:
+        return seq_length * seq_length
+    tokens = min(window.tokens, seq_length)
+    if not window.chunked:
+        return seq_length * tokens
+    n_chunks, rest = divmod(seq_length, tokens)
+    return n_chunks * tokens * tokens + rest * rest
+
+
+def _saved_projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> float:
+    width = (local.n_heads + local.n_kv_heads) * model.head_dim + local.n_kv_heads * model.value_dim
+    return local.rows * width * numerics.element_bytes
+
+
+def _flash(model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
+    kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
+    return Operator(
+        name="attention",
+        role="core_attention",
+        phases={"forward": kernels[False], "input_gradient": kernels[True]},
+        parameters=sinks(model, local),
+        saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
+        selective_bytes=statistics_bytes(local),
+        forward_flops=sum(kernel.flops for kernel in kernels[False]),
+        masked_flops=masked(model, window, sum(kernel.flops for kernel in kernels[False])),
+    )
+
+
+def own_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, *, backward: bool) -> FlashAttention:
+    """Return fused attention of the tokens of a rank over themselves."""
+    return FlashAttention(
+        local.batch,
+        local.n_heads,
+        local.n_kv_heads,
+        local.seq_length,
+        local.seq_length,
+        model.head_dim,
+        model.causal,
+        backward,
+        numerics.element_bytes,
+        numerics.attention,
+        None if model.latent is None else model.value_dim,
+    )
+
+
+def _kernels(
+    model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None, *, backward: bool
+) -> tuple[FlashAttention, ...]:
+    """Return one kernel for whole sequences or a band of each, and for chunks one for all that are whole and one for the rests."""
+    whole = own_attention(model, local, numerics, backward=backward)
+    if window is None:
+        return (whole,)
+    if not window.chunked:
+        return (replace(whole, window=window.tokens),)
+    n_chunks, rest = divmod(local.seq_length, window.tokens)
+    chunks = replace(whole, batch=local.batch * n_chunks, query_length=window.tokens, key_length=window.tokens)
+    return (chunks, replace(whole, query_length=rest, key_length=rest)) if rest else (chunks,)
+
+
+def _unfused(model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
+    e, s, products = numerics.element_bytes, local.seq_length, local.batch * local.n_heads
+    each = numerics.elementwise_bytes
+    scores = float(products) * s * s
+    query_key = Gemm(s, s, model.head_dim, batch=products, element_bytes=e, output_bytes=e)
+    context = Gemm(s, model.value_dim, s, batch=products, element_bytes=e, output_bytes=e)
+    query_gradient = Gemm(s, model.head_dim, s, batch=products, element_bytes=e, output_bytes=e)
+    probability_gradient = Gemm(s, s, model.value_dim, batch=products, element_bytes=e, output_bytes=e)
+    passes = 2.0 if numerics.kernels == "fused" and products % FUSED_SOFTMAX_HEADS == 0 else EAGER_SOFTMAX_PASSES
+    softmax = Stream(scores * passes * each, launches=int(passes / 2))
+    softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
+    dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()
+    kept = scores * (each + (e + MASK_BYTES if model.dropout else 0.0))
+    counted = 2.0 * products * counted_pairs(s, window) * (model.head_dim + model.value_dim)
+    return Operator(
+        name="attention",
+        role="core_attention",
+        phases={
+            "forward": (query_key, softmax, *dropout, context),
+            # Gradients of the probabilities and of the values, then of the queries and of the keys.
+            "input_gradient": (probability_gradient, context, *dropout, softmax_gradient, query_gradient, query_gradient),
+        },
+        parameters=sinks(model, local),
+        saved_bytes=_saved_projections(model, local, numerics) + kept,
+        selective_bytes=kept,
+        forward_flops=counted,
+        masked_flops=masked(model, window, counted),
+    )

@@ -1,0 +1,105 @@
+"""Work of a layer between its matrix products: normalisation, residual addition, rotation, activation."""
+
+from __future__ import annotations
+
+from clustersim.workloads.attention import MASK_BYTES
+from clustersim.workloads.operators import Operator, Stream
+from clustersim.workloads.parameters import norm_parameters, qk_norm_parameters
+from clustersim.workloads.shapes import LocalShape, Numerics
+from clustersim.workloads.transformer_shape import TransformerShape
+
+N_NORMS = 2
+"""Normalisations of a layer: one before attention, one before the MLP."""
+
+
+def normalization(model: TransformerShape, local: LocalShape, numerics: Numerics, *, name: str, width: int | None = None) -> Operator:
+    """Return a layer or RMS normalisation: one read and one write forward; input, gradient and result backward."""
+    elements = local.sequence_rows * (model.hidden_size if width is None else width)
+    e, eager = numerics.elementwise_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
+    # Eager RMS normalisation is cast, square, mean, scale and multiply, each a pass over the rows.
+    passes, launches = (8.0, 6) if eager else (2.0, 1)
+    return Operator(
+        name=name,
+        phases={
+            "forward": (Stream(elements * passes * e, launches=launches),),
+            "input_gradient": (Stream(elements * (passes + 1) * e, launches=launches),),
+            "weight_gradient": (Stream(elements * 2 * e),),
+        },
+        parameters=float(norm_parameters(model, width)),
+        saved_bytes=elements * e,
+    )
+
+
+def second_norm(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
+    """Return the normalisation before the MLP; a model with one a layer feeds it to attention and MLP alike."""
+    if model.norms_per_layer >= N_NORMS:
+        return normalization(model, local, numerics, name="norm_2")
+    return Operator(name="norm_2")
+
+
+def residual(model: TransformerShape, local: LocalShape, numerics: Numerics, *, name: str) -> Operator:
+    """Return bias, dropout and residual addition, and backward the joining of the two gradients."""
+    elements = local.sequence_rows * model.hidden_size
+    e = numerics.elementwise_bytes
+    mask = MASK_BYTES if model.dropout else 0.0
+    eager_dropout = model.dropout and numerics.kernels == "eager"
+    forward = Stream(elements * (3 * e + mask + (2 * e if eager_dropout else 0.0)), launches=2 if eager_dropout else 1)
+    backward = Stream(elements * (3 * e + (2 * e + mask if model.dropout else 0.0)), launches=2 if model.dropout else 1)
+    # Models with four normalisations a layer also normalise what is added.
+    after = normalization(model, local, numerics, name=name) if model.norms_per_layer > N_NORMS else None
+    return Operator(
+        name=name,
+        phases={
+            "forward": (*(after.kernels("forward") if after else ()), forward),
+            "input_gradient": (*(after.kernels("input_gradient") if after else ()), backward),
+            "weight_gradient": after.kernels("weight_gradient") if after else (),
+        },
+        parameters=after.parameters if after else 0.0,
+        saved_bytes=elements * mask + (after.saved_bytes if after else 0.0),
+    )
+
+
+def rotary(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
+    """Return the rotation of queries and keys by their positions."""
+    elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
+    passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
+    kernel = Stream(elements * passes * numerics.elementwise_bytes, launches=launches)
+    return Operator(name="rotary", phases={"forward": (kernel,), "input_gradient": (kernel,)})
+
+
+def qk_normalization(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
+    """Return the RMS normalisation of every query and key head."""
+    elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
+    e = numerics.elementwise_bytes
+    return Operator(
+        name="qk_norm",
+        phases={"forward": (Stream(elements * 2 * e, launches=2),), "input_gradient": (Stream(elements * 3 * e, launches=2),)},
+        parameters=float(qk_norm_parameters(model)),
+        saved_bytes=elements * e,
+    )
+
+
+def activation(model: TransformerShape, numerics: Numerics, *, rows: int, width: int, name: str = "activation") -> Operator:
+    """Return GELU (one input) or SwiGLU (two inputs, one output).
+
+    GELU is one kernel either way. An eager SwiGLU is two, a SiLU and a product of which the first result is written and read, and
+    three backward: two products for the gradients of the two factors, and the gradient of the SiLU.
+    """
+    elements = rows * width
+    e = numerics.elementwise_bytes
+    inputs = 2.0 if model.gated_mlp else 1.0
+    apart = model.gated_mlp and numerics.kernels == "eager"
+    return Operator(
+        name=name,
+        phases={
+            "forward": (Stream(elements * (inputs + 1 + (2 if apart else 0)) * e, launches=2 if apart else 1),),
+            "input_gradient": (Stream(elements * (2 * inputs + 1 + (4 if apart else 0)) * e, launches=3 if apart else 1),),
+        },
+        saved_bytes=elements * inputs * e,
+    )
+
+
+def split(local: LocalShape, numerics: Numerics, *, width: int) -> Operator:
+    """Return the way from one product to queries, keys and values: nothing forward, and backward a copy of the three gradients into one."""
+    joined = Stream(2.0 * local.rows * width * numerics.element_bytes)
+    return Operator(name="split", phases={"input_gradient": (joined,)})

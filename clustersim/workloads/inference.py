@@ -1,0 +1,255 @@
+"""The work of a model in inference: products, attention and experts of each kind of layer, as one rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from clustersim.errors import DomainError
+from clustersim.workloads.model import Model
+from clustersim.workloads.operators import Gemm, Operator, Stream
+from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics
+from clustersim.workloads.transformer import Transformer
+
+ELEMENT_BYTES: Final = 2.0
+"""Activations between kernels stay in 16 bits."""
+
+_NUMERICS: Final = Numerics(
+    element_bytes=ELEMENT_BYTES,
+    elementwise_bytes=ELEMENT_BYTES,
+    gemm_element_bytes=ELEMENT_BYTES,
+    gradient_bytes=ELEMENT_BYTES,
+    fused_gradient_accumulation=True,
+    kernels="fused",
+    fused_loss=True,
+    attention="flash",
+)
+"""Shapes of products do not depend on it; engines fuse what stands between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A linear layer on one rank: (rows, inputs) times (inputs, outputs)."""
+
+    name: str
+    outputs: int
+    inputs: int
+
+    @property
+    def parameters(self) -> float:
+        """Weights of this rank."""
+        return float(self.outputs) * self.inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionWork:
+    """Attention of a layer on one rank."""
+
+    n_heads: int
+    n_kv_heads: int
+    """Held on this rank: at least one, so that a cache of fewer heads than ranks is replicated."""
+    head_dim: int
+    value_dim: int
+    window: int | None
+    latent_width: int = 0
+    """Numbers of the latent vector and rotated key that the cache has for a token; 0 without latent attention."""
+    latent_rank: int = 0
+
+    @property
+    def cache_elements(self) -> int:
+        """Numbers that the cache of this rank has for one token of one layer; a latent vector is not divided."""
+        return self.latent_width or self.n_kv_heads * (self.head_dim + self.value_dim)
+
+    @property
+    def decode_flops(self) -> float:
+        """FLOPs of one new token for each cached one; latent attention multiplies in the latent space."""
+        if self.latent_width:
+            return 2.0 * self.n_heads * (self.latent_width + self.latent_rank)
+        return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
+
+    @property
+    def prefill_flops(self) -> float:
+        """FLOPs of one pair of query and key in prefill, which has whole heads also where attention is latent."""
+        return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
+
+    @property
+    def moved_elements(self) -> float:
+        """Numbers that a query of prefill reads and writes: itself and its result, its key and value."""
+        return (self.n_heads + self.n_kv_heads) * (self.head_dim + self.value_dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertWork:
+    """Routed experts of a layer on one rank."""
+
+    n_experts: int
+    n_local: int
+    top_k: int
+    hidden: int
+    width: int
+    """Intermediate width of an expert on this rank."""
+    n_matrices: int
+    """Three with a gate, two without."""
+
+    @property
+    def parameters_each(self) -> float:
+        """Weights of one expert on this rank."""
+        return float(self.n_matrices) * self.hidden * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceLayer:
+    """Layers of one kind, as one rank of a tensor-parallel group has them."""
+
+    n_layers: int
+    projections: tuple[Projection, ...]
+    """Projections of attention and of an MLP or shared experts."""
+    attention: AttentionWork
+    router: Projection | None
+    experts: ExpertWork | None
+    stream_elements: float
+    """Numbers that kernels between the products read and write for one token."""
+    n_streams: int
+    """Kernels between the products."""
+    n_row_split: int
+    """Places at which ranks sum their parts: behind attention and behind the MLP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceWork:
+    """A model on one rank: kinds of layers, and the logits."""
+
+    layers: tuple[InferenceLayer, ...]
+    logits: Projection
+    embedding_parameters: float
+    """Token table of this rank."""
+    tied: bool
+    """Whether the logits share the token table."""
+    hidden: int
+
+    @property
+    def n_layers(self) -> int:
+        """All layers."""
+        return sum(layer.n_layers for layer in self.layers)
+
+    def cache_elements(self) -> float:
+        """Return the numbers that the cache of one rank has for one token of all layers."""
+        return float(sum(layer.n_layers * layer.attention.cache_elements for layer in self.layers))
+
+
+def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int) -> InferenceWork:
+    """Return the work of one rank in inference, taken from the operators of the model's forward pass.
+
+    Prefill and decode have the same products; they differ in rows, and in what attention does (:class:`AttentionWork`). With absorbed up
+    projections latent attention reads the same weights in decode as in prefill.
+
+    Parameters
+    ----------
+    tp
+        Ranks that divide attention, MLP and vocabulary.
+    expert_tp, ep
+        Ranks that divide each expert, and ranks among which experts are spread.
+
+    Raises
+    ------
+    DomainError
+        The model is no decoder, or its sizes do not divide.
+    """
+    if not isinstance(model, Transformer) or not model.causal:
+        raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
+    _check_divides(model.n_heads, tp, "attention heads", "tp")
+    local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep)
+    kinds: dict[object, list[int]] = {}
+    for layer in range(model.n_layers):
+        kinds.setdefault(model.layer_kind(layer), []).append(layer)
+    (logits,) = (_projection(operator) for operator in model.head(local, _NUMERICS) if operator.role == "logits")
+    return InferenceWork(
+        layers=tuple(_layer(model, layers, local) for layers in kinds.values()),
+        logits=logits,
+        embedding_parameters=float(local.vocab_size) * model.hidden_size,
+        tied=model.tied_embeddings,
+        hidden=model.hidden_size,
+    )
+
+
+def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int) -> LocalShape:
+    experts = None
+    if model.experts is not None:
+        _check_divides(model.experts.n_experts, ep, "experts", "ep")
+        n_local = model.experts.n_experts // ep
+        width = ceil(model.experts.intermediate_size / expert_tp)
+        experts = ExpertShare(rows=(1,) * n_local, intermediate_size=width, dispatched_rows=model.experts.top_k)
+    return LocalShape(
+        batch=1,
+        seq_length=1,
+        sequence_rows=1,
+        n_heads=model.n_heads // tp,
+        n_kv_heads=max(1, model.n_kv_heads // tp),
+        intermediate_size=ceil(model.intermediate_size / tp),
+        vocab_size=ceil(model.vocab_size / tp),
+        experts=experts,
+        shared_size=ceil(model.experts.shared_size / tp) if model.experts is not None else 0,
+    )
+
+
+def _layer(model: Transformer, layers: list[int], local: LocalShape) -> InferenceLayer:
+    first = layers[0]
+    operators = [operator for sublayer in model.sublayers(first, local, _NUMERICS) for operator in sublayer.operators]
+    projections = tuple(_projection(operator) for operator in _products(operators) if operator.name != "router")
+    router = next((_projection(operator) for operator in operators if operator.name == "router"), None)
+    kind, latent = model.layer_kind(first), model.latent
+    between = [operator for operator in operators if operator.name in (*_BETWEEN, *_FUSED_WITH_NORMS)]
+    streams = [each for operator in between for each in operator.kernels("forward") if isinstance(each, Stream)]
+    experts = None
+    if kind.experts and model.experts is not None and local.experts is not None:
+        experts = ExpertWork(
+            n_experts=model.experts.n_experts,
+            n_local=local.experts.n_local,
+            top_k=model.experts.top_k,
+            hidden=model.hidden_size,
+            width=local.experts.intermediate_size,
+            n_matrices=3 if model.gated_mlp else 2,
+        )
+    return InferenceLayer(
+        n_layers=len(layers),
+        projections=projections,
+        attention=AttentionWork(
+            n_heads=local.n_heads,
+            n_kv_heads=local.n_kv_heads,
+            head_dim=model.head_dim if latent is None else latent.qk_head_dim,
+            value_dim=model.value_dim,
+            window=model.window.tokens if kind.windowed and model.window is not None else None,
+            latent_width=0 if latent is None else latent.down_width,
+            latent_rank=0 if latent is None else latent.kv_lora_rank,
+        ),
+        router=router,
+        experts=experts,
+        stream_elements=sum(each.traffic_bytes for each in streams) / ELEMENT_BYTES,
+        n_streams=_n_streams(operators),
+        n_row_split=2,
+    )
+
+
+_BETWEEN: Final = ("norm_1", "norm_2", "q_norm", "kv_norm", "qk_norm", "rotary", "activation", "shared_activation", "shared_add")
+"""Operators between products that engines run as one kernel each; the residual additions are part of the norms."""
+_FUSED_WITH_NORMS: Final = ("residual_1", "residual_2")
+
+
+def _n_streams(operators: Iterable[Operator]) -> int:
+    return sum(1 for operator in operators if operator.name in _BETWEEN and operator.kernels("forward"))
+
+
+def _products(operators: Iterable[Operator]) -> list[Operator]:
+    return [operator for operator in operators if any(isinstance(kernel, Gemm) for kernel in operator.kernels("forward"))]
+
+
+def _projection(operator: Operator) -> Projection:
+    gemm = next(kernel for kernel in operator.kernels("forward") if isinstance(kernel, Gemm))
+    return Projection(operator.name, gemm.n, gemm.k)
+
+
+def _check_divides(size: int, degree: int, of: str, key: str) -> None:
+    if size % degree:
+        raise DomainError(f"{key}: {degree} does not divide {size} {of}", path=(key,), hint=f"use a divisor of {size}")

@@ -1,0 +1,102 @@
+"""Batch and layer normalisation, counted in passes over their input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from clustersim.workloads.kinds.call import IMAGE_SIDES, LayerCall, Shape
+from clustersim.workloads.operators import Operator, Stream
+
+NormKind = Literal["batch", "layer"]
+
+FORWARD_PASSES = {"batch": 3.0, "layer": 2.0}
+"""Batch statistics need the whole batch before the first result: one read for them, then a read and a write. The row of a layer
+normalisation stays on chip."""
+
+BACKWARD_PASSES = {"batch": 5.0, "layer": 5.0}
+"""Batch: two sums over input and gradient, then both again and the result. Layer: input, gradient and result, and the first two once
+more for scale and shift."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormLayer:
+    """Normalisation with scale and shift: of each channel over batch and image, or of each row over its features."""
+
+    input: Shape
+    kind: NormKind
+    activated: bool = False
+    """True where an activation follows at once; kernels that fuse apply it on the way, and find its sign again in the backward pass."""
+
+    @property
+    def output(self) -> Shape:
+        """That of the input."""
+        return self.input
+
+    def operators(self, call: LayerCall) -> tuple[Operator, ...]:
+        """Return the normalisation; one of batches saves its input, and what follows saves the result."""
+        size_bytes = call.stored_bytes(self.input)
+        separate = (Activation(input=self.input).operators(call)) if self.activated and call.numerics.kernels == "eager" else ()
+        channels = self.input[0] if len(self.input) == IMAGE_SIDES else self.input[-1]
+        backward = Stream(BACKWARD_PASSES[self.kind] * size_bytes, launches=2)
+        own = Operator(
+            name=f"{self.kind}_norm",
+            phases={
+                "forward": (Stream(FORWARD_PASSES[self.kind] * size_bytes, launches=2 if self.kind == "batch" else 1),),
+                # Scale and shift learn from the same passes.
+                "weight_gradient": (backward,),
+            },
+            parameters=2.0 * channels,
+            saved_bytes=call.kept_input_bytes(self.input),
+        )
+        return (own, *separate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """A function of each number by itself, such as ReLU."""
+
+    input: Shape
+
+    @property
+    def output(self) -> Shape:
+        """That of the input."""
+        return self.input
+
+    def operators(self, call: LayerCall) -> tuple[Operator, ...]:
+        """Return a read and a write in place; backward the result and two gradients. The layer behind keeps the result."""
+        size_bytes = call.stored_bytes(self.input)
+        return (
+            Operator(
+                name="activation",
+                phases={
+                    "forward": (Stream(2.0 * size_bytes),),
+                    "input_gradient": (Stream(3.0 * size_bytes),) if call.input_gradient else (),
+                },
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropout:
+    """Numbers set to zero at random; the mask is kept, one byte each."""
+
+    input: Shape
+
+    @property
+    def output(self) -> Shape:
+        """That of the input."""
+        return self.input
+
+    def operators(self, call: LayerCall) -> tuple[Operator, ...]:
+        """Return a read and a write with the mask, and the same backward."""
+        mask_bytes = float(call.samples * prod(self.input))
+        kernel = Stream(2.0 * call.stored_bytes(self.input) + mask_bytes)
+        return (
+            Operator(
+                name="dropout",
+                phases={"forward": (kernel,), "input_gradient": (kernel,) if call.input_gradient else ()},
+                saved_bytes=mask_bytes,
+            ),
+        )

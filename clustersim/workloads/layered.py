@@ -1,0 +1,182 @@
+"""Models that are a list of layers: convolutional and recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from math import fsum, prod
+from typing import Final, Literal
+
+from clustersim.documents.spots import Data
+from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_parameters
+from clustersim.workloads.model import TOKEN_BYTES, Sublayer
+from clustersim.workloads.operators import Operator, Recorded
+from clustersim.workloads.predictions import Prediction
+from clustersim.workloads.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workloads.transformer_shape import Experts, Window
+
+_COUNTING: Final = Numerics(
+    element_bytes=2.0,
+    elementwise_bytes=2.0,
+    gemm_element_bytes=2.0,
+    gradient_bytes=4.0,
+    fused_gradient_accumulation=True,
+    kernels="fused",
+    fused_loss=True,
+    attention="unfused",
+)
+"""Parameters and FLOPs do not depend on it."""
+
+FORWARD_FRACTION: Final = 1.0 / 3.0
+"""Forward part of a measured time: the backward pass has two products, by input and by weight, where the forward pass has one."""
+
+
+class _Undivided:
+    """Sizes of a model whose layers nothing divides."""
+
+    __slots__ = ()
+    divisible: bool = False
+    unit: Literal["sequence", "sample"] = "sample"
+    n_heads: int = 1
+    n_kv_heads: int = 1
+    head_dim: int = 0
+    value_dim: int = 0
+    hidden_size: int = 0
+    intermediate_size: int = 1
+    gated_mlp: bool = False
+    vocab_size: int = 0
+    lm_head: bool = False
+    causal: bool = False
+    window: Window | None = None
+    experts: Experts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layered(_Undivided):
+    """A model by its layers, in the order of the forward pass; loss included."""
+
+    name: str
+    input: Shape
+    """Shape of one sample: channels, height and width of an image; tokens of a sentence; or features."""
+    tokens_per_sample: int
+    """Tokens that throughput counts in a sample: 1 for an image."""
+    layers: tuple[Layer, ...] = field(hash=False)
+    published_parameters: int | None = None
+    measured_s_per_flop: float | None = None
+    """Measured time of a forward FLOP and its two backward ones on one accelerator alone; None where kernels are timed."""
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the list."""
+        return len(self.layers)
+
+    def layer_operators(self, layer: int, samples: int, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return what one layer does with some samples; up to the first that learns none needs the gradient of its input."""
+        call = LayerCall(samples=samples, numerics=numerics, input_gradient=layer > self._first_that_learns)
+        operators = self.layers[layer].operators(call)
+        if self.measured_s_per_flop is None:
+            return operators
+        return tuple(_measured(operator, self.measured_s_per_flop) for operator in operators)
+
+    def layer_input(self, layer: int) -> Shape:
+        """Return the shape of what a layer receives."""
+        return self.layers[layer - 1].output if layer else self.input
+
+    def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:
+        """Return the input of a layer, in bytes."""
+        return local.batch * prod(self.layer_input(layer)) * numerics.element_bytes
+
+    def likeness(self, layer: int, seq_length: int) -> Hashable:
+        """Return the layer itself, and whether the gradient of its input is needed."""
+        del seq_length
+        return self.layers[layer], layer > self._first_that_learns
+
+    def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return nothing: the first layer takes the samples."""
+        del local, numerics
+        return ()
+
+    def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
+        """Return the layer as one part, which nothing cuts."""
+        return (Sublayer(name="layer", operators=self.layer_operators(layer, local.batch, numerics)),)
+
+    def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return nothing: the loss is the last layer."""
+        del local, numerics
+        return ()
+
+    def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
+        """Return none."""
+        del local, numerics
+        return ()
+
+    def has_experts(self, layer: int) -> bool:
+        """Return False: no layer has experts."""
+        del layer
+        return False
+
+    def tied_parameters(self, local: LocalShape) -> float:
+        """Return 0: a shared table counts in the layer that owns it."""
+        del local
+        return 0.0
+
+    def sample_bytes(self, seq_length: int) -> float:
+        """Return the bytes of one sample: indices of tokens, or numbers in fp32, as data loaders give images."""
+        return FP32_BYTES * prod(self.input) if len(self.input) > 1 else TOKEN_BYTES * seq_length
+
+    @property
+    def max_positions(self) -> int:
+        """Tokens of every sample."""
+        return self.tokens_per_sample
+
+    def outline(self) -> Mapping[str, Data]:
+        """Return the input, and what each layer does, gives and holds; names and views do nothing."""
+        rows: list[Data] = [
+            {
+                "does": ", ".join(dict.fromkeys(operator.name for operator in does if operator.kernels("forward"))),
+                "output": " x ".join(map(str, layer.output)),
+                "parameters": int(fsum(operator.parameters for operator in does)),
+                "forward_flops": fsum(operator.forward_flops for operator in does),
+            }
+            for layer, does in zip(self.layers, self.each_layer(), strict=True)
+            if does
+        ]
+        sizes: dict[str, Data] = {"input": " x ".join(map(str, self.input)), "tokens_per_sample": self.tokens_per_sample}
+        return {"name": self.name, **sizes, "forward_flops": self.forward_flops, "layers": rows}
+
+    @property
+    def _first_that_learns(self) -> int:
+        call = LayerCall(samples=1, numerics=_COUNTING)
+        return next((index for index, layer in enumerate(self.layers) if has_parameters(layer.operators(call))), self.n_layers)
+
+    @property
+    def n_parameters(self) -> int:
+        """All parameters of the model."""
+        return int(fsum(operator.parameters for does in self.each_layer() for operator in does))
+
+    @property
+    def n_active(self) -> int:
+        """All parameters."""
+        return self.n_parameters
+
+    @property
+    def n_published(self) -> int:
+        """All parameters."""
+        return self.n_parameters
+
+    @property
+    def forward_flops(self) -> float:
+        """FLOPs of all products of one sample's forward pass, a multiply-add counted as two."""
+        return fsum(operator.forward_flops for does in self.each_layer() for operator in does)
+
+    def each_layer(self) -> tuple[tuple[Operator, ...], ...]:
+        """Return what each layer does with one sample, to count what does not depend on how numbers are stored."""
+        return tuple(self.layer_operators(layer, 1, _COUNTING) for layer in range(self.n_layers))
+
+
+def _measured(operator: Operator, s_per_flop: float) -> Operator:
+    """Return an operator that takes its share of a measured time, by FLOPs."""
+    flops = operator.forward_flops
+    forward_s = FORWARD_FRACTION * s_per_flop * flops
+    forward, backward = Recorded(forward_s, flops), Recorded(s_per_flop * flops - forward_s, 2.0 * flops)
+    return replace(operator, phases={"forward": (forward,), "input_gradient": (backward,)} if flops else {})

@@ -1,0 +1,67 @@
+"""Linear layers: three matrix products and the gradient's way into its buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream, vector_bytes
+from clustersim.workloads.shapes import Numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearShape:
+    """One rank's part of a linear layer."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    bias: bool
+    saved_rows: int
+    """Rows of the input that are kept for the backward pass: fewer than ``rows`` where the input is gathered again."""
+
+
+def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
+    """Return a linear layer as an operator.
+
+    The forward product is (rows, inputs) x (inputs, outputs); backward, one product gives the gradient of the input and
+    one that of the weight. A weight gradient is either added to its buffer by the product itself (fused accumulation), or by a
+    kernel of its own that reads the gradient and reads and writes the buffer. Where gradients of a micro-batch are clipped first, other
+    kernels read and write them before.
+
+    Operands in 8 bits are cast before they are used, the input forward and the gradient of the output backward: a kernel reads them as
+    they are and writes the cast and its transpose, which the weight gradient takes (NVIDIA Transformer Engine, ``fp8_cast_transpose``).
+    Weights are cast once a step, by the optimizer. Kept until then is the cast.
+
+    All three products have matrices whose rows are as long as the inputs or the outputs are many.
+    """
+    rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
+    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
+    at_once = vector_bytes(operand, inputs, outputs)
+    forward = Gemm(rows, outputs, inputs, element_bytes=operand, output_bytes=plain, vector_bytes=at_once)
+    input_gradient = replace(forward, n=inputs, k=outputs)
+    summed = Gemm(inputs, outputs, rows, element_bytes=operand, output_bytes=plain, vector_bytes=at_once)
+    weight_gradient: tuple[Kernel, ...]
+    if numerics.fused_gradient_accumulation:
+        weight_gradient = (replace(summed, output_bytes=numerics.gradient_bytes, accumulates=True),)
+    else:
+        accumulate = inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
+        weight_gradient = (summed, Stream(accumulate))
+    if shape.bias:
+        weight_gradient += (Stream(rows * outputs * plain),)
+    return Operator(
+        name=name,
+        phases={
+            "forward": (*cast_operand(rows * inputs, numerics), forward),
+            "input_gradient": (*cast_operand(rows * outputs, numerics), input_gradient),
+            "weight_gradient": weight_gradient,
+        },
+        parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
+        saved_bytes=shape.saved_rows * inputs * operand,
+        forward_flops=forward.flops,
+    )
+
+
+def cast_operand(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
+    """Return the cast of an operand to 8 bits and its transpose; nothing where operands are taken as they are."""
+    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
+    return (Stream(elements * (plain + 2 * operand)),) if operand < plain else ()

@@ -1,0 +1,249 @@
+"""Kernels and operators: work as shapes, FLOPs and bytes, never as time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Literal
+
+from clustersim.workloads.convolution import Convolution
+
+VECTOR_BYTES = 16
+"""Bytes that one instruction of a kernel reads at once."""
+
+
+def vector_bytes(element_bytes: float, *widths: int) -> int:
+    """Return what can be read at once of rows of so many numbers, each of which begins where the one before ends.
+
+    Examples
+    --------
+    >>> vector_bytes(2.0, 50304), vector_bytes(2.0, 768, 30522), vector_bytes(2.0, 50257)
+    (16, 4, 2)
+    """
+    return gcd(VECTOR_BYTES, *(int(width * element_bytes) for width in widths))
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``batch`` products of an (m, k) by a (k, n) matrix; 2 m n k FLOPs each."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    element_bytes: float = 2.0
+    output_bytes: float = 2.0
+    """Bytes of one element of the result; 4 for a weight gradient that is added into an fp32 buffer."""
+    accumulates: bool = False
+    """True where the result is added to memory, which is then read too."""
+    vector_bytes: int = VECTOR_BYTES
+    """Bytes that can be read at once of the rows of operands and result: less than 16 bytes where they are not aligned."""
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, a multiply-add counted as two."""
+        return 2.0 * self.m * self.n * self.k * self.batch
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Least memory traffic: each operand once."""
+        operands = (self.m * self.k + self.k * self.n) * self.element_bytes
+        results = self.m * self.n * self.output_bytes * (2 if self.accumulates else 1)
+        return self.batch * (operands + results)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedGemm:
+    """Products of equal width beside each other, one for each group of rows: the experts of a layer.
+
+    Forward, group g multiplies its (rows[g], k) rows by a (k, n) matrix of its own; groups without rows do nothing.
+    """
+
+    rows: tuple[int, ...]
+    n: int
+    k: int
+    over_rows: bool = False
+    """True for weight gradients: group g multiplies (k, rows[g]) by (rows[g], n), so that rows are what is summed over."""
+    element_bytes: float = 2.0
+    output_bytes: float = 2.0
+    accumulates: bool = False
+    launches: int = 1
+    """Calls with which the host issues them: as many as groups where a library runs them beside each other on several streams."""
+
+    @property
+    def products(self) -> tuple[Gemm, ...]:
+        """The products one by one, without those of no rows."""
+        kinds = {rows: self._product(rows) for rows in set(self.rows) if rows}
+        return tuple(kinds[rows] for rows in self.rows if rows)
+
+    def _product(self, rows: int) -> Gemm:
+        m, depth = (self.k, rows) if self.over_rows else (rows, self.k)
+        return Gemm(m, self.n, depth, element_bytes=self.element_bytes, output_bytes=self.output_bytes, accumulates=self.accumulates)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, a multiply-add counted as two."""
+        return 2.0 * sum(self.rows) * self.n * self.k
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Least memory traffic: operands and results of every group that has rows, once."""
+        return sum(product.traffic_bytes for product in self.products)
+
+
+@dataclass(frozen=True, slots=True)
+class FlashAttention:
+    """Fused attention over ``batch`` sequences; FLOPs counted in full, also when causal."""
+
+    batch: int
+    n_heads: int
+    n_kv_heads: int
+    query_length: int
+    key_length: int
+    head_dim: int
+    causal: bool
+    backward: bool
+    element_bytes: float = 2.0
+    generation: str = "flash"
+    """Generation of the kernel; ``flash`` is the best that the accelerator has."""
+    value_dim: int | None = None
+    """Width of a head of values where it is not that of queries and keys."""
+    window: int | None = None
+    """Keys that each query sees at most, itself and those before it."""
+    spread: bool = False
+    """True where queries lie evenly over all keys; else they are the last of the keys' tokens, as in prefill behind a cache."""
+
+    @property
+    def mean_head_dim(self) -> float:
+        """Mean width of the heads of the two products."""
+        return (self.head_dim + self._value_dim) / 2
+
+    @property
+    def _value_dim(self) -> int:
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    @property
+    def seen_length(self) -> int:
+        """Keys that a query sees at most."""
+        return self.key_length if self.window is None else min(self.window, self.key_length)
+
+    @property
+    def done_fraction(self) -> float:
+        """Share of the counted work that a causal mask leaves, in a window also for want of keys before the first queries.
+
+        Of n queries that are the last of m >= n tokens, the mean one sees ``m - n / 2`` keys: one half of all for n = m, all for n = 1.
+        """
+        if not self.causal:
+            return 1.0
+        keys, queries = self.key_length, self.key_length if self.spread else self.query_length
+        seeing, before = min(queries, keys), max(0, keys - queries)
+        if self.window is None or self.window >= keys:
+            return seeing * (keys - seeing / 2.0) / (queries * keys)
+        most = max(0, self.window - 1 - before)
+        short = min(seeing, most)
+        missing = short * (2 * most - short + 1) / 2.0 + (queries - seeing) * self.window
+        return 1.0 - missing / (queries * self.window)
+
+    @property
+    def flops(self) -> float:
+        """Two matrix products forward; five backward, one of which repeats the forward pass and is not model work."""
+        pairs = 2.0 * self.batch * self.n_heads * self.query_length * self.seen_length
+        return pairs * (3 * self.head_dim + 2 * self._value_dim if self.backward else self.head_dim + self._value_dim)
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Queries, keys, values and output once; twice that and the output gradient backward."""
+        rows = self.batch * (self.n_heads * self.query_length + self.n_kv_heads * self.key_length)
+        once = rows * (self.head_dim + self._value_dim) * self.element_bytes
+        return 2.5 * once if self.backward else once
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Memory-bound work: bytes read and written by ``launches`` kernels."""
+
+    traffic_bytes: float
+    launches: int = 1
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Work of known duration, as a measured or imported trace has it: it takes that long and costs nothing else."""
+
+    duration_s: float
+    flops: float = 0.0
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Nothing: the time says all."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """Loss of computation to bytes that a collective sends beside it: its kernels hold multiprocessors meanwhile."""
+
+    sent_bytes: float
+    flops: float = 0.0
+
+    @property
+    def traffic_bytes(self) -> float:
+        """Nothing: links carry it."""
+        return 0.0
+
+
+Product = Gemm | GroupedGemm | Convolution
+Kernel = Product | FlashAttention | Stream | Recorded | Interference
+
+KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient"]
+"""Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
+
+Role = Literal["embedding", "core_attention", "logits", "loss", "other"]
+"""Part of an operator in its model, where memory, recomputation or parallelism treats that part in a way of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operation of the model on one micro-batch, for one rank."""
+
+    name: str
+    role: Role = "other"
+    phases: Mapping[KernelPhase, tuple[Kernel, ...]] = field(default_factory=dict[KernelPhase, tuple[Kernel, ...]], hash=False)
+    """Kernels of each phase; a phase without any may be left out, and recomputation then repeats the forward pass."""
+    parameters: float = 0.0
+    expert: bool = False
+    """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
+    saved_bytes: float = 0.0
+    """Activations kept from forward to backward."""
+    needless: bool = False
+    """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
+    selective_bytes: float = 0.0
+    """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
+    forward_flops: float = 0.0
+    """Matrix FLOPs of the forward pass as MFU counts them."""
+    masked_flops: float = 0.0
+    """Part of ``forward_flops`` that a causal mask spares: half of attention over whole sequences."""
+    column: bool = False
+    """True for a linear layer of which tensor parallelism divides the outputs: what stands before it works on a slice of the rows."""
+    row: bool = False
+    """True for a linear layer or a table of which tensor parallelism divides the inputs: ranks sum what it gives."""
+
+    def kernels(self, phase: KernelPhase, *further: KernelPhase) -> tuple[Kernel, ...]:
+        """Return the kernels of one phase, or of several, one after the other.
+
+        Examples
+        --------
+        >>> norm = Operator(name="norm", phases={"forward": (Stream(8.0),), "input_gradient": (Stream(12.0),)})
+        >>> norm.kernels("recompute", "weight_gradient") == norm.kernels("forward")
+        True
+        """
+        own = self.phases.get(phase, self.phases.get("forward", ()) if phase == "recompute" else ())
+        return (*own, *self.kernels(*further)) if further else own
+
+    @property
+    def weight_product(self) -> Product | None:
+        """The product that gives the gradient of the weight; None where that gradient is a by-product, as of a norm."""
+        first = next(iter(self.kernels("weight_gradient")), None)
+        return first if isinstance(first, Product) else None

@@ -1,0 +1,1 @@
+"""Descriptions of models, as files and configurations have them."""

@@ -1,0 +1,192 @@
+"""Import a ``config.json`` of the Hugging Face Hub as a model specification."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from clustersim.documents.files import read_text
+from clustersim.documents.json_text import check_characters
+from clustersim.documents.spots import Data, Spot, source_place
+from clustersim.documents.text import MOST_BYTES, Document
+from clustersim.errors import Place, ScenarioError
+from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, WITH_TEXT_PART, ModelFamily
+from clustersim.workloads.reading.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, ModelDocument, ModelReading, require
+from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_LATENT
+
+_FIELDS: Final = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "num_shared_experts",
+    "shared_expert_intermediate_size",
+    "first_k_dense_replace",
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "mlp_only_layers",
+    "n_group",
+    "topk_group",
+    "scoring_func",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "num_nextn_predict_layers",
+    "sliding_window",
+    "sliding_window_pattern",
+    "attention_chunk_size",
+    "layer_types",
+)
+"""Fields that the Hub spells as we do."""
+
+_DROPOUT_KEYS: Final = (
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_pdrop",
+    "dropout",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "resid_pdrop",
+    "residual_dropout",
+)
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_VALUE: Final = re.compile(r"\s*:\s*")
+
+
+def read_config(path: Path) -> Document:
+    """Return a ``config.json``, or the one in a directory, with the place of each of its keys.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is too large, not text, not JSON or not an object.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    return parse_config(read_text(file, MOST_BYTES, "name a config.json, which is a short file"), str(file))
+
+
+def parse_config(text: str, name: str) -> Document:
+    """Return JSON text as a document; ``name`` stands for the file in messages.
+
+    Raises
+    ------
+    ScenarioError
+        When the text is empty, not JSON or not an object.
+    """
+    lines = tuple(text.splitlines())
+    if not text.strip():
+        raise ScenarioError("is empty", place=Place(file=name), hint="a config.json is a JSON object")
+    try:
+        data: Data = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = source_place(name, lines, error.lineno, error.colno)
+        raise ScenarioError(f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", place=place) from error
+    except (RecursionError, ValueError) as error:
+        raise ScenarioError("is not JSON that can be read: nested too deep, or a number too long", place=Place(file=name)) from error
+    if not isinstance(data, dict):
+        raise ScenarioError("is not a JSON object", place=source_place(name, lines, 1, 1), hint="a config.json is a JSON object")
+    check_characters(text, name, data)
+    return Document(name=name, data=data, spot=_outline(text), lines=lines)
+
+
+def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelReading:
+    """Return what a configuration says about the model, with what its ``model_type`` implies.
+
+    Raises
+    ------
+    ScenarioError
+        For a model that is no transformer of text, and for a missing size.
+    """
+    kind, text = config.get("model_type"), config.get("text_config")
+    model_type = kind if isinstance(kind, str) else ""
+    if model_type in WITH_TEXT_PART and isinstance(text, dict):
+        part = config_fields(ModelDocument(document=origin.document, at=(*origin.at, "text_config")), text)
+        message = f"of '{model_type}' the language model alone is simulated, without what sees or hears"
+        return ModelReading(fields=part.fields, written=part.written, flags=(*part.flags, ("text_only", message)))
+    _refuse_others(config, model_type, origin)
+    family = FAMILIES.get(model_type, ModelFamily(defaults={}, keys=BIAS_KEYS))
+    fields = dict(family.defaults)
+    written: dict[str, str] = {}
+    for key, name in _spellings(family):
+        value = config.get(key)
+        if value is not None and name not in written:
+            fields[name], written[name] = value, key
+    if family.adapt is not None:
+        fields |= {name: value for name, value in family.adapt(config).items() if value is not None}
+    dropout = [config[key] for key in _DROPOUT_KEYS if key in config]
+    if dropout:
+        fields["dropout"] = any(isinstance(value, int | float) and value > 0 for value in dropout)
+    if config.get("use_sliding_window") is False:
+        fields.pop("sliding_window", None)
+    for key, belonging in (("num_experts", OF_EXPERTS), ("kv_lora_rank", OF_LATENT)):
+        if fields.get(key) is None or (key == "num_experts" and fields[key] == 1):
+            fields = {name: value for name, value in fields.items() if name not in belonging}
+    require(fields, origin)
+    return ModelReading(fields=fields, written=written, flags=_flags(model_type, config))
+
+
+def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
+    """Return pairs of key and field, the Hub's own spelling before the others."""
+    own = [(key, name) for key, names in family.keys.items() for name in names]
+    return [*own, *((name, name) for name in _FIELDS), *SIZE_ALIASES.items()]
+
+
+def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDocument) -> None:
+    if isinstance(config.get("text_config"), dict) and config.get("hidden_size") is None:
+        hint = "for the language model alone, write its text_config to a file of its own"
+        raise origin.error("this model takes more than text", key="text_config", hint=hint)
+    reason = REFUSED.get(model_type)
+    if reason is not None:
+        raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
+    if config.get("is_encoder_decoder") is True:
+        raise origin.error("this model is an encoder and a decoder", key="is_encoder_decoder", hint=TRANSFORMERS_ONLY)
+
+
+def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:
+    flags: list[tuple[str, str]] = []
+    if model_type not in FAMILIES:
+        kind = f"model_type '{model_type}' is not known" if model_type else "the configuration names no model_type"
+        taken = "RMS normalisation, rotary positions, a gated MLP, and no biases but those the file gives"
+        flags.append(("model_type_unknown", f"{kind}: taken as Llama-like, with {taken}"))
+    width, hidden = config.get("word_embed_proj_dim"), config.get("hidden_size")
+    if width is not None and width != hidden:
+        flags.append(("embedding_width", f"the embedding of width {width} is taken as wide as the hidden state, {hidden}"))
+    return tuple(flags)
+
+
+def _outline(text: str) -> Spot:
+    """Return where the top-level keys of a JSON object and their values stand."""
+    starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+
+    def where(offset: int) -> tuple[int, int]:
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    depth = 0
+    keys: dict[str, tuple[int, int]] = {}
+    children: dict[str | int, Spot] = {}
+    for token in _TOKENS.finditer(text):
+        mark = token.group()
+        if mark in "{[":
+            depth += 1
+        elif mark in "}]":
+            depth -= 1
+        elif depth == 1 and (colon := _VALUE.match(text, token.end())) and ":" in colon.group():
+            key = str(json.loads(mark))
+            line, column = where(colon.end())
+            keys[key], children[key] = where(token.start()), Spot(line=line, column=column)
+    return Spot(line=1, column=1, keys=keys, children=children)

@@ -1,0 +1,162 @@
+"""Keys of a model description for what not every layer has: experts, latent attention, windows, further predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+
+from clustersim.errors import ScenarioError
+from clustersim.units.fields import PositiveInt
+from clustersim.workloads.transformer_shape import Experts, LatentAttention, Window
+
+Width = Annotated[PositiveInt, Field(le=10_000_000)]
+Count = Annotated[int, Field(strict=True, ge=0, le=10_000)]
+
+LayerType = Literal["full_attention", "sliding_attention", "chunked_attention"]
+
+_HEADS: Final = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+OF_LATENT: Final = ("q_lora_rank", *_HEADS)
+"""Keys that mean something beside ``kv_lora_rank`` alone."""
+OF_EXPERTS: Final = (
+    *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace"),
+    *("decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "n_group", "topk_group"),
+)
+"""Keys that mean something beside ``num_experts`` alone."""
+
+
+class SparseSpec(BaseModel):
+    """Experts, latent attention, windows and further predictions, with the key names of the Hugging Face Hub."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    num_experts: Annotated[PositiveInt, Field(le=100_000)] | None = Field(default=None, description="Routed experts of a layer.")
+    num_experts_per_tok: PositiveInt | None = Field(default=None, description="Experts that a token is sent to.")
+    moe_intermediate_size: Width | None = Field(default=None, description="Width of one expert. Default: intermediate_size.")
+    num_shared_experts: Count = Field(default=0, description="Experts for every token, each as wide as a routed one.")
+    shared_expert_intermediate_size: Width | None = Field(default=None, description="Their width together, where it is another.")
+    shared_expert_gate: StrictBool = Field(default=False, description="One logit scales what the shared experts give.")
+    first_k_dense_replace: Count = Field(default=0, description="So many first layers have an MLP instead of experts.")
+    decoder_sparse_step: PositiveInt = Field(default=1, description="Every so many layers one has experts: the last of them.")
+    moe_layer_freq: PositiveInt = Field(default=1, description="Every so many layers one has experts: the first of them.")
+    mlp_only_layers: tuple[Count, ...] = Field(default=(), description="Numbers of layers that have an MLP instead.")
+    router_bias: StrictBool = False
+    expert_bias: StrictBool = False
+    swiglu_limit: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = Field(
+        default=None, description="What goes into the activation of experts is kept within it."
+    )
+    n_group: PositiveInt = Field(default=1, description="Groups of experts, of which a token takes topk_group.")
+    topk_group: PositiveInt = 1
+    scoring_func: Literal["softmax", "sigmoid"] = "softmax"
+    q_lora_rank: Width | None = Field(default=None, description="Width of latent queries.")
+    kv_lora_rank: Width | None = Field(default=None, description="Width of latent keys and values; makes attention latent.")
+    qk_nope_head_dim: Width | None = Field(default=None, description="Part of a head without position.")
+    qk_rope_head_dim: Width | None = Field(default=None, description="Rotated part of a head.")
+    v_head_dim: Width | None = Field(default=None, description="Width of a head of values.")
+    num_nextn_predict_layers: Annotated[int, Field(strict=True, ge=0, le=16)] = Field(default=0, description="Multi-token prediction.")
+    sliding_window: PositiveInt | None = Field(default=None, description="Tokens that a token sees, itself included.")
+    attention_chunk_size: PositiveInt | None = Field(default=None, description="Tokens of a piece that sees nothing but itself.")
+    sliding_window_pattern: PositiveInt | None = Field(default=None, description="One of so many layers sees everything: the last.")
+    layer_types: tuple[LayerType, ...] | None = Field(default=None, description="For each layer what it sees.")
+    attention_sinks: StrictBool = False
+
+    @model_validator(mode="after")
+    def _experts_are_whole(self) -> Self:
+        if not self.has_experts:
+            fields = type(self).model_fields
+            stray = next((name for name in OF_EXPERTS if getattr(self, name) != fields[name].default), None)
+            if stray is not None and self.num_experts is None:
+                raise ScenarioError("there are no experts", field=stray, hint="give num_experts, or delete this")
+            return self
+        n_experts = self.num_experts or 0
+        if self.num_experts_per_tok is None:
+            raise ScenarioError(f"each token goes to how many of {n_experts} experts?", field="num_experts_per_tok", hint="such as 2")
+        if self.num_experts_per_tok > n_experts:
+            hint = f"use at most {n_experts}"
+            raise ScenarioError(f"{self.num_experts_per_tok} of {n_experts} experts", field="num_experts_per_tok", hint=hint)
+        if n_experts % self.n_group:
+            raise ScenarioError(f"{self.n_group} groups do not divide {n_experts} experts", field="n_group", hint="use a divisor")
+        if self.topk_group > self.n_group:
+            raise ScenarioError(f"{self.topk_group} of {self.n_group} groups", field="topk_group", hint=f"use at most {self.n_group}")
+        return self
+
+    @model_validator(mode="after")
+    def _latent_attention_is_whole(self) -> Self:
+        given = [name for name in OF_LATENT if getattr(self, name) is not None]
+        if self.kv_lora_rank is None:
+            if given:
+                hint = "give kv_lora_rank, or delete this"
+                raise ScenarioError("this belongs to latent attention", field=given[0], hint=hint)
+            return self
+        missing = next((name for name in _HEADS if name not in given), None)
+        if missing is not None:
+            raise ScenarioError("latent attention needs it", field=missing, hint="such as 128, or 64 for the rotated part")
+        return self
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether some layers have experts; one expert is an MLP."""
+        return (self.num_experts or 0) > 1
+
+    def dense_layers(self, n_layers: int) -> tuple[int, ...]:
+        """Return the layers that have an MLP although the model has experts."""
+        return tuple(
+            layer
+            for layer in range(n_layers)
+            if layer < self.first_k_dense_replace
+            or (layer + 1) % self.decoder_sparse_step
+            or layer % self.moe_layer_freq
+            or layer in self.mlp_only_layers
+        )
+
+    def experts(self, n_layers: int, *, intermediate_size: int) -> Experts | None:
+        """Return the experts of a model, whose width is that of the MLP unless it is given."""
+        if not self.has_experts:
+            return None
+        width = self.moe_intermediate_size or intermediate_size
+        return Experts(
+            n_experts=self.num_experts or 0,
+            top_k=self.num_experts_per_tok or 0,
+            intermediate_size=width,
+            shared_size=self.shared_expert_intermediate_size or self.num_shared_experts * width,
+            shared_gate=self.shared_expert_gate,
+            dense_layers=self.dense_layers(n_layers),
+            router_bias=self.router_bias,
+            bias=self.expert_bias,
+            clamped=self.swiglu_limit is not None,
+            n_groups=self.n_group,
+            topk_groups=self.topk_group,
+            scores=self.scoring_func,
+        )
+
+    def latent(self) -> LatentAttention | None:
+        """Return latent attention where its ranks are given."""
+        nope, rope, value = self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim
+        if self.kv_lora_rank is None or nope is None or rope is None or value is None:
+            return None
+        return LatentAttention(
+            q_lora_rank=self.q_lora_rank, kv_lora_rank=self.kv_lora_rank, qk_nope_head_dim=nope, qk_rope_head_dim=rope, v_head_dim=value
+        )
+
+    def window(self, n_layers: int) -> Window | None:
+        """Return the window of the layers that have one, from their types or from how often one sees everything.
+
+        Raises
+        ------
+        ScenarioError
+            When there are not as many types as layers.
+        """
+        tokens = self.attention_chunk_size if self.sliding_window is None else self.sliding_window
+        if tokens is None:
+            return None
+        types, every = self.layer_types, self.sliding_window_pattern
+        if types is not None and len(types) != n_layers:
+            hint = "one for each layer, in order"
+            raise ScenarioError(f"there are {len(types)} types for {n_layers} layers", field="layer_types", hint=hint)
+        if types is not None:
+            whole = tuple(layer for layer, kind in enumerate(types) if kind == "full_attention")
+        else:
+            whole = tuple(layer for layer in range(n_layers) if every is not None and (layer + 1) % every == 0)
+        if len(whole) == n_layers:
+            return None
+        return Window(tokens=tokens, chunked=self.sliding_window is None, global_layers=whole)

@@ -1,0 +1,98 @@
+"""Transformers as models: embedding, layers of two sublayers, output head."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from clustersim.documents.spots import Data
+from clustersim.workloads.attention import window_of
+from clustersim.workloads.ends import embedding_operators, head_operators
+from clustersim.workloads.experts import moe_half
+from clustersim.workloads.latent import entering_width
+from clustersim.workloads.layer import attention_operators, mlp_operators
+from clustersim.workloads.model import TOKEN_BYTES, Sublayer
+from clustersim.workloads.operators import Operator
+from clustersim.workloads.parameters import active_parameters, parameters_as_published, total_parameters
+from clustersim.workloads.predictions import Prediction, prediction
+from clustersim.workloads.shapes import LocalShape, Numerics
+from clustersim.workloads.transformer_shape import LayerKind, TransformerShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer(TransformerShape):
+    """A transformer that offers what every :class:`~clustersim.workloads.model.Model` does."""
+
+    @property
+    def divisible(self) -> bool:
+        """Every dimension of parallelism divides it."""
+        return True
+
+    @property
+    def unit(self) -> Literal["sequence", "sample"]:
+        """Batches consist of sequences."""
+        return "sequence"
+
+    @property
+    def n_parameters(self) -> int:
+        """All parameters as the model is trained; a shared table counts once."""
+        return total_parameters(self)
+
+    @property
+    def n_active(self) -> int:
+        """Parameters that one token meets on its way to the next one."""
+        return active_parameters(self)
+
+    @property
+    def n_published(self) -> int:
+        """Parameters that its published count counts."""
+        return parameters_as_published(self)
+
+    def has_experts(self, layer: int) -> bool:
+        """Return whether a layer has experts in place of an MLP."""
+        return self.layer_kind(layer).experts
+
+    def likeness(self, layer: int, seq_length: int) -> Hashable:
+        """Return the kind of a layer; a window that no sequence exceeds does nothing."""
+        kind = self.layer_kind(layer)
+        return LayerKind(experts=kind.experts, windowed=window_of(self, seq_length, windowed=kind.windowed) is not None)
+
+    def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return the embedding."""
+        return embedding_operators(self, local, numerics)
+
+    def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
+        """Return attention, and the MLP or the experts."""
+        operators, width = attention_operators(self, local, numerics, layer), entering_width(self)
+        attention = Sublayer(name="attention", operators=operators, entering_width=width)
+        if not self.has_experts(layer):
+            mlp = mlp_operators(self, local, numerics, layer)
+            return attention, Sublayer(name="mlp", operators=mlp, entering_width=self.hidden_size)
+        half = moe_half(self, local, numerics)
+        return attention, Sublayer(name="experts", operators=half.operators, experts=half, entering_width=self.hidden_size)
+
+    def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
+        """Return final normalisation, logits and loss."""
+        return head_operators(self, local, numerics)
+
+    def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
+        """Return the modules of multi-token prediction, which are alike."""
+        return (prediction(self, local, numerics),) * self.n_mtp if self.n_mtp else ()
+
+    def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:
+        """Return the input of a layer on one rank, in bytes; it is the same for all layers."""
+        del layer
+        return local.sequence_rows * self.hidden_size * numerics.element_bytes
+
+    def tied_parameters(self, local: LocalShape) -> float:
+        """Return the parameters of the logits on one rank that are the embedding's own."""
+        return float(local.vocab_size * self.hidden_size) if self.tied_embeddings and self.lm_head else 0.0
+
+    def sample_bytes(self, seq_length: int) -> float:
+        """Return the bytes of the tokens of one sequence."""
+        return TOKEN_BYTES * seq_length
+
+    def outline(self) -> Mapping[str, Data]:
+        """Return all sizes."""
+        return asdict(self)

@@ -1,0 +1,31 @@
+"""Linear layers on features and on sequences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustersim.workloads.kinds.call import Shape
+from clustersim.workloads.kinds.dense import LinearLayer
+from tests.unit.parallel.factories import gemms
+from tests.unit.workloads.kinds.factories import FUSED
+
+
+@pytest.mark.parametrize(("shape", "rows", "output"), [((8,), 4, (10,)), ((6, 8), 24, (6, 10))])
+def test_every_sample_or_token_is_a_row(shape: Shape, rows: int, output: Shape) -> None:
+    layer = LinearLayer(input=shape, features=10, bias=True)
+    (operator,) = layer.operators(FUSED)
+
+    (product,) = gemms(operator.kernels("forward"))
+    assert (product.m, product.n, product.k) == (rows, 10, 8)
+    assert layer.output == output
+    assert operator.parameters == 90
+    assert operator.saved_bytes == rows * 8 * 2
+
+
+def test_the_first_layer_has_no_gradient_of_its_input() -> None:
+    (operator,) = LinearLayer(input=(8,), features=10, bias=True).operators(replace(FUSED, input_gradient=False))
+
+    assert operator.kernels("input_gradient") == ()
+    assert operator.kernels("weight_gradient")
