@@ -1,4 +1,4 @@
-"""What an operation takes on links that nothing else uses."""
+"""Duration of an operation on links that nothing else uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from clustersim.engine.traffic import Flight, Flights
+from clustersim.engine.traffic import CoupledFlow, FlowPhases
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 
@@ -17,32 +17,36 @@ class Alone:
 
     duration_s: float
     carried: tuple[tuple[State, float], ...]
-    """(kinds in flight, seconds)."""
+    """(flow classes in flight, seconds)."""
 
 
-def alone(flights: Flights, network: SharedNetwork) -> Alone:
-    """Return time and states of an operation by itself: phases one after the other, each as long as its last flight."""
+def alone(phases: FlowPhases, network: SharedNetwork) -> Alone:
+    """Return time and states of an operation by itself: phases one after the other, each as long as its last flow."""
     duration_s = 0.0
     carried: list[tuple[State, float]] = []
-    for phase in flights:
+    for phase in phases:
         if len(phase) == 1:
-            (flight,) = phase
-            flight_s = network.grain(flight.size_bytes / network.idle_rate(flight.kind)) if flight.size_bytes > 0.0 else 0.0
-            duration_s += flight.latency_s + flight_s
-            if flight_s > 0.0:
-                carried.append((state_of((flight.kind,)), flight_s))
+            (coupled_flow,) = phase
+            flow_s = (
+                network.whole_ticks_s(coupled_flow.size_bytes / network.idle_rate(coupled_flow.flow_class))
+                if coupled_flow.size_bytes > 0.0
+                else 0.0
+            )
+            duration_s += coupled_flow.latency_s + flow_s
+            if flow_s > 0.0:
+                carried.append((state_of((coupled_flow.flow_class,)), flow_s))
         else:
             duration_s += _beside_each_other(phase, network, carried)
     return Alone(duration_s=duration_s, carried=tuple(carried))
 
 
-def state_of(kinds: Iterable[int]) -> State:
-    """Return kinds, named once for each flow, as a state of the network."""
-    return tuple(sorted(Counter(kinds).items()))
+def state_of(flow_classes: Iterable[int]) -> State:
+    """Return flow classes, named once for each flow, as a state of the network."""
+    return tuple(sorted(Counter(flow_classes).items()))
 
 
-def _beside_each_other(phase: tuple[Flight, ...], network: SharedNetwork, carried: list[tuple[State, float]]) -> float:
-    """Return the time of a phase: flights join after their latency and leave when their bytes are through."""
+def _beside_each_other(phase: tuple[CoupledFlow, ...], network: SharedNetwork, carried: list[tuple[State, float]]) -> float:
+    """Return the time of a phase: flows join after their latency and leave when their bytes are through."""
     waiting = sorted(range(len(phase)), key=lambda place: (phase[place].latency_s, place))
     left_bytes: dict[int, float] = {}
     now_s = 0.0
@@ -55,11 +59,11 @@ def _beside_each_other(phase: tuple[Flight, ...], network: SharedNetwork, carrie
         if not left_bytes:
             now_s = max(now_s, next_start_s) if waiting else now_s
             continue
-        state = state_of(phase[place].kind for place in left_bytes)
+        state = state_of(phase[place].flow_class for place in left_bytes)
         rates = network.rates(state)
-        ends_s = {place: network.grain(left / rates[phase[place].kind]) for place, left in left_bytes.items()}
+        ends_s = {place: network.whole_ticks_s(left / rates[phase[place].flow_class]) for place, left in left_bytes.items()}
         step_s = min(*ends_s.values(), next_start_s - now_s)
         carried.append((state, step_s))
-        left_bytes = {place: left - rates[phase[place].kind] * step_s for place, left in left_bytes.items() if ends_s[place] > step_s}
+        left_bytes = {place: left - rates[phase[place].flow_class] * step_s for place, left in left_bytes.items() if ends_s[place] > step_s}
         now_s += step_s
     return now_s

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 BoolArray = NDArray[np.bool_]
 

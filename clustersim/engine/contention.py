@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.engine.precedence import contended_passes, order_of
-from clustersim.engine.uses import Uses, uses_of
+from clustersim.engine.templates import TaskTemplates, templates_of
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute, Lane
 from clustersim.topology.cluster import FloatArray, IntArray
 
-Kinds = tuple[int, ...]
+FlowClasses = tuple[int, ...]
 
 MOST_ALONE: Final = 0.1
-"""Largest share of the tasks of one use that may be contended while its other tasks are taken to be alone."""
+"""Largest share of the tasks of one template that may be contended while its other tasks are taken to be alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,61 +56,77 @@ class Contention:
     """
 
     program: Program
-    uses: Uses
-    kinds: Sequence[Kinds]
-    """Flow classes of each use."""
+    job: str
+    """Name of the job whose program it is; empty for the one that is asked about."""
+    templates: TaskTemplates
+    flow_classes: Sequence[FlowClasses]
+    """Flow classes of each template."""
     common: NDArray[np.bool_]
-    """Shape (n_kinds, n_kinds): pairs of flow classes that share a link."""
+    """Shape (n_flow_classes, n_flow_classes): pairs of flow classes that share a link."""
     others: Sequence[int]
     """Flow classes of other traffic, which can be in flight at any time."""
     _members: list[list[int]] = field(default_factory=list[list[int]])
     _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
-    """The members of each use that was asked about."""
-    _known: dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]] = field(
-        default_factory=dict[tuple[Kinds, frozenset[Lane]], tuple[int, ...]]
+    """The members of each template that was asked about."""
+    _known: dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]] = field(
+        default_factory=dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]]
     )
-    """Uses that could meet what has these lanes, and shares a link with these kinds."""
+    """Templates that could meet what has these lanes, and shares a link with these flow classes."""
     _lanes: list[frozenset[Lane]] = field(init=False)
-    """Lanes of each use."""
-    _met: list[Kinds] = field(init=False)
-    """For each use, the kinds of other uses that share a link with it, and no lane."""
+    """Lanes of each template."""
+    _met: list[FlowClasses] = field(init=False)
+    """For each template, the flow classes of other templates that share a link with it, and no lane."""
 
     def __post_init__(self) -> None:
         """Find out what could meet whatever the order is."""
         users: dict[int, list[int]] = {}
-        for use, kinds in enumerate(self.kinds):
-            for kind in kinds:
-                users.setdefault(kind, []).append(use)
-        lanes = self._lanes = [frozenset(task.lanes) for task in self.uses.tasks]
-        chains = {kind: reduce(frozenset[Lane].intersection, (lanes[use] for use in found)) for kind, found in users.items()}
+        for template, flow_classes in enumerate(self.flow_classes):
+            for flow_class in flow_classes:
+                users.setdefault(flow_class, []).append(template)
+        lanes = self._lanes = [frozenset(task.lanes) for task in self.templates.tasks]
+        chains = {
+            flow_class: reduce(frozenset[Lane].intersection, (lanes[template] for template in found)) for flow_class, found in users.items()
+        }
         used = np.zeros(len(self.common), dtype=np.bool_)
         used[list(users)] = True
-        known: dict[tuple[Kinds, frozenset[Lane]], Kinds] = {}
+        known: dict[tuple[FlowClasses, frozenset[Lane]], FlowClasses] = {}
         self._met = []
-        for kinds, own in zip(self.kinds, lanes, strict=True):
-            if kinds and (kinds, own) not in known:
-                near: list[int] = np.flatnonzero(self.common[list(kinds)].any(axis=0) & used).tolist()
-                known[kinds, own] = tuple(kind for kind in near if not own & chains[kind])
-            self._met.append(known[kinds, own] if kinds else ())
+        for flow_classes, own in zip(self.flow_classes, lanes, strict=True):
+            if flow_classes and (flow_classes, own) not in known:
+                near: list[int] = np.flatnonzero(self.common[list(flow_classes)].any(axis=0) & used).tolist()
+                known[flow_classes, own] = tuple(flow_class for flow_class in near if not own & chains[flow_class])
+            self._met.append(known[flow_classes, own] if flow_classes else ())
 
     def passes(self) -> frozenset[int]:
         """Return the passes that other traffic can meet on the links of their own collectives."""
-        are_passes = [isinstance(task.action, Compute) for task in self.uses.tasks]
-        used = {kind for kinds, is_pass in zip(self.kinds, are_passes, strict=True) if is_pass for kind in kinds}
-        met = [[kind for kind in kinds if kind in used] for kinds in self._met]
+        are_passes = [isinstance(task.action, Compute) for task in self.templates.tasks]
+        used = {
+            flow_class
+            for flow_classes, is_pass in zip(self.flow_classes, are_passes, strict=True)
+            if is_pass
+            for flow_class in flow_classes
+        }
+        met = [[flow_class for flow_class in flow_classes if flow_class in used] for flow_classes in self._met]
         reached = [
-            index for use, kinds in enumerate(self.kinds) if are_passes[use] and self._is_disturbed(kinds) for index in self._of(use)
+            index
+            for template, flow_classes in enumerate(self.flow_classes)
+            if are_passes[template] and self._is_disturbed(flow_classes)
+            for index in self._of(template)
         ]
         if not any(met):
             return frozenset(reached)
-        rivals = ((index, met[use]) for index, use in enumerate(self.uses.of_task) if met[use])
-        inline = {index: self.kinds[use] for index, use in enumerate(self.uses.of_task) if are_passes[use] and self.kinds[use]}
-        return contended_passes(self.program, rivals, inline, order=order_of(self.program)).union(reached)
+        rivals = ((index, met[template]) for index, template in enumerate(self.templates.of_task) if met[template])
+        inline = {
+            index: self.flow_classes[template]
+            for index, template in enumerate(self.templates.of_task)
+            if are_passes[template] and self.flow_classes[template]
+        }
+        return contended_passes(self.program, rivals, inline, order=order_of(self.program, self.job)).union(reached)
 
     def all(self) -> frozenset[int]:
         """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others."""
-        beside = (use for use, task in enumerate(self.uses.tasks) if not isinstance(task.action, Compute))
-        shared = [use for use in beside if self._met[use] or self._is_disturbed(self.kinds[use])]
+        beside = (template for template, task in enumerate(self.templates.tasks) if not isinstance(task.action, Compute))
+        shared = [template for template in beside if self._met[template] or self._is_disturbed(self.flow_classes[template])]
         return self.passes().union(*map(self._of, shared))
 
     def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
@@ -122,54 +138,60 @@ class Contention:
             Of every task.
         """
         starts, ends = np.array(start_s), np.array(end_s)
-        # Uses with the same rivals ask for the same moments.
+        # Templates with the same rivals ask for the same moments.
         moments: dict[tuple[int, ...], Intervals] = {}
         found: set[int] = set()
-        for use in range(len(self._met)):
-            rivals = self._rivals(use)
+        for template in range(len(self._met)):
+            rivals = self._rivals(template)
             if not rivals:
                 continue
             if rivals not in moments:
                 moments[rivals] = intervals_of(starts, ends, np.concatenate([self._rows_of(each) for each in rivals]))
-            own = self._rows_of(use)
+            own = self._rows_of(template)
             hit = moments[rivals].meets(starts[own], ends[own])
-            # Where much of a use meets others, times will shift, and more of it will.
+            # Where much of a template meets others, times will shift, and more of it will.
             found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
         return frozenset(found)
 
-    def _of(self, use: int) -> Sequence[int]:
-        """Return the tasks of a use."""
+    def _of(self, template: int) -> Sequence[int]:
+        """Return the tasks of a template."""
         if not self._members:
-            self._members = [[] for _ in self.uses.tasks]
-            for index, each in enumerate(self.uses.of_task):
+            self._members = [[] for _ in self.templates.tasks]
+            for index, each in enumerate(self.templates.of_task):
                 self._members[each].append(index)
-        return self._members[use]
+        return self._members[template]
 
-    def _is_disturbed(self, kinds: Kinds) -> bool:
-        return bool(self.others and kinds) and bool(self.common[np.ix_(list(kinds), list(self.others))].any())
+    def _is_disturbed(self, flow_classes: FlowClasses) -> bool:
+        return bool(self.others and flow_classes) and bool(self.common[np.ix_(list(flow_classes), list(self.others))].any())
 
-    def _rows_of(self, use: int) -> IntArray:
-        """Return the tasks of a use as an array."""
-        rows = self._rows.get(use)
+    def _rows_of(self, template: int) -> IntArray:
+        """Return the tasks of a template as an array."""
+        rows = self._rows.get(template)
         if rows is None:
-            rows = self._rows[use] = np.array(self._of(use), dtype=np.int64)
+            rows = self._rows[template] = np.array(self._of(template), dtype=np.int64)
         return rows
 
-    def _rivals(self, use: int) -> tuple[int, ...]:
-        """Return the uses that share a link with one, and no lane."""
-        met, own, lanes = self._met[use], self._lanes[use], self._lanes
+    def _rivals(self, template: int) -> tuple[int, ...]:
+        """Return the templates that share a link with one, and no lane."""
+        met, own, lanes = self._met[template], self._lanes[template], self._lanes
         if not met:
             return ()
         rivals = self._known.get((met, own))
         if rivals is None:
             near = frozenset(met)
-            uses = (each for each, kinds in enumerate(self.kinds) if not near.isdisjoint(kinds) and own.isdisjoint(lanes[each]))
-            rivals = self._known[met, own] = tuple(uses)
+            templates = (
+                each
+                for each, flow_classes in enumerate(self.flow_classes)
+                if not near.isdisjoint(flow_classes) and own.isdisjoint(lanes[each])
+            )
+            rivals = self._known[met, own] = tuple(templates)
         return rivals
 
 
-def contention_of(program: Program, kinds: Mapping[int, Kinds], common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
+def contention_of(
+    program: Program, flow_classes: Mapping[int, FlowClasses], common: NDArray[np.bool_], others: Iterable[int] = (), *, job: str = ""
+) -> Contention:
     """Return the tasks of a program and what they put on links, given for the identity of each action."""
-    uses = uses_of(program)
-    of_use = [kinds[id(task.action)] for task in uses.tasks]
-    return Contention(program=program, uses=uses, kinds=of_use, common=common, others=tuple(others))
+    templates = templates_of(program)
+    of_template = [flow_classes[id(task.action)] for task in templates.tasks]
+    return Contention(program=program, job=job, templates=templates, flow_classes=of_template, common=common, others=tuple(others))

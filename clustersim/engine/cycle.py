@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.engine.repetition import SAME, Rows, flown_within, is_repeated_on_links
+from clustersim.engine.repetition import SAME, ReplayRecord, flown_within, is_repeated_on_links
 from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
 from clustersim.topology.cluster import FloatArray
@@ -25,12 +25,12 @@ class Cycle:
 
     @property
     def period_s(self) -> float:
-        """How long it lasts."""
+        """Length of the cycle, in seconds."""
         return self.end_s - self.start_s
 
     @property
     def repetition(self) -> Repetition:
-        """What of the run comes again."""
+        """Repeated stretch of the run."""
         return Repetition(start_s=self.start_s, end_s=self.end_s, times=self.times, n_steps=1)
 
 
@@ -57,7 +57,7 @@ def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
     period_s = float(start_s[last * n_tasks] - start_s[(last - 1) * n_tasks])
     first = _first_alike(start_s.reshape(n_steps, n_tasks), end_s.reshape(n_steps, n_tasks), period_s, tolerance_s)
     later = np.where((step >= first) & (step < last), np.arange(len(step)) + n_tasks, -1)
-    rows = Rows(start_s=start_s, end_s=end_s, next=later, tolerance_s=tolerance_s)
+    rows = ReplayRecord(start_s=start_s, end_s=end_s, next=later, tolerance_s=tolerance_s)
     found = rows.window(period_s) if period_s > 0.0 else None
     if found is None or not is_repeated_on_links(replay.clock, *found, tolerance_s):
         return None
@@ -81,7 +81,7 @@ def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float, tolera
 
 
 def carried_again(replay: Replay, n_steps: int, cycle: Cycle) -> dict[State, float]:
-    """Return for how many seconds each combination of kinds is in flight in all that comes again.
+    """Return for how many seconds each combination of flow classes is in flight in all that comes again.
 
     Parameters
     ----------

@@ -8,12 +8,12 @@ from math import fsum
 from typing import Protocol
 
 from clustersim.engine.pricing import Price, Pricing
-from clustersim.engine.traffic import Flights, Traffic
-from clustersim.program.tasks import Collective, Compute, Item, Uneven, collectives_in, works_in
+from clustersim.engine.traffic import FlowPhases, Traffic
+from clustersim.program.tasks import Collective, Compute, Item, UnevenWork, collectives_in, works_in
 
 
-class Clock(Protocol):
-    """What a pass asks of time and of the network."""
+class PassClock(Protocol):
+    """Clock and network interface of a pass."""
 
     @property
     def now_s(self) -> float:
@@ -24,7 +24,7 @@ class Clock(Protocol):
         """Call ``action`` in so many seconds."""
         ...
 
-    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
+    def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
         """Put an operation on the network now and call ``landed`` when it is through."""
         ...
 
@@ -36,9 +36,9 @@ class Stepper:
     action: Compute
     pricing: Pricing
     traffic: Traffic
-    clock: Clock
+    clock: PassClock
     factor: float = 1.0
-    """How many times as long as by its price computation takes."""
+    """Ratio of the duration of computation to its price."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
     host_s: float = 0.0
@@ -49,14 +49,14 @@ class Stepper:
     _start_s: float = field(init=False)
     _ended: Callable[[], None] | None = field(init=False)
     _n_missing: int = 0
-    """Of computation and communication of the present item, how many have not ended."""
+    """Number of unfinished parts of the present item: computation and communication."""
     _compute_s: float = 0.0
-    """Of the present item."""
+    """Compute seconds of this item."""
     _flying: tuple[Collective, ...] = ()
     """Its collectives that have not landed, the one in flight first."""
     _flying_since_s: float = 0.0
     _took_s: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
-    """What those that have landed took."""
+    """Duration of each landed collective, in seconds."""
 
     def run(self, ended: Callable[[], None]) -> None:
         """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
@@ -115,7 +115,7 @@ class Stepper:
     def _fly(self) -> None:
         """Put the next collective of an item on the network."""
         self._flying_since_s = self.clock.now_s
-        self.clock.perform(self.traffic.flights(self._flying[0]), self._landed)
+        self.clock.perform(self.traffic.phases(self._flying[0]), self._landed)
 
     def _landed(self) -> None:
         """Note what a collective took, and go on with the one after it."""
@@ -143,5 +143,5 @@ class Stepper:
 
     def _waiting(self, item: Item) -> list[tuple[str, float]]:
         """Return the waiting for ranks with more work, and what it is charged to."""
-        uneven = [work for work in works_in(item) if isinstance(work, Uneven)]
+        uneven = [work for work in works_in(item) if isinstance(work, UnevenWork)]
         return [(work.dimension, self.factor * self.pricing.quote(work).waiting_s) for work in uneven]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import simpy
 
-from clustersim.operation.reliability import Shares, Upkeep
+from clustersim.engine.world import Process, World
+from clustersim.reliability.interruptions import Shares, Upkeep
 
 if TYPE_CHECKING:
     from numpy.random import Generator as Random
     from simpy.events import Event
 
-Steps = Generator["Event", object, None]
 Attempt = Generator["Event", object, bool]
 
 _FAILURE: Final = "failure"
@@ -25,8 +25,8 @@ _TINY: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """Where the time of one training went, in seconds."""
+class SimulatedTraining:
+    """Breakdown of the time of one training, in seconds."""
 
     wall_s: float
     useful_s: float
@@ -53,7 +53,7 @@ class Replayed:
         )
 
 
-def replay_training(upkeep: Upkeep, work_s: float, random: Random) -> Replayed:
+def replay_training(upkeep: Upkeep, work_s: float, random: Random) -> SimulatedTraining:
     """Return where the time goes until so much work is done.
 
     Interruptions are a Poisson process in simulated time; what the job does between two of them, checkpoint by checkpoint, is worked out at
@@ -85,17 +85,17 @@ class _Job:
         self._held = False
         """Whether nodes are in use, so that they can fail."""
         self._running = False
-        self._env = simpy.Environment()
-        self._repaired = self._env.event()
-        self._training = self._env.process(self._train())
+        self._world = World()
+        self._repaired = self._world.event()
+        self._training = self._world.process(self._train())
         if self._failures.mtti_s < inf:
-            self._env.process(self._fail())
+            self._world.process(self._fail())
 
-    def finish(self) -> Replayed:
+    def finish(self) -> SimulatedTraining:
         """Train until all work is done."""
-        self._env.run(until=self._training)
+        self._world.run(until=self._training)
         booked = {f"{name}_s": seconds for name, seconds in self._booked.items()}
-        return Replayed(wall_s=self._env.now, interruptions=self._interruptions, node_failures=self._node_failures, **booked)
+        return SimulatedTraining(wall_s=self._world.now, interruptions=self._interruptions, node_failures=self._node_failures, **booked)
 
     @property
     def _replicas(self) -> float:
@@ -110,10 +110,10 @@ class _Job:
             return 0.0
         return max(floor(healthy / recovery.replica_nodes), 0) / recovery.n_replicas
 
-    def _fail(self) -> Steps:
+    def _fail(self) -> Process:
         mtti_s, node_share = self._failures.mtti_s, self._failures.node_rate * self._failures.mtti_s
         while True:
-            yield self._env.timeout(float(self._random.exponential(mtti_s)))
+            yield self._world.timeout(float(self._random.exponential(mtti_s)))
             breaks_node = bool(self._random.random() < node_share)
             if not self._held:
                 continue
@@ -121,30 +121,30 @@ class _Job:
             if breaks_node:
                 self._node_failures += 1
                 self._in_repair += 1
-                self._env.process(self._repair())
+                self._world.process(self._repair())
             self._training.interrupt(_FAILURE)
 
-    def _repair(self) -> Steps:
-        yield self._env.timeout(self._recovery.repair_s)
+    def _repair(self) -> Process:
+        yield self._world.timeout(self._recovery.repair_s)
         before = self._replicas
         self._in_repair -= 1
         if self._running and self._replicas > before:
             self._training.interrupt(_GROWTH)
         self._repaired.succeed()
-        self._repaired = self._env.event()
+        self._repaired = self._world.event()
 
-    def _train(self) -> Steps:
+    def _train(self) -> Process:
         self._held = True
         while self._left_s > _TINY * self._work_s:
             size = self._replicas
-            begun_s = self._env.now
+            begun_s = self._world.now
             self._running = True
             try:
-                yield self._env.timeout(self._needed_s(size))
-                self._book_run(self._env.now - begun_s, size, saved=True)
+                yield self._world.timeout(self._needed_s(size))
+                self._book_run(self._world.now - begun_s, size, saved=True)
                 self._left_s = 0.0
             except simpy.Interrupt as interrupt:
-                elapsed_s = self._env.now - begun_s
+                elapsed_s = self._world.now - begun_s
                 self._running = False
                 saved = interrupt.cause == _GROWTH and (yield from self._save())
                 self._book_run(elapsed_s, size, saved=saved)
@@ -172,27 +172,27 @@ class _Job:
 
     def _save(self) -> Attempt:
         """Save before a restart with the nodes that are back; return whether nothing failed meanwhile."""
-        saving_s, begun_s = self._points.stall_s + self._points.behind_s, self._env.now
+        saving_s, begun_s = self._points.stall_s + self._points.behind_s, self._world.now
         try:
-            yield self._env.timeout(saving_s)
+            yield self._world.timeout(saving_s)
         except simpy.Interrupt:
-            self._booked["lost_work"] += self._env.now - begun_s
+            self._booked["lost_work"] += self._world.now - begun_s
             return False
         self._booked["checkpoint"] += saving_s
         return True
 
     def _restart(self) -> Attempt:
         """Restart, and return whether nothing failed meanwhile."""
-        begun_s = self._env.now
+        begun_s = self._world.now
         try:
-            yield self._env.timeout(self._recovery.restart_s)
+            yield self._world.timeout(self._recovery.restart_s)
         except simpy.Interrupt:
-            self._booked["restart"] += self._env.now - begun_s
+            self._booked["restart"] += self._world.now - begun_s
             return False
         self._booked["restart"] += self._recovery.restart_s
         return True
 
-    def _recover(self) -> Steps:
+    def _recover(self) -> Process:
         """Notice, wait for nodes where some are missing, restart; from the beginning if something fails meanwhile."""
         while True:
             yield from self._pass(self._recovery.detection_s)
@@ -201,19 +201,19 @@ class _Job:
             if (yield from self._restart()):
                 return
 
-    def _await_nodes(self) -> Steps:
-        begun_s = self._env.now
+    def _await_nodes(self) -> Process:
+        begun_s = self._world.now
         self._held = False
         while self._replicas <= 0.0:
             yield self._repaired
         self._held = True
-        self._booked["waiting"] += self._env.now - begun_s
+        self._booked["waiting"] += self._world.now - begun_s
 
-    def _pass(self, duration_s: float) -> Steps:
+    def _pass(self, duration_s: float) -> Process:
         """Let time pass; what fails meanwhile is noticed together with what has failed before."""
-        end_s = self._env.now + duration_s
-        while self._env.now < end_s:
+        end_s = self._world.now + duration_s
+        while self._world.now < end_s:
             try:
-                yield self._env.timeout(end_s - self._env.now)
+                yield self._world.timeout(end_s - self._world.now)
             except simpy.Interrupt:
                 continue

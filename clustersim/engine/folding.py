@@ -20,10 +20,10 @@ from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action
 from clustersim.topology.cluster import FABRIC, IntArray, Rotation
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 Folding = Literal["cells", "ranks", "classes"]
-"""What one task of a replayed program stands for: all that cannot be told apart, each rank or group by itself, or the rank classes
+"""Scope of one task of a replayed program: all that cannot be told apart, each rank or group by itself, or the rank classes
 that the program came with."""
 
 Regard = Literal["all", "nodes", "none"]
@@ -38,7 +38,7 @@ every flow may meet every other, and each task is then a change for all of them.
 LEAST_TURNED: Final = 2048
 """Ranks of a cluster from which on it is quicker to look for a turn first."""
 TO_THE_BIT: Final = 512
-"""Up to so many kinds of flow in flight their rates depend on nothing but what is in flight, so that a folded replay and one of every rank
+"""Up to so many flow classes in flight their rates depend on nothing but what is in flight, so that a folded replay and one of every rank
 agree to the last bit. They must: where collectives of many layers meet, a difference in the last bit can grow to a percent of a step."""
 _ALONE: Final = 1
 """Instances of an orbit that nothing can tell apart from each other."""
@@ -54,7 +54,7 @@ class Wired:
     regard: Regard
     """Groups that differ on links of no regard go at the pace of the slowest."""
     rotation: Rotation | None = None
-    """Where it is there, only the lowest of links that are alike are crossed."""
+    """Node symmetry, or None. With it, only the lowest of equivalent links are crossed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class Wires:
     """The links of a cluster before anything is on them."""
 
     libraries: tuple[Library, ...]
-    """Of each program."""
+    """Library of each program."""
     names: tuple[str, ...]
     labels: IntArray
     """One number for each link; links with different ones are never in one cell."""
@@ -77,7 +77,7 @@ class Wires:
 
     def carry(self, programs: Sequence[Program], *, regard: Regard = "all") -> Wired:
         """Return the programs with all that they put on the links."""
-        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels, few=TO_THE_BIT, in_grains=True)
+        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels, few=TO_THE_BIT, in_ticks=True)
         traffics = tuple(
             Traffic(library=library, network=network, job=name) for library, name in zip(self.libraries, self.names, strict=True)
         )
@@ -170,7 +170,7 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
             return wired
         wiring = wired.network.wiring
         # The last is that of links without a cell.
-        links = scrambled(np.append(np.arange(len(wiring.first_link), dtype=np.int64), -1))[wiring.cell_of_link]
+        links = scrambled(np.append(np.arange(len(wiring.first_link), dtype=np.int64), -1))[wiring.class_of_link]
         if regard == "nodes":
             links[np.isin(cluster.tier_index, FABRIC)] = 0
         looks = list(zip(sides, wired.traffics, strict=True))
@@ -198,7 +198,7 @@ class _Side:
     apart: bool
     orbits: Orbits = field(init=False)
     ranks: IntArray = field(init=False)
-    """What each rank of the cluster is by itself; ``NOBODY`` for those that take no part, or that others stand for."""
+    """Initial colour of each rank of the cluster; ``NOBODY`` for those that take no part, or that others stand for."""
     partition: Partition = field(init=False)
     quotient: Quotient = field(init=False)
     names: Names = field(init=False)

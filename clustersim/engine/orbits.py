@@ -1,4 +1,4 @@
-"""What the ranks of a program do, as orbits: instances of one thing that many ranks do at the same time, a few together each."""
+"""Orbits of a program: instances of one action that many ranks do at the same time, a few together each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.collectives.rotated import NotAlikeError, Rotated, Standing
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
-from clustersim.program.tasks import Action, Communicate, Compute, Group, HostCopy, HostUpdate, Task, Transfer, collectives_in
+from clustersim.program.tasks import Action, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Task, Transfer, collectives_in
 from clustersim.topology.cluster import Cluster, IntArray
 
 NOBODY: Final = -1
@@ -29,7 +29,7 @@ class Orbit:
     instance_of: IntArray
     """For each rank of the cluster, the instance whose flows it sends; ``NOBODY`` where it sends none."""
     structure: Hashes
-    """Of each instance, what can be said of it without its links: where its members lie with respect to each other."""
+    """Hash of each instance without its links: the positions of its members with respect to each other."""
     standing: Standing | None = None
     """Which of the groups or pairs are instances, and stand for the others; None where all are."""
 
@@ -66,12 +66,12 @@ class Orbits:
                 orbits.of_action[id(task.action)] = orbits._number(task)
         return orbits
 
-    def groups_of(self, action: Compute) -> tuple[Group, ...]:
+    def groups_of(self, action: Compute) -> tuple[RankGroups, ...]:
         """Return the groups of the collectives inside a pass, each once."""
         inside = (collective.group for block in action.blocks for item in block.body for collective in collectives_in(item))
         return tuple({id(group): group for group in inside}.values())
 
-    def instances_of(self, number: int, group: Group) -> IntArray:
+    def instances_of(self, number: int, group: RankGroups) -> IntArray:
         """Return the instance of an orbit that each group belongs to."""
         firsts = group.members[:, 0]
         return self.found[number].instance_of[firsts if self.rotated is None else self.rotated.rotation.lowest_rank[firsts]]
@@ -144,7 +144,7 @@ class Orbits:
             case HostCopy() | HostUpdate():
                 raise NotAlikeError
 
-    def _of_lowest_groups(self, group: Group, rotated: Rotated) -> Orbit:
+    def _of_lowest_groups(self, group: RankGroups, rotated: Rotated) -> Orbit:
         standing = rotated.groups(group.members)
         rows = standing.rows
         ranks = rows.lowest.reshape(-1)
@@ -153,7 +153,7 @@ class Orbits:
         table, structure = self._table(ranks, instances), self._rows(rows.members)
         return Orbit(incidence=incidence, instance_of=table, structure=structure, standing=standing)
 
-    def _of_groups(self, group: Group) -> Orbit:
+    def _of_groups(self, group: RankGroups) -> Orbit:
         n_groups, size = group.members.shape
         ranks, rows = group.members.reshape(-1), np.repeat(np.arange(n_groups, dtype=np.int64), size)
         incidence = Incidence(ranks=ranks, instances=rows, n_instances=n_groups)
@@ -196,7 +196,7 @@ class Orbits:
         return table
 
 
-def _joined(labels: IntArray, ranks: IntArray, groups: Sequence[Group]) -> IntArray:
+def _joined(labels: IntArray, ranks: IntArray, groups: Sequence[RankGroups]) -> IntArray:
     """Return for each of the ranks the number of the set of ranks that groups join it with."""
     while True:
         before = labels.copy()

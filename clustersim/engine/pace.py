@@ -1,24 +1,37 @@
-"""How fast the ranks of a class compute, and how much that varies from step to step."""
+"""Compute speed of the ranks of a class, and its variation from step to step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
-from clustersim.kernels.model import KernelModel
+from clustersim.kernels.kernel_model import KernelModel
 from clustersim.topology.cluster import FloatArray
-from clustersim.workload.operators import Kernel
+from clustersim.workloads.operators import Kernel
+
+JitterDistribution = Literal["lognormal", "exponential"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jitter:
+    """Computation of each rank takes, in each step, a random factor of mean 1 times as long as usual."""
+
+    sigma: float
+    """Standard deviation of the logarithm of a lognormal factor, which is about its coefficient of variation while it is small. An
+    exponential factor has a coefficient of variation of 1, and no other."""
+    distribution: JitterDistribution = "lognormal"
+
 
 BLOCK_DRAWS = 4096
 """Random numbers drawn at once for one class."""
 
 
 class Timing(Protocol):
-    """How long work takes."""
+    """Timing of kernels, in seconds."""
 
     @property
     def blocks(self) -> bool:
@@ -60,13 +73,13 @@ class Pace:
 
     kernels: Timing
     slowdown: float = 1.0
-    """How many times as long all computation takes as on a healthy accelerator, what the host does for a step included."""
+    """Ratio of all computation time to that on a healthy accelerator, the host time of a step included."""
     step_host_s: float | None = None
-    """What the host does for a step, before the slowdown; None for that of the machine's calibration."""
+    """Host time of a step before the slowdown, in seconds; None for that of the machine's calibration."""
 
 
-class Jitter(Protocol):
-    """What makes a step of a class longer or shorter than another."""
+class StepVariation(Protocol):
+    """Variation of the computation time of a class from step to step."""
 
     def factor(self, rank_class: int, step: int) -> float:
         """Return how many times as long as usual the computation of a class takes in a step."""
@@ -74,7 +87,7 @@ class Jitter(Protocol):
 
 
 class Distribution(Protocol):
-    """Of the factor of one rank; its mean is 1."""
+    """Distribution of the factor of one rank; its mean is 1."""
 
     def draw(self, generator: np.random.Generator, n_draws: int) -> FloatArray:
         """Return factors that are independent of each other."""
@@ -148,7 +161,7 @@ class Drawn:
 class Assigned:
     """Factors of classes that are parts of those that another jitter knows."""
 
-    jitter: Jitter
+    jitter: StepVariation
     origins: Sequence[int]
     """For each class, which one it is a part of."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from clustersim.engine.world import Process, Signal
 from clustersim.program.tasks import Collective
 
 
-class Run(Protocol):
-    """What a policy sees of a run, and what it can do."""
+class PolicyRun(Protocol):
+    """Interface of a run to a policy: its state and its actions."""
 
     @property
     def classes(self) -> Sequence[int]:
@@ -37,8 +38,12 @@ class Run(Protocol):
         """Simulated time."""
         ...
 
-    def begin(self, classes: Sequence[int]) -> None:
-        """Let classes begin their next step: they read the parameters now."""
+    def signal(self) -> Signal:
+        """Return an event that fires when it is told to."""
+        ...
+
+    def step(self, rank_class: int) -> Process:
+        """Begin the next step of a class, which reads the parameters now, and wait for its end."""
         ...
 
     def apply(self, rank_class: int) -> None:
@@ -61,8 +66,8 @@ class Run(Protocol):
         """Charge a class with time that all waited for it on average."""
         ...
 
-    def perform(self, operations: Sequence[Collective], then: Callable[[], None]) -> None:
-        """Put operations on the network, all at once, and call ``then`` when the last is through; there must be one."""
+    def perform(self, operations: Sequence[Collective]) -> Signal:
+        """Put operations on the network, all at once, and return what fires when the last is through; there must be one."""
         ...
 
     def end(self) -> None:
@@ -73,24 +78,20 @@ class Run(Protocol):
 class Governor(Protocol):
     """A policy at work in one run."""
 
-    def begin(self) -> None:
-        """Let the first classes begin."""
-        ...
-
-    def ended(self, rank_class: int) -> None:
-        """Take notice that a class has ended a step."""
+    def worker(self, rank_class: int) -> Process:
+        """Make the steps of a rank class, for as long as the policy lets it."""
         ...
 
 
-class Policy(Protocol):
-    """How rank classes keep together beyond what the tasks of the program make them."""
+class PacePolicy(Protocol):
+    """Synchronisation of rank classes beyond that by the tasks of the program."""
 
     @property
     def operations(self) -> Sequence[Collective]:
-        """What the policy itself puts on the network."""
+        """Collectives that the policy itself puts on the network."""
         ...
 
-    def governor(self, run: Run) -> Governor:
+    def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         ...
 
@@ -107,7 +108,7 @@ class Synchronous:
         """Nothing."""
         return ()
 
-    def governor(self, run: Run) -> Governor:
+    def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         return _Together(run)
 
@@ -124,7 +125,7 @@ class Asynchronous:
         """Nothing."""
         return ()
 
-    def governor(self, run: Run) -> Governor:
+    def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         return _Bounded(run, staleness=None)
 
@@ -147,7 +148,7 @@ class StaleSynchronous:
         """Nothing."""
         return ()
 
-    def governor(self, run: Run) -> Governor:
+    def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         assert self.staleness >= 0
         return _Bounded(run, staleness=self.staleness)
@@ -167,132 +168,114 @@ class BackupWorkers:
 
     n_needed: int
     update: Sequence[Collective] = ()
-    """What servers do when a round is complete and before the next begins, all at once: each is that of other servers."""
+    """Server operations between a complete round and the next, all at once: each is that of other servers."""
 
     @property
     def operations(self) -> Sequence[Collective]:
         """The update."""
         return self.update
 
-    def governor(self, run: Run) -> Governor:
+    def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         assert 1 <= self.n_needed <= len(run.classes)
-        return _Rounds(run, n_needed=self.n_needed, operations=self.update)
+        return _BackupRounds(run, n_needed=self.n_needed, operations=self.update)
 
 
 @dataclass(slots=True)
 class _Together:
-    run: Run
-    _missing: dict[int, int] = field(default_factory=dict[int, int])
-    """For each step that somebody has ended, how many have not."""
+    run: PolicyRun
 
-    def begin(self) -> None:
-        self.run.begin(self.run.classes)
-
-    def ended(self, rank_class: int) -> None:
+    def worker(self, rank_class: int) -> Process:
         run = self.run
-        run.apply(rank_class)
-        step = run.completed[rank_class] - 1
-        missing = self._missing.pop(step, len(run.classes)) - 1
-        if missing:
-            self._missing[step] = missing
-        else:
-            run.close_step()
-        if step + 1 < run.n_steps:
-            run.begin((rank_class,))
+        for _ in range(run.n_steps):
+            yield from run.step(rank_class)
+            run.apply(rank_class)
+            if run.completed[rank_class] == run.fewest:
+                run.close_step()
 
 
 @dataclass(slots=True)
 class _Bounded:
-    run: Run
+    run: PolicyRun
     staleness: int | None = field(kw_only=True)
     _n_applied: int = 0
-    _fewest: int = 0
-    _gated_s: dict[int, float] = field(default_factory=dict[int, float])
-    """Classes that may not go on, and since when."""
+    _gated: dict[int, tuple[float, Signal]] = field(default_factory=dict[int, tuple[float, Signal]])
+    """Classes that have ended a step, since when, and what lets them go on."""
 
-    def begin(self) -> None:
-        self.run.begin(self.run.classes)
+    def worker(self, rank_class: int) -> Process:
+        run, n_classes = self.run, len(self.run.classes)
+        while True:
+            yield from run.step(rank_class)
+            run.apply(rank_class)
+            run.update()
+            self._n_applied += 1
+            if self._n_applied % n_classes == 0:
+                run.close_step()
+            gate = run.signal()
+            self._gated[rank_class] = run.now_s, gate
+            self._let_on(rank_class)
+            if self._n_applied == run.n_steps * n_classes:
+                run.end()
+            yield gate
 
-    def ended(self, rank_class: int) -> None:
-        run = self.run
-        run.apply(rank_class)
-        run.update()
-        self._n_applied += 1
-        if self._n_applied % len(run.classes) == 0:
-            run.close_step()
-        self._gated_s[rank_class] = run.now_s
-        # Those who were held back before can only go on if the slowest has, which then is the class that has just ended a step.
-        self._let_on(sorted(self._gated_s) if run.fewest > self._fewest else [rank_class], rank_class)
-        self._fewest = run.fewest
-        if self._n_applied == run.n_steps * len(run.classes):
-            run.end()
-
-    def _let_on(self, candidates: Sequence[int], opener: int) -> None:
-        run = self.run
-        free = [each for each in candidates if self.staleness is None or run.completed[each] - run.fewest <= self.staleness]
-        step = (self._n_applied - 1) // len(run.classes)
-        for each in free:
-            run.waited(opener, step, (run.now_s - self._gated_s.pop(each)) / len(run.classes))
-        run.begin(free)
+    def _let_on(self, opener: int) -> None:
+        """Let all go on that are not too far ahead, after a class has ended a step."""
+        run, n_classes = self.run, len(self.run.classes)
+        step = (self._n_applied - 1) // n_classes
+        free = [each for each in self._gated if self.staleness is None or run.completed[each] - run.fewest <= self.staleness]
+        for each in sorted(free):
+            since_s, gate = self._gated.pop(each)
+            run.waited(opener, step, (run.now_s - since_s) / n_classes)
+            gate.fire()
 
 
 @dataclass(slots=True)
-class _Rounds:
-    run: Run
+class _BackupRounds:
+    run: PolicyRun
     n_needed: int = field(kw_only=True)
     operations: Sequence[Collective] = field(kw_only=True)
     _round: int = 0
-    _open: bool = True
+    _is_open: bool = True
     _arrived_s: dict[int, float] = field(default_factory=dict[int, float])
     """Classes whose gradient the present round has, and since when."""
-    _waiting: list[int] = field(default_factory=list[int])
-    """Classes that begin with the next round."""
-    _began: dict[int, int] = field(default_factory=dict[int, int])
-    """In which round each class began its present step."""
+    _next: Signal = field(init=False)
+    """Beginning of the next round."""
 
-    def begin(self) -> None:
-        self._enter(self.run.classes)
+    def __post_init__(self) -> None:
+        self._next = self.run.signal()
 
-    def ended(self, rank_class: int) -> None:
+    def worker(self, rank_class: int) -> Process:
         run = self.run
-        if self._open and self._began[rank_class] == self._round:
-            run.apply(rank_class)
-            self._waiting.append(rank_class)
-            self._arrived_s[rank_class] = run.now_s
-            if len(self._arrived_s) == self.n_needed:
-                self._complete(rank_class)
-            return
-        run.drop(rank_class)
-        if self._open:
-            self._enter((rank_class,))
-        else:
-            # The parameters are being written: who reads them now has those of a round that is over.
-            self._waiting.append(rank_class)
+        while True:
+            begun_in = self._round
+            yield from run.step(rank_class)
+            # The parameters are being written while no round is open: who reads them then has those of a round that is over.
+            waits = not self._is_open
+            if self._is_open and begun_in == self._round:
+                run.apply(rank_class)
+                self._arrived_s[rank_class] = run.now_s
+                waits = len(self._arrived_s) < self.n_needed
+                if not waits:
+                    yield from self._complete(rank_class)
+            else:
+                run.drop(rank_class)
+            if waits:
+                yield self._next
 
-    def _enter(self, classes: Sequence[int]) -> None:
-        self._began.update(dict.fromkeys(classes, self._round))
-        self.run.begin(classes)
-
-    def _complete(self, last: int) -> None:
+    def _complete(self, last: int) -> Process:
+        """Update the parameters, and begin the next round."""
         run = self.run
-        self._open = False
+        self._is_open = False
         for since_s in self._arrived_s.values():
             run.waited(last, self._round, (run.now_s - since_s) / len(run.classes))
         self._arrived_s.clear()
         if self.operations:
-            run.perform(self.operations, self._next)
-        else:
-            self._next()
-
-    def _next(self) -> None:
-        run = self.run
+            yield run.perform(self.operations)
         run.update()
         run.close_step()
         self._round += 1
         if self._round == run.n_steps:
             run.end()
-            return
-        self._open = True
-        waiting, self._waiting = sorted(self._waiting), []
-        self._enter(waiting)
+        self._is_open = True
+        self._next.fire()
+        self._next = run.signal()

@@ -32,7 +32,7 @@ class Order:
     """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
 
 
-def order_of(program: Program) -> Order:
+def order_of(program: Program, job: str = "") -> Order:
     """Return who must precede whom, from the dependencies alone.
 
     A pass with several lanes stands on each of them, and is found by its place on the first.
@@ -50,7 +50,7 @@ def order_of(program: Program) -> Order:
         own_before[index, rank_class] = own_behind[index, rank_class] = place
     waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=n_tasks)
     earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
-    later, level = np.repeat(np.arange(n_tasks), waits), _levels(program)
+    later, level = np.repeat(np.arange(n_tasks), waits), _levels(program, job)
     before, behind = np.full_like(own_before, -1), np.full_like(own_behind, n_tasks)
     for froms, tos in _by_level(earlier, later, level[later]):
         _reduce(np.maximum, before, tos, np.maximum(before[froms], own_before[froms]))
@@ -95,13 +95,14 @@ def contended_passes(
     Parameters
     ----------
     rivals
-        Transfers, collectives beside passes, and passes themselves: index of the task, and the inline kinds that it shares a link with.
+        Transfers, collectives beside passes, and passes themselves: index of the task, and the flow classes inside
+        passes that it shares a link with.
     inline
-        For each compute task with inline collectives, their kinds.
+        For each compute task with inline collectives, their flow classes.
     order
         Of the program, where it is known.
     """
-    meeting = [(task, kinds) for task, kinds in rivals if kinds]
+    meeting = [(task, flow_classes) for task, flow_classes in rivals if flow_classes]
     if not meeting or not inline:
         return frozenset()
     order = order or order_of(program)
@@ -109,12 +110,12 @@ def contended_passes(
     classes = np.array([program.tasks[index].lanes[0].rank_class for index in indices], dtype=np.int64)
     places = order.place[indices]
     met = np.zeros(len(indices), dtype=np.bool_)
-    by_kind: dict[int, list[int]] = {}
-    for task, kinds in meeting:
-        for kind in kinds:
-            by_kind.setdefault(kind, []).append(task)
-    for kind, tasks in by_kind.items():
-        uses = np.array([kind in inline[index] for index in indices])
+    by_class: dict[int, list[int]] = {}
+    for task, flow_classes in meeting:
+        for flow_class in flow_classes:
+            by_class.setdefault(flow_class, []).append(task)
+    for flow_class, tasks in by_class.items():
+        uses = np.array([flow_class in inline[index] for index in indices])
         # A pass that is a rival itself is counted at its own place.
         itself = np.isin(indices, tasks)
         met |= uses & (_rivals_at(order, tasks)[classes, places] > itself)
@@ -136,7 +137,7 @@ def _rivals_at(order: Order, tasks: Sequence[int]) -> Places:
     return np.cumsum(change, axis=1)
 
 
-def _levels(program: Program) -> Places:
+def _levels(program: Program, job: str) -> Places:
     """Return for each task the length of the longest chain of tasks that precede it."""
     waiting = [len(task.after) for task in program.tasks]
     followers: list[list[int]] = [[] for _ in program.tasks]
@@ -156,7 +157,7 @@ def _levels(program: Program) -> Places:
                     reached.append(follower)
         ready = reached
     if n_seen < len(waiting):
-        raise DeadlockError(deadlock_message(program, [count == 0 for count in waiting]))
+        raise DeadlockError(deadlock_message(program, [count == 0 for count in waiting], job))
     return np.array(level, dtype=np.int64)
 
 
@@ -164,15 +165,24 @@ N_NAMED = 6
 """Waiting tasks that a deadlock message names."""
 
 
-def deadlock_message(program: Program, ended: Sequence[bool]) -> str:
-    """Return who waits for what, for the first few of the tasks that have not ended."""
+def deadlock_message(program: Program, ended: Sequence[bool], job: str = "") -> str:
+    """Return who waits for what, for the first few of the tasks of a job that have not ended."""
     stuck = [index for index, done in enumerate(ended) if not done]
     lines: list[str] = []
     for index in stuck[:N_NAMED]:
         earlier = [task_name(program, other) for other in program.tasks[index].after if not ended[other]]
         lines.append(f"{task_name(program, index)} waits for {', '.join(earlier) or 'its ranks to begin the step'}")
     more = f"\n  and {len(stuck) - N_NAMED} more" if len(stuck) > N_NAMED else ""
-    return f"{len(stuck)} of {len(program.tasks)} tasks wait for each other for ever:\n  " + "\n  ".join(lines) + more
+    of_job = f" of job '{job}'" if job else ""
+    head = (
+        f"{len(stuck)} of {len(program.tasks)} tasks{of_job} wait for each other for ever, the first on rank {rank_of(program, stuck[0])}"
+    )
+    return f"{head}:\n  " + "\n  ".join(lines) + more
+
+
+def rank_of(program: Program, index: int) -> int:
+    """Return a rank that does a task."""
+    return program.rank_classes[program.tasks[index].lanes[0].rank_class].representative_rank
 
 
 def task_name(program: Program, index: int) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from clustersim.engine.alone import alone
-from clustersim.engine.graph import Graph
 from clustersim.engine.pricing import Price, Pricing, price_of
+from clustersim.engine.program_graph import Graph
+from clustersim.engine.templates import TaskTemplates, templates_of
 from clustersim.engine.traffic import Moved, Traffic, moved_by
-from clustersim.engine.uses import Uses, uses_of
 from clustersim.network.rates import State
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
@@ -28,23 +28,23 @@ class Prepared:
     prices: Sequence[Pricing]
     """Costs of passes, by rank class."""
     graph: Graph = field(init=False)
-    uses: Uses = field(init=False)
+    templates: TaskTemplates = field(init=False)
     n_after: Sequence[int] = field(init=False)
     """Number of tasks that each task waits for."""
     price: list[Price | None] = field(init=False)
-    """Cost of each use that is a pass."""
+    """Cost of each task template that is a pass."""
     carried: list[Mapping[State, float]] = field(init=False)
-    """Seconds for which each use puts combinations of flows on links."""
+    """Seconds for which each task template puts combinations of flows on links."""
     alone_s: list[float] = field(init=False)
-    """Duration of each use without contention, in seconds."""
+    """Duration of each task template without contention, in seconds."""
 
     def __post_init__(self) -> None:
-        """Price each use once."""
-        self.graph, self.uses = Graph(self.program), uses_of(self.program)
+        """Price each task template once."""
+        self.graph, self.templates = Graph(self.program), templates_of(self.program)
         self.n_after = [len(task.after) for task in self.program.tasks]
         self.price, self.carried, self.alone_s = [], [], []
         known: dict[int, tuple[float, Mapping[State, float]]] = {}
-        for task in self.uses.tasks:
+        for task in self.templates.tasks:
             price = None
             if isinstance(task.action, Compute):
                 price = price_of(self.prices, task)
@@ -58,22 +58,22 @@ class Prepared:
             self.alone_s.append(seconds)
 
     def at(self, factors: Sequence[float]) -> tuple[list[Price | None], list[float]]:
-        """Return cost and duration of each use where the computation of each rank class takes a factor of its usual time."""
+        """Return cost and duration of each task template where the computation of each rank class takes a factor of its usual time."""
         prices = [
             None if price is None else price.at(pace_of(task.action, factors[task.lanes[0].rank_class]))
-            for task, price in zip(self.uses.tasks, self.price, strict=True)
+            for task, price in zip(self.templates.tasks, self.price, strict=True)
         ]
         return prices, [alone_s if price is None else price.duration_s for alone_s, price in zip(self.alone_s, prices, strict=True)]
 
     def durations_s(self, alone_s: Sequence[float], contended: frozenset[int]) -> list[float]:
-        """Return the duration of every task from that of its use; ``UNKNOWN_S`` for contended tasks."""
-        durations_s = [alone_s[use] for use in self.uses.of_task]
+        """Return the duration of every task from that of its template; ``UNKNOWN_S`` for contended tasks."""
+        durations_s = [alone_s[template] for template in self.templates.of_task]
         for index in contended:
             durations_s[index] = UNKNOWN_S
         return durations_s
 
     def _flown(self, moved: Moved) -> tuple[float, Mapping[State, float]]:
-        by_itself = alone(self.traffic.flights(moved), self.traffic.network)
+        by_itself = alone(self.traffic.phases(moved), self.traffic.network)
         carried: dict[State, float] = {}
         for state, seconds in by_itself.carried:
             carried[state] = carried.get(state, 0.0) + seconds
@@ -81,7 +81,7 @@ class Prepared:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Step:
+class ReplayStep:
     """One step of a program, in progress or ended."""
 
     number: int
@@ -94,7 +94,7 @@ class Step:
     takes_s: Sequence[float]
     """Duration of each task, in seconds; ``UNKNOWN_S`` of contended tasks."""
     price: Sequence[Price | None]
-    """Cost of each use that is a pass."""
+    """Cost of each task template that is a pass."""
     factors: Sequence[float] | None
     """Factor on the computation of each rank class; None where all keep their usual pace."""
     n_left: int

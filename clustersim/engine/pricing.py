@@ -1,4 +1,4 @@
-"""What a pass costs while nothing else uses its links: its time, and where the time goes."""
+"""Time of a pass while nothing else uses its links, in total and by part."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Uneven, Work, collectives_in, works_in
+from clustersim.program.tasks import Block, Collective, Compute, Item, Task, UnevenWork, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
-from clustersim.workload.operators import Kernel
+from clustersim.workloads.operators import Kernel
 
 WAITING: Final = "wait for the longest"
-"""What a timeline calls the time that ranks with less work wait."""
+"""Name in a timeline of the time that ranks with less work wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +49,15 @@ class Price:
     """Seconds in flight for each state of the network, for the account of the links."""
     detail: tuple[DetailBlock, ...] = ()
     issue_s: float = 0.0
-    """What the host needs, for the whole pass."""
+    """Host time of the whole pass, in seconds."""
     host_s: float = 0.0
-    """Of that, what comes on top of the accelerator and its communication, because the host is the slower of the two."""
+    """Part of the host time on top of the accelerator and its communication, in seconds, where the host is the slower of the two."""
     waiting_s: dict[str, float] = field(default_factory=dict[str, float])
     """Part of what is exposed: the waiting for a rank that has more work, which is as slow as computation is."""
     blocks: bool = False
     """Whether the host waits for each kernel before it issues the next one."""
     overlaps: tuple[Overlap, ...] = ()
-    """Where communication runs beside computation, so that its part that is not hidden depends on the pace."""
+    """Overlaps of communication with computation, whose exposed part depends on the pace."""
 
     def at(self, factor: float) -> Price:
         """Return the price where computation and host take ``factor`` times as long; communication does not."""
@@ -120,7 +120,7 @@ class Quote:
     compute_s: float
     communication_s: float
     issue_s: float
-    """Of the host."""
+    """Host issue time in seconds."""
     carried: tuple[tuple[State, float], ...] = ()
     """States of the network that the communication passes through alone, and seconds in each."""
     waiting_s: float = 0.0
@@ -137,7 +137,7 @@ class _Communicated:
     """One collective of an item, as a timeline shows it."""
 
     own_s: float
-    """What it takes."""
+    """Duration alone, in seconds."""
     beside_s: float | None
     """Its share of the computation beside it; None without any."""
     slice: SpanDetail
@@ -176,7 +176,7 @@ class Pricing:
     network: SharedNetwork
     step_host_s: float
     slowdown: float = 1.0
-    """How many times as long as by the kernel model all computation takes, and the host for a step."""
+    """Ratio of all computation time to that of the kernel model, and factor on the host time of a step."""
     _by_itself: dict[int, Alone] = field(default_factory=dict[int, Alone])
     _prices: dict[int, Price] = field(default_factory=dict[int, Price])
     _quotes: dict[int, tuple[Item, Quote]] = field(default_factory=dict[int, tuple[Item, Quote]])
@@ -205,12 +205,13 @@ class Pricing:
         issued = [kernel for work in works for kernel in _longest(work).kernels]
         means_s = [self._work_s(_mean(work)) for work in works]
         return Quote(
-            compute_s=fsum(map(self.network.grain, means_s)),
+            compute_s=fsum(map(self.network.whole_ticks_s, means_s)),
             communication_s=fsum(alone.duration_s for alone in moved),
-            issue_s=self.network.grain(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
+            issue_s=self.network.whole_ticks_s(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
             carried=tuple(state for alone in moved for state in alone.carried),
             waiting_s=fsum(
-                self.network.grain(max(0.0, self._work_s(_longest(work)) - mean_s)) for work, mean_s in zip(works, means_s, strict=True)
+                self.network.whole_ticks_s(max(0.0, self._work_s(_longest(work)) - mean_s))
+                for work, mean_s in zip(works, means_s, strict=True)
             ),
         )
 
@@ -223,17 +224,17 @@ class Pricing:
         return self.slowdown * self.kernels.issue_s(kernels, n_collectives)
 
     def _alone(self, collective: Collective) -> Alone:
-        flights = self.traffic.flights(collective)
-        found = self._by_itself.get(id(flights))
+        phases = self.traffic.phases(collective)
+        found = self._by_itself.get(id(phases))
         if found is None:
-            # Flights are kept by the traffic, so that their identity stays theirs.
-            found = self._by_itself[id(flights)] = alone(flights, self.network)
+            # Phases are kept by the traffic, so that their identity stays theirs.
+            found = self._by_itself[id(phases)] = alone(phases, self.network)
         return found
 
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = price.issue_s = price.host_s = self.network.grain(self.slowdown * self.step_host_s)
+            price.duration_s = price.issue_s = price.host_s = self.network.whole_ticks_s(self.slowdown * self.step_host_s)
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
         price.blocks = self.kernels.blocks
@@ -268,11 +269,11 @@ class Pricing:
             shown = self._shown_of[id(item)] = _Shown(works=tuple(works), collectives=tuple(collectives))
         return shown
 
-    def _of_work(self, item: Work | Uneven) -> list[SpanDetail]:
+    def _of_work(self, item: Work | UnevenWork) -> list[SpanDetail]:
         work = _mean(item)
         flops, compute_s = fsum(kernel.flops for kernel in work.kernels), self._work_s(work)
         computed = SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=compute_s, flops=flops)
-        if not isinstance(item, Uneven):
+        if not isinstance(item, UnevenWork):
             return [computed]
         waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
         return [computed, SpanDetail(name=WAITING, kind="communication", dimension=item.dimension, duration_s=waiting_s)]
@@ -301,12 +302,12 @@ def price_of(prices: Sequence[Pricing], task: Task) -> Price:
     return prices[task.lanes[0].rank_class].price(task.action)
 
 
-def _mean(work: Work | Uneven) -> Work:
-    return work.work if isinstance(work, Uneven) else work
+def _mean(work: Work | UnevenWork) -> Work:
+    return work.work if isinstance(work, UnevenWork) else work
 
 
-def _longest(work: Work | Uneven) -> Work:
-    return work.longest if isinstance(work, Uneven) else work
+def _longest(work: Work | UnevenWork) -> Work:
+    return work.longest if isinstance(work, UnevenWork) else work
 
 
 def _add_work(price: Price, part: SpanDetail, *, repeat: int) -> None:

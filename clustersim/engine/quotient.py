@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.engine.orbits import Orbits
 from clustersim.program.program import Program
 from clustersim.program.rewriting import Rewriting
-from clustersim.program.tasks import Action, Collective, Communicate, Compute, Group, HostCopy, HostUpdate, Lane, Task, Transfer
+from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, Lane, RankGroups, Task, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.ranks import ranks_text
 from clustersim.trace.timeline import RankClass
@@ -54,7 +54,7 @@ class Quotient:
     orbits: Orbits
     rank_colours: IntArray
     instance_colours: Sequence[IntArray]
-    """Of each orbit."""
+    """Instance colours by orbit."""
     names: Names
     rank_classes: list[RankClass] = field(default_factory=list[RankClass])
     origins: list[int] = field(default_factory=list[int])
@@ -63,8 +63,8 @@ class Quotient:
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
     _actions: dict[tuple[int, int], Action] = field(default_factory=dict[tuple[int, int], Action])
     _passes: dict[tuple[int, int], Rewriting] = field(default_factory=dict[tuple[int, int], Rewriting])
-    """Of each cell."""
-    _groups: dict[tuple[int, int, int], Group] = field(default_factory=dict[tuple[int, int, int], Group])
+    """Rewriting of each cell."""
+    _groups: dict[tuple[int, int, int], RankGroups] = field(default_factory=dict[tuple[int, int, int], RankGroups])
     _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
     _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
     _lanes: dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]] = field(
@@ -161,7 +161,7 @@ class Quotient:
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
         """Return a collective of those groups that are in the instances of a cell."""
 
-        def narrow() -> Group:
+        def narrow() -> RankGroups:
             group = collective.group
             chosen = np.flatnonzero(self.instance_colours[number][self.orbits.instances_of(number, group)] == cell.number)
             part = replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])

@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.engine.pricing import Price, exposed_pairs
 from clustersim.program.tasks import Collective, Communicate, Compute, Task
-from clustersim.trace.columns import Columns, Spans
+from clustersim.trace.columns import SpanColumns, Spans
 from clustersim.trace.timeline import Span
 
 
@@ -23,20 +23,20 @@ class Record:
     end_s: list[float] = field(default_factory=list[float])
     step: list[int] = field(default_factory=list[int])
     shown: list[int] = field(default_factory=list[int])
-    """What each row shows, as a place in the patterns."""
+    """Pattern of each row, as an index into ``_patterns``."""
     _patterns: list[tuple[Span, ...]] = field(default_factory=list[tuple[Span, ...]])
     _known: dict[tuple[int, int, bool], int] = field(default_factory=dict[tuple[int, int, bool], int])
-    """By identity of the price, use of the task, and whether it is whole."""
+    """By identity of the price, template of the task, and whether it is whole."""
     _kept: list[Price] = field(default_factory=list[Price])
 
     def note(  # noqa: PLR0913 - a row
-        self, index: int, use: int, price: Price | None, *, start_s: float, end_s: float, step: int = 0, is_whole: bool = True
+        self, index: int, template: int, price: Price | None, *, start_s: float, end_s: float, step: int = 0, is_whole: bool = True
     ) -> None:
         """Write down a task.
 
         Parameters
         ----------
-        use
+        template
             Equal for tasks that do the same on the same lanes.
         price
             What was done in that time, of a pass; None for communication.
@@ -47,20 +47,22 @@ class Record:
         self.start_s.append(start_s)
         self.end_s.append(end_s)
         self.step.append(step)
-        self.shown.append(self._shown(index, use, price, is_whole=is_whole))
+        self.shown.append(self._shown(index, template, price, is_whole=is_whole))
 
     def note_all(
-        self, uses: Sequence[int], prices: Sequence[Price | None], start_s: Sequence[float], end_s: Sequence[float], step: int = 0
+        self, templates: Sequence[int], prices: Sequence[Price | None], start_s: Sequence[float], end_s: Sequence[float], step: int = 0
     ) -> None:
         """Write down all tasks of a step, in their order."""
-        self.task.extend(range(len(uses)))
+        self.task.extend(range(len(templates)))
         self.start_s.extend(start_s)
         self.end_s.extend(end_s)
-        self.step.extend([step] * len(uses))
-        self.shown.extend(self._shown(index, use, price) for index, (use, price) in enumerate(zip(uses, prices, strict=True)))
+        self.step.extend([step] * len(templates))
+        self.shown.extend(
+            self._shown(index, template, price) for index, (template, price) in enumerate(zip(templates, prices, strict=True))
+        )
 
-    def _shown(self, index: int, use: int, price: Price | None, *, is_whole: bool = True) -> int:
-        key = id(price), use, is_whole
+    def _shown(self, index: int, template: int, price: Price | None, *, is_whole: bool = True) -> int:
+        key = id(price), template, is_whole
         shown = self._known.get(key)
         if shown is None:
             shown = self._known[key] = len(self._patterns)
@@ -80,7 +82,7 @@ class Record:
         lane = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         labels = np.array([task.micro_batch for task in self.tasks], dtype=np.int64)
         return Spans(
-            Columns(
+            SpanColumns(
                 patterns=[span for each in self._patterns for span in each],
                 pattern=first[shown[rows]] + lane,
                 start_s=np.array(self.start_s, dtype=np.float64)[rows],

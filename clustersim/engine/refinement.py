@@ -61,10 +61,10 @@ class Incidence:
 
     ranks: IntArray
     instances: IntArray
-    """Of the rank at the same place."""
+    """Instance of the rank at the same place."""
     n_instances: int
     parts: IntArray | None = None
-    """What the rank at the same place does in it, such as sending; all do the same when left out."""
+    """Role of the rank at the same place, such as sending; all do the same when left out."""
 
 
 @dataclass(slots=True)

@@ -21,15 +21,15 @@ SAME: Final = 1e-12
 """Intervals that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
 
 _CLEAR: Final = 20.0
-"""How many times as far as that the ends of the stretch are from anything that happens."""
+"""Minimum distance of the ends of the stretch from any event, as a multiple of that tolerance."""
 
 _N_PERIODS: Final = 8
 """Lengths that are tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """How micro-batches go through the model."""
+class MicroBatchPaths:
+    """Routes of micro-batches through the model."""
 
     first: tuple[int, ...]
     """The first micro-batch of each way."""
@@ -38,7 +38,7 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RepeatedWindow:
     """A stretch of time like the one before it, which is one of so many micro-batches earlier."""
 
     start_s: float
@@ -46,11 +46,11 @@ class Window:
     n_passes: tuple[tuple[int, int], ...]
     """For each rank class, how many of its passes have started when the stretch starts, and when it ends."""
     stages: tuple[int, ...]
-    """Of each rank class."""
+    """Stage of each rank class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class ReplayRecord:
     """All that was done in a replay that has ended."""
 
     start_s: FloatArray
@@ -106,11 +106,11 @@ def _distance(moments_s: FloatArray, to_s: FloatArray) -> FloatArray:
     return np.minimum(behind_s, np.abs(to_s - moments_s[np.maximum(after - 1, 0)]))
 
 
-def window_of(replay: Replay, ways: Ways) -> Window | None:
+def window_of(replay: Replay, ways: MicroBatchPaths) -> RepeatedWindow | None:
     """Return a stretch of a replay that has ended that is like the one before it, or None where there is none.
 
     All tasks that start in the one before are followed by the same for micro-batches so many later, that start and end as much later as
-    the stretch is long, and nothing else starts in it; on the network the same kinds of flow start and land.
+    the stretch is long, and nothing else starts in it; on the network the same flow classes start and land.
     """
     if not replay.program.tasks:
         return None
@@ -123,40 +123,42 @@ def window_of(replay: Replay, ways: Ways) -> Window | None:
         if _is_balanced(*counts, ways):
             n_passes = [tuple(sum(each[rank_class].values()) for each in counts) for rank_class in range(len(counts[0]))]
             stages = tuple(rank_class.stage for rank_class in replay.program.rank_classes)
-            return Window(start_s=found[0], end_s=found[1], n_passes=tuple((before, after) for before, after in n_passes), stages=stages)
+            return RepeatedWindow(
+                start_s=found[0], end_s=found[1], n_passes=tuple((before, after) for before, after in n_passes), stages=stages
+            )
     return None
 
 
-def _rows(replay: Replay, ways: Ways) -> Rows:
-    """Return tasks with those that follow them: of the same use, the so manieth of their micro-batch."""
+def _rows(replay: Replay, ways: MicroBatchPaths) -> ReplayRecord:
+    """Return tasks with those that follow them: of the same template, the so manieth of their micro-batch."""
     start_s, end_s = np.array(replay.start_s), np.array(replay.ended_s)
     label = np.array([task.micro_batch for task in replay.program.tasks], dtype=np.int64)
-    use = np.array(replay.prepared.uses.of_task, dtype=np.int64)
+    template = np.array(replay.prepared.templates.of_task, dtype=np.int64)
     n_labels = int(label.max(initial=0)) + 1 + ways.n_micro_batches
-    group = use * n_labels + label
+    group = template * n_labels + label
     order = np.argsort(group, kind="stable")
     first = np.concatenate(([True], np.diff(group[order]) != 0))
-    number = np.zeros(len(use), dtype=np.int64)
-    places = np.arange(len(use))
+    number = np.zeros(len(template), dtype=np.int64)
+    places = np.arange(len(template))
     number[order] = places - places[first][np.cumsum(first) - 1]
-    key: IntArray = (use * (1 + int(number.max(initial=0))) + number) * n_labels + label
+    key: IntArray = (template * (1 + int(number.max(initial=0))) + number) * n_labels + label
     sorted_by, wanted = np.argsort(key), key + ways.n_micro_batches
     place = np.minimum(np.searchsorted(key[sorted_by], wanted), len(key) - 1)
     later = sorted_by[place]
     way = np.searchsorted(np.array(ways.first), label, side="right")
     there = (key[later] == wanted) & (label >= 0) & (way[later] == way)
     tolerance_s = SAME * float(end_s.max(initial=0.0))
-    return Rows(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
+    return ReplayRecord(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
 
 
-def _periods(replay: Replay, rows: Rows) -> list[float]:
+def _periods(replay: Replay, rows: ReplayRecord) -> list[float]:
     """Return lengths to be tried: how far the passes of the first class follow each other, those that start last first."""
-    first = min((task.lanes[0].rank_class for task in replay.prepared.uses.tasks if isinstance(task.action, Compute)), default=0)
+    first = min((task.lanes[0].rank_class for task in replay.prepared.templates.tasks if isinstance(task.action, Compute)), default=0)
     own = [
         isinstance(task.action, Compute) and task.action.phase == "forward" and task.lanes[0].rank_class == first
-        for task in replay.prepared.uses.tasks
+        for task in replay.prepared.templates.tasks
     ]
-    passes = np.flatnonzero(np.array(own)[np.array(replay.prepared.uses.of_task)])
+    passes = np.flatnonzero(np.array(own)[np.array(replay.prepared.templates.of_task)])
     shifts_s = rows.shifts(passes[np.argsort(-rows.start_s[passes], kind="stable")])
     found: list[float] = []
     for shift_s in shifts_s.tolist():
@@ -168,17 +170,17 @@ def _periods(replay: Replay, rows: Rows) -> list[float]:
 
 
 def is_repeated_on_links(clock: Clock, start_s: float, end_s: float, tolerance_s: float) -> bool:
-    """Return whether the same kinds of flow start and land in a stretch as in the one before, each as much later."""
+    """Return whether the same flow classes start and land in a stretch as in the one before, each as much later."""
     if not clock.log:
         return True
-    moment_s, kind, change = (np.array(column) for column in zip(*clock.log, strict=True))
+    moment_s, flow_class, change = (np.array(column) for column in zip(*clock.log, strict=True))
     period_s = end_s - start_s
-    order = np.lexsort((moment_s, change, kind))
-    moment_s, kind, change = moment_s[order], kind[order], change[order]
+    order = np.lexsort((moment_s, change, flow_class))
+    moment_s, flow_class, change = moment_s[order], flow_class[order], change[order]
     now, before = (moment_s >= start_s) & (moment_s < end_s), (moment_s >= start_s - period_s) & (moment_s < start_s)
-    if now.sum() != before.sum() or (kind[now] != kind[before]).any() or (change[now] != change[before]).any():
+    if now.sum() != before.sum() or (flow_class[now] != flow_class[before]).any() or (change[now] != change[before]).any():
         return False
-    if np.bincount(kind[now], weights=change[now]).any():
+    if np.bincount(flow_class[now], weights=change[now]).any():
         return False
     return bool((np.abs(moment_s[now] - moment_s[before] - period_s) <= tolerance_s).all())
 
@@ -203,7 +205,7 @@ def _passes_before(replay: Replay, moment_s: float) -> Passes:
     return counts
 
 
-def _is_balanced(before: Passes, after: Passes, ways: Ways) -> bool:
+def _is_balanced(before: Passes, after: Passes, ways: MicroBatchPaths) -> bool:
     """Return whether as many micro-batches go forward as back, through every chunk of every class."""
     for earlier, later in zip(before, after, strict=True):
         grown = later - earlier
@@ -222,12 +224,12 @@ def repeating(timeline: Timeline, repetition: Repetition) -> Timeline:
 
 
 def states_within(replay: Replay, start_s: float, end_s: float) -> Mapping[State, float]:
-    """Return for how many seconds of a stretch each combination of kinds was in flight."""
+    """Return for how many seconds of a stretch each combination of flow classes was in flight."""
     seconds: dict[State, float] = {}
     prepared, starts_s = replay.prepared, np.array(replay.start_s)
     inside = np.flatnonzero((starts_s >= start_s) & (starts_s < end_s)).tolist()
-    for use, count in Counter(prepared.uses.of_task[index] for index in inside if index not in replay.contended).items():
-        for state, lasted_s in prepared.carried[use].items():
+    for template, count in Counter(prepared.templates.of_task[index] for index in inside if index not in replay.contended).items():
+        for state, lasted_s in prepared.carried[template].items():
             seconds[state] = seconds.get(state, 0.0) + count * lasted_s
     for state, lasted_s in flown_within(replay.clock, start_s, end_s).items():
         seconds[state] = seconds.get(state, 0.0) + lasted_s
@@ -235,19 +237,19 @@ def states_within(replay: Replay, start_s: float, end_s: float) -> Mapping[State
 
 
 def flown_within(clock: Clock, start_s: float, end_s: float) -> Mapping[State, float]:
-    """Return for how many seconds of a stretch each combination of kinds was on the network."""
+    """Return for how many seconds of a stretch each combination of flow classes was on the network."""
     seconds: dict[State, float] = {}
     components = clock.network.wiring.components
     counts: dict[int, Counter[int]] = {}
     since_s: dict[int, float] = {}
-    for moment_s, kind, change in (*(clock.log or ()), *((end_s, kind, 0) for kind in range(len(components)))):
-        component = int(components[kind])
+    for moment_s, flow_class, change in (*(clock.log or ()), *((end_s, flow_class, 0) for flow_class in range(len(components)))):
+        component = int(components[flow_class])
         state, lasted_s = counts.setdefault(component, Counter()), min(moment_s, end_s) - max(since_s.get(component, 0.0), start_s)
         if state and lasted_s > 0.0:
             key = tuple(sorted(state.items()))
             seconds[key] = seconds.get(key, 0.0) + lasted_s
         since_s[component] = moment_s
-        state[kind] += change
-        if not state[kind]:
-            del state[kind]
+        state[flow_class] += change
+        if not state[flow_class]:
+            del state[flow_class]
     return seconds

@@ -10,11 +10,12 @@ from typing import Final, Protocol
 
 from clustersim.engine.clock import Clock
 from clustersim.engine.expanded import Stepper
-from clustersim.engine.pace import Jitter
+from clustersim.engine.pace import StepVariation
 from clustersim.engine.precedence import deadlock_message
-from clustersim.engine.prepared import UNKNOWN_S, Prepared, Step, pace_of
+from clustersim.engine.prepared import UNKNOWN_S, Prepared, ReplayStep, pace_of
 from clustersim.engine.recording import Record, patterns_of
 from clustersim.engine.traffic import Traffic, moved_by
+from clustersim.engine.world import SETTLED, Signal
 from clustersim.errors import DeadlockError
 from clustersim.network.rates import State
 from clustersim.program.program import Program
@@ -34,7 +35,7 @@ class Watch(Protocol):
         """Take notice that rank classes have ended a step, which may begin others."""
         ...
 
-    def closed(self, step: Step) -> None:
+    def closed(self, step: ReplayStep) -> None:
         """Take notice that all rank classes have ended a step."""
         ...
 
@@ -53,14 +54,14 @@ class Replay:
     """Tasks that go through the network, where they share links with other traffic."""
     records: bool = True
     """Whether steps that have ended are kept."""
-    jitter: Jitter | None = None
+    jitter: StepVariation | None = None
     watch: Watch | None = None
     """Observer, where rank classes begin their steps one by one."""
-    done: list[Step] = field(default_factory=list[Step])
+    done: list[ReplayStep] = field(default_factory=list[ReplayStep])
     """Steps that have ended and are kept."""
     _takes_s: list[float] = field(init=False)
-    _open: dict[int, Step] = field(default_factory=dict[int, Step])
-    _over: Callable[[], None] | None = None
+    _open: dict[int, ReplayStep] = field(default_factory=dict[int, ReplayStep])
+    _over: Signal | None = None
     _n_started: int = 0
     _n_done: int = 0
     """Steps that have ended."""
@@ -113,31 +114,28 @@ class Replay:
         DeadlockError
             When tasks are left that wait for each other; it names the first of them and the tasks they wait for.
         """
-        self.start()
-        self.clock.environment.run()
-        self.check()
+        self._start()
+        self.clock.world.run()
         return self
 
-    def start(self, over: Callable[[], None] | None = None) -> None:
-        """Start a step of all rank classes now, and call ``over`` at its end.
+    def start(self) -> Signal:
+        """Start a step of all rank classes now, and return what fires at its end.
 
-        Raises
-        ------
-        DeadlockError
-            Now or later, when all tasks that are left wait for each other.
+        Where all tasks that are left wait for each other, the world raises a ``DeadlockError`` now or later.
         """
-        self._over = over
+        self._over = self.clock.world.signal()
+        self._start()
+        return self._over
+
+    def _start(self) -> None:
+        """Start a step of all rank classes now."""
         step = self._opened(self._n_started, self.prepared.n_after, by_class=False)
         self._n_started += 1
         self.hold()
         self._go(step, [index for index, count in enumerate(step.waiting) if count == 0][::-1])
         if not self._takes_s:
-            self._close(step)
+            self._whole(step)
         self.release()
-
-    def when_over(self, over: Callable[[], None]) -> None:
-        """Have ``over`` called when nothing is left to do."""
-        self._over = over
 
     def enter(self, begun: Iterable[tuple[int, int]]) -> None:
         """Let rank classes begin steps now, given as pairs of both."""
@@ -160,89 +158,95 @@ class Replay:
         self._n_pending += 1
 
     def release(self) -> None:
-        """Count such an event as fired.
-
-        Raises
-        ------
-        DeadlockError
-            When no event is pending and tasks are left.
-        """
+        """Count such an event as fired; where it was the last, and tasks are left, look again when all of this time has happened."""
         self._n_pending -= 1
-        if self._n_pending == 0 and self._halted_s == inf:
-            self.check()
-            if self._over is not None:
-                self._over()
+        if self._n_pending == 0 and self._open:
+            world = self.clock.world
+            world.when(world.after(0.0, SETTLED), self._check)
 
     def halt(self) -> None:
         """Stop here; tasks in progress are recorded as far as they have come."""
         self._halted_s = self.clock.now_s
 
-    def check(self) -> None:
-        """Find tasks that will never start.
+    @property
+    def is_open(self) -> bool:
+        """Whether a step has begun and not ended."""
+        return bool(self._open)
 
-        Raises
-        ------
-        DeadlockError
-            When there are any.
-        """
-        if self._open and self._halted_s == inf:
+    def in_progress(self) -> int | None:
+        """Return a task that is in progress, rather one that is no pass; None where there is none."""
+        now_s = self.clock.now_s
+        found = [
+            index
+            for step in self._open.values()
+            for index, ended_s in enumerate(step.ended_s)
+            if index in step.running or step.start_s[index] <= now_s < ended_s
+        ]
+        return min(found, key=lambda index: (isinstance(self.program.tasks[index].action, Compute), index), default=None)
+
+    def _check(self) -> None:
+        """Raise an error where tasks are left, and no event is pending that could start them."""
+        if self._open and not self._n_pending:
             step = self._open[min(self._open)]
-            raise DeadlockError(deadlock_message(self.program, [ended_s >= 0.0 for ended_s in step.ended_s]))
+            raise DeadlockError(deadlock_message(self.program, [ended_s >= 0.0 for ended_s in step.ended_s], self.traffic.job))
 
     def end_s(self) -> float:
         """Return the end of the last task of all steps that have ended, in seconds."""
         return max((max(step.ended_s, default=0.0) for step in self.done), default=0.0)
 
     def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
-        """Yield the link occupancy of each use that went through no network, and its number of executions.
+        """Yield the link occupancy of each template that went through no network, and its number of executions.
 
         A task in progress at ``until_s`` counts as a fraction of one.
         """
-        uses = self.prepared.uses.of_task
+        templates = self.prepared.templates.of_task
         times: dict[int, float] = {}
         if self._n_done:
-            counts = Counter(uses)
-            counts.subtract(uses[index] for index in self.contended)
-            times = {use: float(self._n_done * count) for use, count in counts.items()}
+            counts = Counter(templates)
+            counts.subtract(templates[index] for index in self.contended)
+            times = {template: float(self._n_done * count) for template, count in counts.items()}
         for step in self._open.values():
             for index, ended_s in enumerate(step.ended_s):
                 start_s = step.start_s[index]
                 if ended_s >= 0.0 and start_s < until_s and index not in self.contended:
                     share = min(1.0, (until_s - start_s) / (ended_s - start_s)) if ended_s > start_s else 1.0
-                    times[uses[index]] = times.get(uses[index], 0.0) + share
-        for use in sorted(times):
-            if times[use] and self.prepared.carried[use]:
-                yield self.prepared.carried[use], times[use]
+                    times[templates[index]] = times.get(templates[index], 0.0) + share
+        for template in sorted(times):
+            if times[template] and self.prepared.carried[template]:
+                yield self.prepared.carried[template], times[template]
 
     def spans(self) -> Spans:
         """Return the spans of all steps; of a run that was halted, tasks in progress as far as they have come."""
-        record, uses = Record(tasks=self.program.tasks), self.prepared.uses.of_task
+        record, templates = Record(tasks=self.program.tasks), self.prepared.templates.of_task
         for step in self.done:
-            prices = [step.met.get(index, step.price[use]) for index, use in enumerate(uses)]
-            record.note_all(uses, prices, step.start_s, step.ended_s, step.number)
+            prices = [step.met.get(index, step.price[template]) for index, template in enumerate(templates)]
+            record.note_all(templates, prices, step.start_s, step.ended_s, step.number)
         for step in self._open.values():
             self._note_in_progress(record, step)
         return record.spans()
 
     def shown(self) -> list[Span]:
         """Return the first span of each task of a replay of one step, without its times and micro-batch."""
-        tasks, uses, met, price = self.program.tasks, self.prepared.uses, self.done[0].met, self.prepared.price
-        uncontended = [patterns_of(task, price[use])[0] for use, task in enumerate(uses.tasks)]
-        return [patterns_of(tasks[index], met[index])[0] if index in met else uncontended[use] for index, use in enumerate(uses.of_task)]
+        tasks, templates, met, price = self.program.tasks, self.prepared.templates, self.done[0].met, self.prepared.price
+        uncontended = [patterns_of(task, price[template])[0] for template, task in enumerate(templates.tasks)]
+        return [
+            patterns_of(tasks[index], met[index])[0] if index in met else uncontended[template]
+            for index, template in enumerate(templates.of_task)
+        ]
 
-    def _note_in_progress(self, record: Record, step: Step) -> None:
+    def _note_in_progress(self, record: Record, step: ReplayStep) -> None:
         """Write down the tasks of a step that had not ended when the run was halted."""
-        until_s, uses = self._halted_s, self.prepared.uses.of_task
+        until_s, templates = self._halted_s, self.prepared.templates.of_task
         for index, ended_s in enumerate(step.ended_s):
-            start_s, price = step.start_s[index], step.met.get(index, step.price[uses[index]])
+            start_s, price = step.start_s[index], step.met.get(index, step.price[templates[index]])
             if 0.0 <= ended_s <= until_s:
-                record.note(index, uses[index], price, start_s=start_s, end_s=ended_s, step=step.number)
+                record.note(index, templates[index], price, start_s=start_s, end_s=ended_s, step=step.number)
             elif (ended_s >= 0.0 or index in step.running) and start_s < until_s < inf:
                 if price is not None and price.duration_s > 0.0:
                     price = price.part(min(1.0, (until_s - start_s) / price.duration_s))
-                record.note(index, uses[index], price, start_s=start_s, end_s=until_s, step=step.number, is_whole=False)
+                record.note(index, templates[index], price, start_s=start_s, end_s=until_s, step=step.number, is_whole=False)
 
-    def _opened(self, number: int, n_waits: Sequence[int], *, by_class: bool) -> Step:
+    def _opened(self, number: int, n_waits: Sequence[int], *, by_class: bool) -> ReplayStep:
         prepared, n_tasks = self.prepared, len(self._takes_s)
         n_classes, takes_s, price = len(self.program.rank_classes), self._takes_s, prepared.price
         factors = None
@@ -251,7 +255,7 @@ class Replay:
             price, alone_s = prepared.at(factors)
             takes_s = prepared.durations_s(alone_s, self.contended)
         now_s = self.clock.now_s
-        step = self._open[number] = Step(
+        step = self._open[number] = ReplayStep(
             number=number,
             waiting=list(n_waits),
             start_s=[now_s] * n_tasks,
@@ -266,7 +270,7 @@ class Replay:
         )
         return step
 
-    def _go(self, step: Step, ready: list[int]) -> None:
+    def _go(self, step: ReplayStep, ready: list[int]) -> None:
         """Compute the ends of all tasks that have a known duration, and have the clock begin the others."""
         start_s, end_s, takes_s, waiting, followers = step.start_s, step.ended_s, step.takes_s, step.waiting, self.prepared.graph.followers
         ended: list[int] = []
@@ -296,16 +300,16 @@ class Replay:
             delay_s = nextafter(delay_s, moment_s)
         self.clock.after(delay_s, action)
 
-    def _begin(self, step: Step, index: int) -> None:
+    def _begin(self, step: ReplayStep, index: int) -> None:
         """Put a contended task on the network."""
         task, step.start_s[index] = self.program.tasks[index], self.clock.now_s
         step.running.add(index)
         action = task.action
         if not isinstance(action, Compute):
             (moved,) = moved_by(action)
-            self.clock.perform(self.traffic.flights(moved), lambda: self._ended(step, index))
+            self.clock.perform(self.traffic.phases(moved), lambda: self._ended(step, index))
             return
-        rank_class, price = task.lanes[0].rank_class, step.price[self.prepared.uses.of_task[index]]
+        rank_class, price = task.lanes[0].rank_class, step.price[self.prepared.templates.of_task[index]]
         assert price is not None
         factor = pace_of(action, step.factors[rank_class]) if step.factors else 1.0
         pricing = self.prepared.prices[rank_class]
@@ -317,7 +321,7 @@ class Replay:
 
         stepper.run(stepped)
 
-    def _ended(self, step: Step, index: int) -> None:
+    def _ended(self, step: ReplayStep, index: int) -> None:
         """End a contended task now, and start the tasks that waited for it."""
         step.running.discard(index)
         self._n_fired += 1
@@ -334,7 +338,7 @@ class Replay:
         self._go(step, ready[::-1])
         self.release()
 
-    def _note_ended(self, step: Step, ended: Sequence[int]) -> None:
+    def _note_ended(self, step: ReplayStep, ended: Sequence[int]) -> None:
         """Close the step when the ends of all its tasks are known, and tell the observer when each rank class ends it."""
         if not ended:
             return
@@ -343,12 +347,9 @@ class Replay:
             for last, classes in self._through(step, ended).items():
                 self._at(step.ended_s[last], lambda classes=classes: self._classes_ended(step, classes))
         elif step.n_left == 0:
-            if self._over is None:
-                self._close(step)
-            else:
-                self._at(max(step.ended_s), lambda: self._step_ended(step))
+            self._whole(step)
 
-    def _through(self, step: Step, ended: Sequence[int]) -> Mapping[int, list[int]]:
+    def _through(self, step: ReplayStep, ended: Sequence[int]) -> Mapping[int, list[int]]:
         """Return the rank classes that have no task left, by the task of theirs that ends last."""
         left, last, ended_s, classes = step.left, step.last, step.ended_s, self.prepared.graph.classes
         through: dict[int, list[int]] = {}
@@ -361,7 +362,7 @@ class Replay:
                     through.setdefault(last[rank_class], []).append(rank_class)
         return through
 
-    def _classes_ended(self, step: Step, classes: Sequence[int]) -> None:
+    def _classes_ended(self, step: ReplayStep, classes: Sequence[int]) -> None:
         assert self.watch is not None
         step.n_in_step -= len(classes)
         if step.n_in_step == 0:
@@ -370,11 +371,20 @@ class Replay:
         self.watch.ended(classes, step.number)
         self.release()
 
-    def _step_ended(self, step: Step) -> None:
+    def _whole(self, step: ReplayStep) -> None:
+        """Close a step of which all ends are known: at the last of them, where somebody waits for it."""
+        if self._over is None:
+            self._close(step)
+        else:
+            self._at(max(step.ended_s, default=self.clock.now_s), lambda: self._step_ended(step))
+
+    def _step_ended(self, step: ReplayStep) -> None:
         self._close(step)
+        assert self._over is not None
+        self._over.fire()
         self.release()
 
-    def _close(self, step: Step) -> None:
+    def _close(self, step: ReplayStep) -> None:
         del self._open[step.number]
         self._n_done += 1
         if self.watch is not None:

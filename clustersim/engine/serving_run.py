@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 import simpy
 
-from clustersim.engine.serving import ARRIVAL, After, Replica
+from clustersim.engine.replicas import ARRIVAL, Replica
+from clustersim.engine.world import Process, World
 from clustersim.serving.batch import StepModel
-from clustersim.serving.metrics import TICK_S, RequestLog, StepLog, tick_array, ticks
+from clustersim.serving.records import TICK_S, EngineStepLog, RequestLog, tick_array, ticks
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS, Router
 from clustersim.serving.scheduler import Scheduler
@@ -20,7 +21,7 @@ from clustersim.serving.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class ReplicaPool:
     """Replicas of one kind, each with a scheduler of its own."""
 
     schedulers: tuple[Scheduler, ...]
@@ -28,7 +29,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class CacheTransfer:
     """The way of a KV cache from a prefill replica to a decode replica; one at a time leaves the first, and enters the second."""
 
     bytes_per_token: float
@@ -44,10 +45,10 @@ class Transfer:
 class Deployment:
     """Everything that answers requests."""
 
-    serving: Pool
+    serving: ReplicaPool
     """Replicas that requests are sent to; those that compute prompts where pools are apart."""
-    decode: Pool | None = None
-    transfer: Transfer | None = None
+    decode: ReplicaPool | None = None
+    transfer: CacheTransfer | None = None
     router: str = "round_robin"
     seed: int = 0
     most_tokens: int | None = None
@@ -62,10 +63,11 @@ class ServingRun:
 
     deployment: Deployment
     requests: Requests
-    environment: simpy.Environment = field(default_factory=lambda: simpy.Environment(0))
-    steps: StepLog = field(default_factory=StepLog)
+    world: World = field(default_factory=lambda: World(0))
+    """Simulated time in whole ticks."""
+    steps: EngineStepLog = field(default_factory=EngineStepLog)
     """Steps of the replicas that requests are sent to."""
-    decode_steps: StepLog = field(default_factory=StepLog)
+    decode_steps: EngineStepLog = field(default_factory=EngineStepLog)
     """Steps of the decode replicas of disaggregated pools."""
     transfer_s: list[float] = field(default_factory=list[float])
     """Duration of each transfer between pools, waiting for the link included."""
@@ -77,6 +79,8 @@ class ServingRun:
     _answered: Callable[[], None] | None = None
     _link_free: list[int] = field(init=False)
     _next_arrival: int = 0
+    _most_tokens: int = field(init=False)
+    """Tokens of prompt and answer that the model has positions, and the KV cache room for, of a request alone."""
 
     def __post_init__(self) -> None:
         """Start all replicas."""
@@ -92,12 +96,16 @@ class ServingRun:
             self._start(deployment.decode, self.decode_steps, self._finish)
             self._route_decode = ROUTERS["least_loaded"](self.replicas[n_prefill:], generator)
         self._link_free = [0] * len(self.replicas)
+        room = min(
+            replica.scheduler.pool.n_blocks * replica.scheduler.pool.block_tokens for replica in (self.replicas[0], self.replicas[-1])
+        )
+        self._most_tokens = room if deployment.most_tokens is None else min(room, deployment.most_tokens)
 
     def run(self) -> None:
         """Send all requests and answer them."""
         arrival_s = self.requests.arrival_s
-        self.environment.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s).tolist()))
-        self.environment.run()
+        self.world.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s).tolist()))
+        self.world.run()
         assert int((self.log.done < 0).sum()) == len(self.log.refused)
 
     @property
@@ -105,11 +113,11 @@ class ServingRun:
         """Steps and stretches of steps, requests and transfers."""
         return sum(replica.n_events for replica in self.replicas) + len(self.requests) + len(self.transfer_s)
 
-    def _start(self, pool: Pool, log: StepLog, finish: Callable[[Replica, Sequence], None]) -> None:
+    def _start(self, pool: ReplicaPool, log: EngineStepLog, finish: Callable[[Replica, Sequence], None]) -> None:
         settles = len(pool.schedulers) > 1 or self.deployment.decode is not None
         for scheduler in pool.schedulers:
             replica = Replica(
-                environment=self.environment,
+                world=self.world,
                 scheduler=scheduler,
                 model=pool.model,
                 log=log,
@@ -131,41 +139,34 @@ class ServingRun:
         # A prefill replica gives the first token; the others come from where the KV cache goes.
         asked = n_output if self._route_decode is None else 1
         sequence = Sequence(index, requests.input_tokens.item(index), asked, prefix)
-        self.log.sent[index] = self.environment.now
-        if self._fits(sequence.n_input, n_output):
+        self.log.sent[index] = self.world.now
+        if sequence.n_input + n_output <= self._most_tokens:
             self.replicas[self._route(sequence)].accept(sequence)
         else:
             self.log.refused.append(index)
             if self._answered is not None:
                 self._answered()
 
-    def _fits(self, n_input: int, n_output: int) -> bool:
-        """Return whether the model has positions, and the KV cache room, for a request alone."""
-        most = self.deployment.most_tokens
-        if most is not None and n_input + n_output > most:
-            return False
-        return all(replica.scheduler.pool.has_room_for(n_input + n_output) for replica in (self.replicas[0], self.replicas[-1]))
-
     def _known_arrival(self) -> int:
         return self._next_arrival
 
-    def _arrivals(self, moments: list[int]) -> Generator[simpy.Event, object, None]:
+    def _arrivals(self, moments: list[int]) -> Process:
         now = 0
         for index, moment in enumerate(moments):
             if moment > now:
                 self._next_arrival = moment
-                yield After(self.environment, moment - now, ARRIVAL)
+                yield self.world.after(moment - now, ARRIVAL)
                 now = moment
             self._send(index)
         self._next_arrival = sys.maxsize
 
-    def _clients(self) -> Generator[simpy.Event, object, None]:
+    def _clients(self) -> Process:
         """Keep so many requests under way; those that warm the server up are all answered before the others are sent."""
         n_warmup, n_all = self.requests.n_warmup, len(self.requests)
         for first, end in ((0, n_warmup), (n_warmup, n_all)):
             left = iter(range(first, end))
             n_open = end - first
-            finished = self.environment.event()
+            finished = self.world.event()
 
             def answered(left: Iterator[int] = left, finished: simpy.Event = finished) -> None:
                 nonlocal n_open
@@ -183,10 +184,10 @@ class ServingRun:
                 yield finished
 
     def _first_token(self, sequence: Sequence) -> None:
-        self.log.first_token[sequence.index] = self.environment.now
+        self.log.first_token[sequence.index] = self.world.now
 
     def _finish(self, _: Replica, sequence: Sequence) -> None:
-        self.log.done[sequence.index] = self.environment.now
+        self.log.done[sequence.index] = self.world.now
         if self._answered is not None:
             self._answered()
 
@@ -200,22 +201,22 @@ class ServingRun:
         assert transfer is not None
         assert route is not None
         moved = Sequence(sequence.index, sequence.n_input, n_output)
-        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, int(self.environment.now)
+        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, int(self.world.now)
         target = len(self.replicas) - self._n_decoders + route(moved)
         duration = ticks(transfer.duration_s(sequence.n_input))
         replica.scheduler.pool.take(replica.scheduler.pool.blocks(moved.n_input))  # until the last byte has left
-        self.environment.process(self._transfer(moved, replica, target, duration))
+        self.world.process(self._transfer(moved, replica, target, duration))
 
     @property
     def _n_decoders(self) -> int:
         return 0 if self.deployment.decode is None else len(self.deployment.decode.schedulers)
 
-    def _transfer(self, moved: Sequence, source: Replica, target: int, duration: int) -> Generator[simpy.Event, object, None]:
-        now = int(self.environment.now)
+    def _transfer(self, moved: Sequence, source: Replica, target: int, duration: int) -> Process:
+        now = int(self.world.now)
         begin = max(now, self._link_free[source.number], self._link_free[target])
         end = begin + duration
         self._link_free[source.number] = self._link_free[target] = end
-        yield After(self.environment, end - now, ARRIVAL)
+        yield self.world.after(end - now, ARRIVAL)
         source.scheduler.pool.n_used -= source.scheduler.pool.blocks(moved.n_input)
         source.wake()
         self.transfer_s.append((end - now) * TICK_S)

@@ -9,20 +9,21 @@ from time import perf_counter
 import numpy as np
 
 from clustersim.collectives.library import Library
-from clustersim.engine.background import Load, lay_loads, link_labels, play
+from clustersim.engine.background_traffic import Load, link_labels, play, prepare_loads
 from clustersim.engine.clock import Clock
 from clustersim.engine.collapse import collapsed
 from clustersim.engine.contention import Contention
 from clustersim.engine.folding import Folding, Regard, Wires, fold
-from clustersim.engine.graph import Unrolled, unrolled
-from clustersim.engine.jobs import OtherJob, Repeated
-from clustersim.engine.links import LinkCells, link_cells, link_use
-from clustersim.engine.pace import Assigned, Jitter, Pace, Timing
+from clustersim.engine.jobs import Allocation, Job, check_ranks, to_the_end
+from clustersim.engine.link_use import LinkClasses, link_classes_of, link_use
+from clustersim.engine.pace import Assigned, Pace, StepVariation, Timing
 from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
+from clustersim.engine.program_graph import Unrolled, unrolled
 from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
+from clustersim.engine.world import Process
 from clustersim.hardware.calibration import Calibration
 from clustersim.network.rates import State
 from clustersim.program.background import Background
@@ -30,28 +31,28 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
 from clustersim.progress import phase
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import EngineStats, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a Program is replayed on."""
+    """Cluster, kernels and calibration of a replay."""
 
     cluster: Cluster
     kernels: Timing
     calibration: Calibration
     paces: tuple[Pace, ...] = ()
-    """Of each rank class of the program; empty where all compute alike, with ``kernels``."""
+    """Pace of each rank class of the program; empty where all compute alike, with ``kernels``."""
     pace_of: IntArray | None = None
-    """Where it is there, for each rank of the cluster which of the paces is its own, instead of one for each class."""
+    """Index into ``paces`` of each rank of the cluster; None where ``paces`` has one for each class."""
     folding: Folding = "classes"
     passes: Passes = ALL_PASSES
     """Passes that the replay may use."""
 
 
 def replay(
-    program: Program, machine: Machine, background: Sequence[Background] = (), *, others: Sequence[OtherJob] = ()
+    program: Program, machine: Machine, background: Sequence[Background] = (), *, others: Sequence[Job] = ()
 ) -> tuple[Timeline, tuple[str, ...]]:
     """Replay one step of a program and return its timeline, and the names of groups that lie unevenly in their domains.
 
@@ -71,48 +72,45 @@ def replay(
     DeadlockError
         When the program, or another job, waits for itself.
     """
-    laid = lay(program, machine, background, others=others).replayed()
-    return laid.timeline(laid.first.end_s()), laid.first.traffic.uneven()
+    jobs = prepare(program, machine, background, others=others).replayed()
+    return jobs.timeline(jobs.first.end_s()), jobs.first.traffic.uneven()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Laid:
-    """All that is to be replayed, on one clock and one network."""
+class PreparedJobs:
+    """All that is to be replayed in one world, and on one network."""
 
     cluster: Cluster
     first: Replay
     contention: Contention
     """Tasks of the first program that other traffic can meet."""
-    repeated: tuple[Repeated, ...]
+    others: tuple[Allocation, ...]
     loads: tuple[Load, ...]
-    cells: LinkCells
+    link_classes: LinkClasses
     began_s: float
     """By the wall clock."""
     regard: Regard = "all"
 
-    def replayed(self) -> Laid:
+    def replayed(self) -> PreparedJobs:
         """Return the same after one step of the program."""
-        if self.loads or self.repeated or self.first.contended:
-            self.first.start(self.over)
-            self.go()
+        if self.loads or self.others or self.first.contended:
+            self.go(self._step())
             return self
         with phase("replay"):
             return replace(self, first=collapsed(self.first, self.contention))
 
-    def over(self) -> None:
-        """End what would go on for ever, when the program is through."""
-        if self.loads or self.repeated:
-            # Steps of others that end in the same instant have ended too.
-            self.first.clock.after(0.0, self.first.clock.stop)
-
-    def go(self) -> None:
-        """Start the others, and let time pass until nothing happens any more."""
-        for job in self.repeated:
-            job.begin()
-        for load in self.loads:
-            play(load, self.first.clock)
+    def go(self, first: Process) -> None:
+        """Start all jobs, and let time pass until the first has ended."""
+        clock = self.first.clock
+        job = clock.world.process(to_the_end(first, clock.world))
+        for process in (*(other.run() for other in self.others), *(play(load, clock) for load in self.loads)):
+            clock.world.process(process)
         with phase("replay"):
-            self.first.clock.environment.run()
+            clock.world.run(until=job)
+        clock.network.advance(clock.now_s)
+
+    def _step(self) -> Process:
+        yield self.first.start()
 
     def timeline(self, duration_s: float, steps: StepLog | None = None, *, added_s: Mapping[State, float] | None = None) -> Timeline:
         """Return what happened; what links carried is that of a step on average.
@@ -120,14 +118,14 @@ class Laid:
         Parameters
         ----------
         added_s
-            Seconds for which combinations of kinds were in flight besides those that were replayed.
+            Seconds for which combinations of flow classes were in flight besides those that were replayed.
         """
         program, clock = self.first.program, self.first.clock
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
         n_steps = 1 if steps is None else steps.n_steps
-        runs = [self.first, *(job.replay for job in self.repeated)]
+        runs = [self.first, *(run for other in self.others for run in other.replays)]
         states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s, added_s or {}).items()}
-        links = link_use(self.cluster, self.cells, clock.network, states, _labels(runs, self.loads))
+        links = link_use(self.cluster, self.link_classes, clock.network, states, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
             n_tasks=sum(run.n_tasks for run in runs),
@@ -144,7 +142,7 @@ class Laid:
             step_time_s=duration_s / n_steps,
             links=links,
             collectives=self.first.traffic.choices(),
-            jobs=tuple(job.progress() for job in self.repeated),
+            jobs=tuple(other.progress() for other in self.others),
             engine=stats,
             steps=steps,
         )
@@ -159,71 +157,72 @@ class Laid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """What is in a replay where each rank class begins its next step when it has ended one, whatever the others do."""
+    """Settings of a replay in which each rank class begins its next step when it has ended one, whatever the others do."""
 
-    jitter: Jitter | None = None
+    jitter: StepVariation | None = None
     operations: Sequence[Collective] = ()
-    """What the policy puts on the network."""
+    """Collectives that the policy puts on the network."""
     overlaps: bool = True
     """False where one step is all there is, so that steps cannot meet."""
 
 
-def lay(
-    program: Program, machine: Machine, background: Sequence[Background], *, others: Sequence[OtherJob], rolling: Rolling | None = None
-) -> Laid:
+def prepare(
+    program: Program, machine: Machine, background: Sequence[Background], *, others: Sequence[Job], rolling: Rolling | None = None
+) -> PreparedJobs:
     """Return all that is to be replayed, ready to start."""
     began_s = perf_counter()
+    check_ranks(program, others, machine.cluster.n_ranks)
+    owned = [(other, each) for other in others for each in other.programs]
     wires = Wires(
-        libraries=tuple(Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(others))),
-        names=("", *(other.name for other in others)),
+        libraries=tuple(Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(owned))),
+        names=("", *(other.name for other, _ in owned)),
         labels=link_labels(background, machine.cluster),
         loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),
     )
-    given = (program, *(other.program for other in others))
+    given = (program, *(each for _, each in owned))
     with phase("fold"):
-        wired = fold(given, wires, (machine.pace_of, *(None for _ in others)), machine.folding, closed=not (rolling and rolling.operations))
+        wired = fold(given, wires, (machine.pace_of, *(None for _ in owned)), machine.folding, closed=not (rolling and rolling.operations))
     programs, traffics, network = wired.programs, wired.traffics, wired.network
-    # Updates come between the passes of any class, as the traffic of strangers does.
-    own = [kind for operation in (rolling.operations if rolling else ()) for kind in traffics[0].kinds(operation)]
-    loads = lay_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
+    # Updates come between the passes of any class, as other traffic does.
+    own = [flow_class for operation in (rolling.operations if rolling else ()) for flow_class in traffics[0].flow_classes(operation)]
+    loads = prepare_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network, log=None if rolling else [])
 
     def contention(place: int, of: Program) -> Contention:
-        strangers = [kind for other in traffics if other is not traffics[place] for kind in other.all_kinds()]
-        return traffics[place].contention(of, common, [*strangers, *own, *(load.kind for load in loads)])
+        theirs = [flow_class for other in traffics if other is not traffics[place] for flow_class in other.all_classes()]
+        return traffics[place].contention(of, common, [*theirs, *own, *(load.flow_class for load in loads)])
 
-    def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: Jitter | None = None) -> Replay:
+    def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: StepVariation | None = None) -> Replay:
         prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
         if not machine.passes.collapse:
             contended = frozenset(range(len(programs[place].tasks)))
         return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 
-    repeated = tuple(
-        Repeated(
-            name=other.name,
-            replay=run(place, _even(programs[place], traffics[place], other.kernels, machine), contention(place, programs[place]).all()),
-        )
-        for place, other in enumerate(others, start=1)
-    )
+    replays = [
+        run(place, _even(programs[place], traffics[place], other.kernels, machine), contention(place, programs[place]).all())
+        for place, (other, _) in enumerate(owned, start=1)
+    ]
     order = (
         unrolled(programs[0]) if rolling and rolling.overlaps else Unrolled(program=programs[0], originals=range(len(programs[0].tasks)))
     )
     met = contention(0, order.program)
     contended = frozenset(order.originals[index] for index in met.all()) if rolling or others or loads else frozenset[int]()
     jitter = _assigned(rolling.jitter, machine, programs[0]) if rolling else None
-    return Laid(
+    return PreparedJobs(
         cluster=machine.cluster,
         first=run(0, _prices(programs[0], traffics[0], machine), contended, jitter),
         contention=met,
-        repeated=repeated,
+        others=tuple(
+            Allocation(job=job, replays=[each for each, (other, _) in zip(replays, owned, strict=True) if other is job]) for job in others
+        ),
         loads=loads,
-        cells=link_cells(network, wired.rotation),
+        link_classes=link_classes_of(network, wired.rotation),
         began_s=began_s,
         regard=wired.regard,
     )
 
 
-def _assigned(jitter: Jitter | None, machine: Machine, program: Program) -> Jitter | None:
+def _assigned(jitter: StepVariation | None, machine: Machine, program: Program) -> StepVariation | None:
     """Return a jitter by the classes of a program, of which those that it knows may have been split."""
     if jitter is None or machine.pace_of is None:
         return jitter
@@ -258,7 +257,7 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
 
 
 def _states(runs: Sequence[Replay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
-    """Return for how many seconds each combination of kinds was in flight.
+    """Return for how many seconds each combination of flow classes was in flight.
 
     What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
     network, and are added from the prices of the passes.
@@ -274,11 +273,11 @@ def _states(runs: Sequence[Replay], until_s: float, added_s: Mapping[State, floa
 
 
 def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:
-    """Return, for each kind of flow, the names of what puts it on the links."""
+    """Return, for each flow class, the names of what puts it on the links."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:
-        for kind, labels in run.traffic.labels().items():
-            names.setdefault(kind, {}).update(dict.fromkeys(labels))
+        for flow_class, labels in run.traffic.labels().items():
+            names.setdefault(flow_class, {}).update(dict.fromkeys(labels))
     for load in loads:
-        names.setdefault(load.kind, {})[load.background.name] = None
-    return {kind: tuple(found) for kind, found in names.items()}
+        names.setdefault(load.flow_class, {})[load.background.name] = None
+    return {flow_class: tuple(found) for flow_class, found in names.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -10,18 +10,20 @@ from typing import Final
 import numpy as np
 
 from clustersim.engine.cycle import Cycle, carried_again, cycle_of
-from clustersim.engine.jobs import OtherJob
-from clustersim.engine.pace import Jitter
-from clustersim.engine.policies import Governor, Policy, Synchronous
+from clustersim.engine.jobs import Job
+from clustersim.engine.pace import StepVariation
+from clustersim.engine.policies import Governor, PacePolicy, Synchronous
+from clustersim.engine.prepared import ReplayStep
 from clustersim.engine.repetition import repeating
-from clustersim.engine.replay import Replay, Step
-from clustersim.engine.simulate import Laid, Machine, Rolling, lay
+from clustersim.engine.replay import Replay
+from clustersim.engine.simulate import Machine, PreparedJobs, Rolling, prepare
 from clustersim.engine.waiting import TIE, Waiting
+from clustersim.engine.world import Process, Signal, World
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
-from clustersim.trace.columns import Columns
-from clustersim.trace.steps import ClassSteps, StepLog
+from clustersim.trace.columns import SpanColumns
+from clustersim.trace.step_log import ClassSteps, StepLog
 from clustersim.trace.timeline import Timeline
 
 _N_FEW: Final = 6
@@ -35,10 +37,10 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     machine: Machine,
     *,
     n_steps: int,
-    jitter: Jitter | None = None,
-    policy: Policy | None = None,
+    jitter: StepVariation | None = None,
+    policy: PacePolicy | None = None,
     background: Sequence[Background] = (),
-    others: Sequence[OtherJob] = (),
+    others: Sequence[Job] = (),
 ) -> tuple[Timeline, tuple[str, ...]]:
     """Replay a program many times and return the timeline, and the names of groups that lie unevenly in their domains.
 
@@ -70,27 +72,27 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
     rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
 
-    def run_of(n_steps: int) -> tuple[Laid, _Run]:
-        laid = lay(program, machine, background, others=others, rolling=rolling)
-        return laid, _Run(replay=laid.first, n_steps=n_steps)
+    def run_of(n_steps: int) -> tuple[PreparedJobs, _Run]:
+        jobs = prepare(program, machine, background, others=others, rolling=rolling)
+        return jobs, _Run(replay=jobs.first, n_steps=n_steps)
 
     if machine.passes.repeat and n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
-        laid, run = run_of(_N_FEW)
+        jobs, run = run_of(_N_FEW)
         run.replay.clock.log = []
-        run.go(policy, laid)
+        run.go(policy, jobs)
         cycle = cycle_of(run.replay, _N_FEW, times=n_steps - _N_FEW)
         if cycle is not None:
-            return _repeated(laid, run, cycle), run.replay.traffic.uneven()
-    laid, run = run_of(n_steps)
-    run.go(policy, laid)
+            return _repeated(jobs, run, cycle), run.replay.traffic.uneven()
+    jobs, run = run_of(n_steps)
+    run.go(policy, jobs)
     log = run.log()
-    return laid.timeline(log.duration_s, log), run.replay.traffic.uneven()
+    return jobs.timeline(log.duration_s, log), run.replay.traffic.uneven()
 
 
-def _repeated(laid: Laid, run: _Run, cycle: Cycle) -> Timeline:
+def _repeated(jobs: PreparedJobs, run: _Run, cycle: Cycle) -> Timeline:
     """Return the timeline of a run of which a stretch comes again."""
     log = run.log(cycle)
-    timeline = laid.timeline(log.duration_s, log, added_s=carried_again(run.replay, run.n_steps, cycle))
+    timeline = jobs.timeline(log.duration_s, log, added_s=carried_again(run.replay, run.n_steps, cycle))
     return repeating(timeline, cycle.repetition)
 
 
@@ -106,8 +108,9 @@ class _Run:
     fewest: int = 0
     """Steps that the slowest class has ended."""
     _n_at: dict[int, int] = field(init=False)
-    """How many classes have ended so many steps."""
-    _governor: Governor = field(init=False)
+    """Number of classes by the number of steps ended."""
+    _ending: dict[int, Signal] = field(default_factory=dict[int, Signal])
+    """End of the present step of each class."""
     _waiting: Waiting = field(init=False)
     _last_end_s: list[float] = field(init=False)
     _read: list[int] = field(init=False)
@@ -123,8 +126,7 @@ class _Run:
     _staleness: dict[int, int] = field(default_factory=dict[int, int])
     _max_lead: int = 0
     _ends_s: list[float] = field(default_factory=list[float])
-    """Of the steps of all."""
-    _is_over: bool = False
+    """Ends of common steps, in seconds."""
 
     def __post_init__(self) -> None:
         """Begin the account."""
@@ -139,17 +141,20 @@ class _Run:
         """Simulated time."""
         return self.replay.clock.now_s
 
-    def go(self, policy: Policy, laid: Laid) -> None:
-        """Let time pass until the policy ends the run, or nothing is left to do."""
-        self._governor = policy.governor(self)
+    @property
+    def _world(self) -> World:
+        return self.replay.clock.world
+
+    def go(self, policy: PacePolicy, jobs: PreparedJobs) -> None:
+        """Let time pass until the policy ends the run, or all classes have made their steps."""
         self.replay.watch = self
         last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
         self._waiting = Waiting(program=self.replay.program, graph=self.replay.prepared.graph, last_step=last_step)
-        self.replay.when_over(laid.over)
-        self._governor.begin()
-        self._flush()
-        laid.go()
-        self.replay.check()
+        jobs.go(self._train(policy.governor(self)))
+
+    def _train(self, governor: Governor) -> Process:
+        """Let each rank class make its steps."""
+        yield self._world.all_of([self._world.process(governor.worker(each)) for each in self.classes])
 
     def log(self, cycle: Cycle | None = None) -> StepLog:
         """Return what happened, with all that comes again; all steps were made together then."""
@@ -192,14 +197,10 @@ class _Run:
     # What the replay tells.
 
     def ended(self, classes: Sequence[int], step: int) -> None:
-        """Hear the policy about classes that have ended a step, one after the other."""
+        """Let the workers of classes that have ended a step go on, one after the other."""
         for rank_class in classes:
-            if self._is_over:
-                return
-            self._count(rank_class, step)
-            self._last_end_s[rank_class] = self.now_s
-            self._governor.ended(rank_class)
-        self._flush()
+            assert step == self.completed[rank_class]
+            self._ending.pop(rank_class).fire()
 
     def _count(self, rank_class: int, step: int) -> None:
         self.completed[rank_class] = step + 1
@@ -210,7 +211,7 @@ class _Run:
             if self.fewest == step:
                 self.fewest = step + 1
 
-    def closed(self, step: Step) -> None:
+    def closed(self, step: ReplayStep) -> None:
         """Charge classes for which others waited in a step that all have ended."""
         for charge in self._waiting.charges(step.number, np.array(step.start_s), np.array(step.ended_s)):
             self.waited(charge.rank_class, step.number, charge.seconds)
@@ -224,9 +225,22 @@ class _Run:
 
     # What the policy does.
 
-    def begin(self, classes: Sequence[int]) -> None:
-        """Let classes begin their next step: they read the parameters now."""
-        self._pending.extend(classes)
+    def signal(self) -> Signal:
+        """Return an event that fires when it is told to."""
+        return self._world.signal()
+
+    def step(self, rank_class: int) -> Process:
+        """Begin the next step of a class, which reads the parameters now, and wait for its end."""
+        step = self.completed[rank_class]
+        if not self._pending:
+            flush = self.signal()
+            self._world.when(flush, self._flush)
+            flush.fire()
+        self._pending.append(rank_class)
+        ended = self._ending[rank_class] = self.signal()
+        yield ended
+        self._count(rank_class, step)
+        self._last_end_s[rank_class] = self.now_s
 
     def apply(self, rank_class: int) -> None:
         """Count the gradient of the step that a class has ended as one that goes into the model."""
@@ -246,31 +260,29 @@ class _Run:
         """Count a step of all as ended now."""
         self._ends_s.append(self.now_s)
 
-    def perform(self, operations: Sequence[Collective], then: Callable[[], None]) -> None:
-        """Put operations on the network, all at once, and call ``then`` when the last is through."""
-        missing = len(operations)
+    def perform(self, operations: Sequence[Collective]) -> Signal:
+        """Put operations on the network, all at once, and return what fires when the last is through."""
+        missing, through = len(operations), self.signal()
         self.replay.hold()
 
         def landed() -> None:
             nonlocal missing
             missing -= 1
             if missing == 0:
-                then()
-                self._flush()
+                through.fire()
                 self.replay.release()
 
         for operation in operations:
-            self.replay.clock.perform(self.replay.traffic.flights(operation), landed)
+            self.replay.clock.perform(self.replay.traffic.phases(operation), landed)
+        return through
 
     def end(self) -> None:
         """End the run: what is still in progress is left as it is."""
-        self._is_over = True
         self.replay.halt()
-        self.replay.clock.stop()
+        self._world.halt()
 
     def _flush(self) -> None:
-        if self._is_over or not self._pending:
-            return
+        """Let all begin who have asked for it at this moment."""
         begun, self._pending = self._pending, []
         for each in begun:
             self._read[each] = self._version
@@ -284,7 +296,7 @@ def _longest(waited_s: dict[int, float], tie_s: float) -> int:
     return min(rank_class for rank_class, seconds in waited_s.items() if seconds >= longest_s - tie_s)
 
 
-def _idle(columns: Columns, n_classes: int, duration_s: float, *, within_s: tuple[float, float] | None = None) -> list[float]:
+def _idle(columns: SpanColumns, n_classes: int, duration_s: float, *, within_s: tuple[float, float] | None = None) -> list[float]:
     """Return for how long no span of each class was in progress, in all that is written down or within a stretch of it."""
     classes = np.array([span.rank_class for span in columns.patterns], dtype=np.int64)[columns.pattern]
     order = np.lexsort((columns.start_s, classes))

@@ -1,4 +1,4 @@
-"""Everything that can be in flight in a Program, as kinds of flow on the links of a cluster."""
+"""Everything that can be in flight in a Program, as flow classes on the links of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.collectives.host import lay_copy, lay_update
-from clustersim.collectives.library import Call, Library
+from clustersim.collectives.library import CollectiveCall, Library
 from clustersim.collectives.timing import Leg, Operation
 from clustersim.engine.contention import Contention, contention_of
 from clustersim.network.sharing import SharedNetwork
@@ -19,23 +19,23 @@ from clustersim.trace.timeline import CollectiveChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
-    """One kind of flow on its way: so many bytes on each flow after so much latency."""
+class CoupledFlow:
+    """Flows of one class that advance together: so many bytes on each flow after so much latency."""
 
-    kind: int
+    flow_class: int
     size_bytes: float
     latency_s: float
 
 
-Flights = tuple[tuple[Flight, ...], ...]
-"""Phases one after the other, the flights of a phase beside each other."""
+FlowPhases = tuple[tuple[CoupledFlow, ...], ...]
+"""Phases one after the other, the flows of a phase beside each other."""
 
 Moved = Collective | Transfer | HostCopy | HostUpdate
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What the collectives and transfers of a program put on the network they share."""
+    """Traffic of the collectives and transfers of a program on the network they share."""
 
     library: Library
     network: SharedNetwork
@@ -43,7 +43,7 @@ class Traffic:
     """Whose traffic it is, where there is that of others too."""
     _operations: dict[int, tuple[Moved, Operation]] = field(default_factory=dict[int, tuple[Moved, Operation]])
     """By identity of what moves, which therefore must live."""
-    _flights: dict[int, Flights] = field(default_factory=dict[int, Flights])
+    _phases: dict[int, FlowPhases] = field(default_factory=dict[int, FlowPhases])
     """By identity of the operation, which is kept beside what moves, or by the library."""
 
     def register(self, program: Program) -> None:
@@ -53,7 +53,7 @@ class Traffic:
             if id(task.action) not in seen:
                 seen[id(task.action)] = None
                 for moved in moved_by(task.action):
-                    self.flights(moved)
+                    self.phases(moved)
 
     def operation(self, moved: Moved) -> Operation:
         """Return algorithm, protocol and legs."""
@@ -62,53 +62,55 @@ class Traffic:
             found = self._operations[id(moved)] = (moved, self._laid(moved))
         return found[1]
 
-    def flights(self, moved: Moved) -> Flights:
+    def phases(self, moved: Moved) -> FlowPhases:
         """Return what is in flight, phase by phase."""
         operation = self.operation(moved)
-        found = self._flights.get(id(operation))
+        found = self._phases.get(id(operation))
         if found is None:
-            found = self._flights[id(operation)] = self.flights_of(operation)
+            found = self._phases[id(operation)] = self.phases_of(operation)
         return found
 
-    def flights_of(self, operation: Operation) -> Flights:
-        """Return the flights of an operation; its kinds are numbered by the network."""
-        return tuple(tuple(self._flight(leg) for leg in phase) for phase in operation.phases)
+    def phases_of(self, operation: Operation) -> FlowPhases:
+        """Return the phases of an operation; its flow classes are numbered by the network."""
+        return tuple(tuple(self._coupled_flow(leg) for leg in phase) for phase in operation.phases)
 
-    def kinds(self, moved: Moved) -> tuple[int, ...]:
-        """Return the kinds of flow of an operation, each once."""
-        return tuple(dict.fromkeys(flight.kind for phase in self.flights(moved) for flight in phase))
+    def flow_classes(self, moved: Moved) -> tuple[int, ...]:
+        """Return the flow classes of an operation, each once."""
+        return tuple(dict.fromkeys(coupled_flow.flow_class for phase in self.phases(moved) for coupled_flow in phase))
 
-    def all_kinds(self) -> tuple[int, ...]:
-        """Return the kinds of flow of all collectives and transfers, each once."""
-        return tuple(dict.fromkeys(kind for moved, _ in self._operations.values() for kind in self.kinds(moved)))
+    def all_classes(self) -> tuple[int, ...]:
+        """Return the flow classes of all collectives and transfers, each once."""
+        return tuple(dict.fromkeys(flow_class for moved, _ in self._operations.values() for flow_class in self.flow_classes(moved)))
 
-    def contention(self, program: Program, common: NDArray[np.bool_], strangers: Iterable[int] = ()) -> Contention:
+    def contention(self, program: Program, common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
         """Return which tasks other traffic can meet on the links that they use.
 
         Parameters
         ----------
         common
-            Shape (n_kinds, n_kinds): which kinds of flow share a link with which.
-        strangers
-            Kinds that do not belong to the program, and can be in flight at any time.
+            Shape (n_flow_classes, n_flow_classes): which flow classes share a link with which.
+        others
+            Flow classes that do not belong to the program, and can be in flight at any time.
         """
-        return contention_of(program, self._of_actions(program), common, strangers)
+        return contention_of(program, self._of_actions(program), common, others, job=self.job)
 
     def _of_actions(self, program: Program) -> Mapping[int, tuple[int, ...]]:
-        """Return the kinds of flow of each action, by its identity."""
+        """Return the flow classes of each action, by its identity."""
         found: dict[int, tuple[int, ...]] = {}
         for task in program.tasks:
             if id(task.action) not in found:
-                found[id(task.action)] = tuple(dict.fromkeys(kind for moved in moved_by(task.action) for kind in self.kinds(moved)))
+                found[id(task.action)] = tuple(
+                    dict.fromkeys(flow_class for moved in moved_by(task.action) for flow_class in self.flow_classes(moved))
+                )
         return found
 
     def labels(self) -> Mapping[int, tuple[str, ...]]:
-        """Return, for each kind of flow, the names of the groups and transfers that put it on the links."""
+        """Return, for each flow class, the names of the groups and transfers that put it on the links."""
         names: dict[int, dict[str, None]] = {}
         for moved, _ in self._operations.values():
-            for kind in self.kinds(moved):
-                names.setdefault(kind, {})[f"{self.job}: {label(moved)}" if self.job else label(moved)] = None
-        return {kind: tuple(found) for kind, found in names.items()}
+            for flow_class in self.flow_classes(moved):
+                names.setdefault(flow_class, {})[f"{self.job}: {label(moved)}" if self.job else label(moved)] = None
+        return {flow_class: tuple(found) for flow_class, found in names.items()}
 
     def choices(self) -> tuple[CollectiveChoice, ...]:
         """Return how each collective and transfer is performed, each way once, in the order of the program."""
@@ -127,9 +129,9 @@ class Traffic:
         inside = dict.fromkeys(label(moved) for moved in uneven if isinstance(moved, HostCopy | HostUpdate))
         return (*groups, *transfers, *inside)
 
-    def _flight(self, leg: Leg) -> Flight:
-        kind = self.network.add_kind(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
-        return Flight(kind=kind, size_bytes=leg.bytes_per_flow, latency_s=self.network.grain(leg.latency_s))
+    def _coupled_flow(self, leg: Leg) -> CoupledFlow:
+        flow_class = self.network.add_class(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
+        return CoupledFlow(flow_class=flow_class, size_bytes=leg.bytes_per_flow, latency_s=self.network.whole_ticks_s(leg.latency_s))
 
     def _laid(self, moved: Moved) -> Operation:
         cluster = self.library.cluster
@@ -144,8 +146,8 @@ class Traffic:
                 return self.library.operation(_call(moved), moved.group.members)
 
 
-def _call(moved: Collective) -> Call:
-    return Call(
+def _call(moved: Collective) -> CollectiveCall:
+    return CollectiveCall(
         op=moved.op,
         group=moved.group.name,
         size_bytes=moved.bytes,

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.engine.graph import Graph
+from clustersim.engine.program_graph import Graph
 from clustersim.program.program import Program
 from clustersim.program.tasks import COMPUTE_STREAM, Compute, Task, Transfer
 from clustersim.topology.cluster import FloatArray, IntArray

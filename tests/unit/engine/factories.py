@@ -19,17 +19,17 @@ from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibration import (
     AttentionCalibration,
     AttentionPass,
+    BandwidthCeilings,
     Calibration,
-    Ceilings,
     FamilyCalibration,
     GemmCalibration,
     LaunchCalibration,
     NetworkCalibration,
 )
 from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.communication import PROTOCOLS, Family, Latencies, Medium
+from clustersim.hardware.library_costs import PROTOCOLS, AlgorithmLatencies, Family, Medium
 from clustersim.hardware.models import Fabric, Node, Switch
-from clustersim.kernels.model import KernelModel
+from clustersim.kernels.kernel_model import KernelModel
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import (
@@ -40,19 +40,19 @@ from clustersim.program.tasks import (
     CollectiveOp,
     Communicate,
     Compute,
-    Group,
     Item,
     Lane,
     Overlapped,
     Phase,
+    RankGroups,
     Task,
     Transfer,
     Work,
 )
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.timeline import RankClass, Timeline
-from clustersim.workload.operators import Stream
+from clustersim.workloads.operators import Stream
 from tests.unit.topology.factories import make_node
 
 MEMORY_BYTES_PER_S = 3e12
@@ -62,10 +62,12 @@ FAMILIES: tuple[Family, ...] = ("ring", "tree", "nvls", "exchange")
 MEDIA: tuple[Medium, ...] = ("nvlink", "pcie", "net")
 
 
-def latencies(base_s: float, intra_s: float, inter_s: float) -> dict[Family, Latencies]:
+def latencies(base_s: float, intra_s: float, inter_s: float) -> dict[Family, AlgorithmLatencies]:
     """Return the same start and hops for all families and protocols."""
     hops = {"nvlink": intra_s, "pcie": intra_s, "net": inter_s}
-    row = Latencies(base_s=dict.fromkeys(PROTOCOLS, base_s), hop_s={medium: dict.fromkeys(PROTOCOLS, hops[medium]) for medium in MEDIA})
+    row = AlgorithmLatencies(
+        base_s=dict.fromkeys(PROTOCOLS, base_s), hop_s={medium: dict.fromkeys(PROTOCOLS, hops[medium]) for medium in MEDIA}
+    )
     return dict.fromkeys(FAMILIES, row)
 
 
@@ -77,7 +79,7 @@ LIMITS = calibration_of_generation("ampere").network.library
 IDEAL_NETWORK = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 1.0),
     families=families(0.0, 0.0),
-    ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    ceilings=BandwidthCeilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
     multiprocessors=0,
     library=LIMITS,
     latencies=latencies(0.0, 0.0, 0.0),
@@ -88,7 +90,7 @@ IDEAL_NETWORK = NetworkCalibration(
 LATENT_NETWORK = NetworkCalibration(
     efficiency=dict(zip(TIERS, (0.8, 0.85, 0.75, 0.9, 0.95, 0.7, 0.65, 1.0), strict=True)),
     families=families(11e-6, 0.0),
-    ceilings=Ceilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
+    ceilings=BandwidthCeilings(nvls=1.0, exchange=1.0, pair=1.0, peer=1.0),
     multiprocessors=0,
     library=LIMITS,
     latencies=latencies(3e-6, 1.3e-6, 5e-6),
@@ -139,15 +141,15 @@ def make_machine(
     return Machine(cluster=build_cluster(node, n_nodes), kernels=kernels, calibration=calibration)
 
 
-def group_of(*members: tuple[int, ...], name: str = "group", dimension: str = "dp") -> Group:
-    return Group(name=name, dimension=dimension, members=np.array(members))
+def group_of(*members: tuple[int, ...], name: str = "group", dimension: str = "dp") -> RankGroups:
+    return RankGroups(name=name, dimension=dimension, members=np.array(members))
 
 
-def collective(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, pieces: int = 1) -> Collective:
+def collective(group: RankGroups, size_bytes: float, op: CollectiveOp = "all_reduce", *, pieces: int = 1) -> Collective:
     return Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="ring")
 
 
-def communicate(group: Group, size_bytes: float, op: CollectiveOp = "all_reduce", *, name: str = "reduce") -> Communicate:
+def communicate(group: RankGroups, size_bytes: float, op: CollectiveOp = "all_reduce", *, name: str = "reduce") -> Communicate:
     return Communicate(name=name, collective=collective(group, size_bytes, op))
 
 
@@ -204,7 +206,7 @@ def paced(machine: Machine, *slowdowns: float) -> Machine:
 
 def solo_s(action: Action, machine: Machine) -> float:
     """Return how long one action takes when it is the whole program."""
-    timeline, _ = replay(program(task(action)), machine)
+    timeline, _ = replay(program(task(action), n_ranks=machine.cluster.n_ranks), machine)
     return timeline.step_time_s
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import crossings
+from clustersim.collectives.collective_flows import crossings
 from clustersim.engine.bottlenecks import implied_links
 from clustersim.hardware.models import FabricTopology
-from clustersim.topology.build import build_cluster
-from clustersim.topology.load import Crossings
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Crossings
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_fabric, make_node, ranks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.engine.replay import Replay
-from clustersim.engine.simulate import lay, replay
+from clustersim.engine.simulate import prepare, replay
 from clustersim.errors import DeadlockError
 from clustersim.program.background import Background
 from clustersim.program.program import Program
@@ -34,7 +34,7 @@ DP = group_of((0, 4), (1, 5), (2, 6), (3, 7), name="dp")
 
 def settled(of: Program) -> Replay:
     """Return a replay of one step that has ended."""
-    return lay(of, make_machine(network=LATENT_NETWORK), (), others=()).replayed().first
+    return prepare(of, make_machine(network=LATENT_NETWORK), (), others=()).replayed().first
 
 
 def chain(n: int) -> list[Task]:
@@ -51,7 +51,7 @@ def test_a_private_transfer_needs_no_event() -> None:
     replay = settled(program(*chain(8)))
 
     assert replay.contended == frozenset()
-    assert replay.clock.environment.now == 0.0
+    assert replay.clock.world.now == 0.0
     assert (replay.clock.n_events, replay.n_tasks) == (0, 8)
 
 

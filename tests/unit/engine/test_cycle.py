@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.engine.cycle import Cycle, cycle_of
 from clustersim.engine.policies import Synchronous
-from clustersim.engine.simulate import Rolling, lay
+from clustersim.engine.simulate import Rolling, prepare
 from clustersim.engine.steps import _Run, replay_steps
 from clustersim.program.program import Program
 from tests.unit.engine.factories import communicate, compute, group_of, joined, make_machine, paced, program, task, work, workers
@@ -17,10 +17,10 @@ N_STEPS = 6
 
 def found(of: Program, *, slowdowns: tuple[float, ...] = ()) -> Cycle | None:
     machine = paced(make_machine(), *slowdowns) if slowdowns else make_machine()
-    laid = lay(of, machine, (), others=(), rolling=Rolling())
-    laid.first.clock.log = []
-    _Run(replay=laid.first, n_steps=N_STEPS).go(Synchronous(), laid)
-    return cycle_of(laid.first, N_STEPS, times=1)
+    jobs = prepare(of, machine, (), others=(), rolling=Rolling())
+    jobs.first.clock.log = []
+    _Run(replay=jobs.first, n_steps=N_STEPS).go(Synchronous(), jobs)
+    return cycle_of(jobs.first, N_STEPS, times=1)
 
 
 def test_steps_that_are_alike_are_found_with_their_period() -> None:

@@ -9,10 +9,10 @@ from clustersim.engine.clock import Clock
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pricing import Price
 from clustersim.engine.simulate import Machine
-from clustersim.engine.traffic import Flights
+from clustersim.engine.traffic import FlowPhases
 from clustersim.hardware.calibration import LaunchCalibration
-from clustersim.program.tasks import Block, Compute, Item, Uneven, Work, Woven
-from clustersim.workload.operators import Recorded, Stream
+from clustersim.program.tasks import Block, Compute, Item, OverlappedPasses, UnevenWork, Work
+from clustersim.workloads.operators import Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -40,7 +40,7 @@ def stepped(action: Compute, machine: Machine) -> tuple[float, Stepper, Price]:
     stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock), list[float]()
 
     stepper.run(lambda: ends_s.append(clock.now_s))
-    clock.environment.run()
+    clock.world.run()
 
     (end_s,) = ends_s
     return end_s, stepper, pricing.price(action)
@@ -61,9 +61,9 @@ class Asked:
         self.log.append(("work", self.now_s))
         self.clock.after(delay_s, action)
 
-    def perform(self, flights: Flights, landed: Callable[[], None]) -> None:
-        self.log.append(("flights", self.now_s))
-        self.clock.perform(flights, landed)
+    def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
+        self.log.append(("flows", self.now_s))
+        self.clock.perform(phases, landed)
 
 
 MIXED: list[Item] = [
@@ -74,12 +74,12 @@ MIXED: list[Item] = [
     collective(CP, 1e6, "all_gather", pieces=3),
     replace(collective(ALL, 3e7), algorithm="hierarchical"),
     replace(collective(TP, 1e6), algorithm="tree"),
-    Uneven(work=work(2e-4), longest=work(7e-4), dimension="ep"),
-    Woven(
+    UnevenWork(work=work(2e-4), longest=work(7e-4), dimension="ep"),
+    OverlappedPasses(
         collectives=(collective(TP, 2e7), collective(CP, 1e8)),
-        works=(work(1e-4), Uneven(work=work(1e-4), longest=work(2e-4), dimension="ep")),
+        works=(work(1e-4), UnevenWork(work=work(1e-4), longest=work(2e-4), dimension="ep")),
     ),
-    Woven(collectives=(collective(TP, 1e6),), works=(work(5e-3),)),
+    OverlappedPasses(collectives=(collective(TP, 1e6),), works=(work(5e-3),)),
     work(1e-5),
 ]
 
@@ -135,8 +135,8 @@ def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> No
     stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock), list[float]()
 
     stepper.run(lambda: ends_s.append(clock.now_s))
-    clock.perform(traffic.flights(other), lambda: None)
-    clock.environment.run()
+    clock.perform(traffic.phases(other), lambda: None)
+    clock.world.run()
 
     # Four rings and the transfer are five flows on the way up of rank 0. A ring edge carries 105 GB/4 at 84 GB/s.
     assert ends_s == [pytest.approx(420e9 / 4 / 84e9, rel=ROUND_OFF)]
@@ -150,9 +150,9 @@ def test_items_come_one_after_the_other() -> None:
     asked = Asked(clock)
 
     Stepper(action=action, pricing=pricing, traffic=traffic, clock=asked).run(lambda: None)
-    clock.environment.run()
+    clock.world.run()
 
-    assert [what for what, _ in asked.log] == ["work", "flights", "work"] * 2
+    assert [what for what, _ in asked.log] == ["work", "flows", "work"] * 2
     assert [when_s for _, when_s in asked.log] == pytest.approx([0.0, 1.0, 2.0, 2.5, 3.5, 4.5], rel=ROUND_OFF)
 
 

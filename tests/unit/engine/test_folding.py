@@ -10,15 +10,15 @@ from clustersim.engine.folding import Folding, Wired, Wires
 from clustersim.engine.pace import Pace
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric
+from clustersim.parallel.lower import lower
 from clustersim.program.background import Background
 from clustersim.program.program import Program
-from clustersim.strategy.lower import lower
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.timeline import Timeline
 from tests.unit.engine.factories import RAMPED_NETWORK, communicate, compute, group_of, make_machine, program, task, transfer, work
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 from tests.unit.topology.factories import make_fabric, make_node
 
 

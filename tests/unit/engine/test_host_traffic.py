@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.engine.traffic import label, moved_by
-from clustersim.hardware.communication import Place
+from clustersim.hardware.library_costs import Place
 from clustersim.program.tasks import HostCopy, HostUpdate
 from tests.unit.engine.factories import compute, make_machine, program, task, timeline_of, traffic_of, work
 from tests.unit.topology.factories import PCIE_BYTES_PER_S
@@ -86,10 +86,10 @@ def test_nodes_that_hold_unlike_numbers_of_ranks_are_reported() -> None:
     assert traffic.uneven() == ("offload uneven",)
 
 
-def test_equal_operations_are_one_kind_of_flow() -> None:
+def test_equal_operations_are_one_flow_class() -> None:
     traffic = traffic_of(make_machine())
     copies = [copy_of(0), copy_of(0)]
 
-    kinds = {traffic.kinds(copy) for copy in copies}
+    kinds = {traffic.flow_classes(copy) for copy in copies}
 
     assert len(kinds) == 1

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import simpy
 
-from clustersim.engine.jobs import OtherJob
+from clustersim.engine.jobs import Allocation, Repeated
+from clustersim.engine.pace import Timing
 from clustersim.engine.simulate import Machine, replay
-from clustersim.errors import DeadlockError
-from clustersim.kernels.model import KernelModel
+from clustersim.engine.world import Process
+from clustersim.errors import DeadlockError, DomainError
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.parallel.lower import lower
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Task
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
 from clustersim.trace.timeline import JobProgress, LinkUse, Timeline
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -32,7 +36,7 @@ from tests.unit.engine.factories import (
     without_wall_time,
     work,
 )
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
 
 N_RANKS = 8
@@ -52,8 +56,8 @@ def job(*tasks: Task, nodes: tuple[int, int]) -> Program:
     return on_nodes(program(*tasks, n_ranks=2 * N_RANKS), *nodes)
 
 
-def other(of: Program, machine: Machine, name: str = "other") -> OtherJob:
-    return OtherJob(name=name, program=of, kernels=machine.kernels)
+def other(of: Program, machine: Machine, name: str = "other") -> Repeated:
+    return Repeated(name=name, program=of, kernels=machine.kernels)
 
 
 def beside(machine: Machine, first: Program, *others: Program) -> Timeline:
@@ -229,7 +233,7 @@ def test_a_job_may_compute_in_another_precision() -> None:
     slow = replace(machine.kernels, calibration=replace(machine.calibration, memory_fraction=0.5))
     step = job(task(compute(work(0.4))), nodes=(1, 3))
 
-    timeline, _ = replay(job(task(compute(work(1.0))), nodes=(0, 2)), machine, others=[OtherJob(name="slow", program=step, kernels=slow)])
+    timeline, _ = replay(job(task(compute(work(1.0))), nodes=(0, 2)), machine, others=[Repeated(name="slow", program=step, kernels=slow)])
 
     assert timeline.jobs[0].steps_s == pytest.approx(0.8, rel=1e-12)
 
@@ -260,7 +264,9 @@ def test_a_deadlock_of_the_first_job_is_found_although_others_go_on() -> None:
 def test_a_deadlock_of_another_job_is_found() -> None:
     machine = make_machine(NARROW, 4)
 
-    with pytest.raises(DeadlockError, match="F on stage 0 waits for reduce on stage 0"):
+    with pytest.raises(
+        DeadlockError, match=r"2 of 3 tasks of job 'other 0' wait .* on rank 8:\n  F on stage 0 waits for reduce on stage 0"
+    ):
         beside(machine, job(task(compute(work(1.0))), nodes=(0, 2)), job(*CIRCLE, nodes=(1, 3)))
 
 
@@ -272,3 +278,122 @@ def test_two_replays_of_two_jobs_agree_to_the_last_bit() -> None:
     one, again = (beside(machine, *jobs) for _ in range(2))
 
     assert without_wall_time(one) == without_wall_time(again)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A job that does what a test tells it."""
+
+    programs: Sequence[Program]
+    kernels: Timing
+    does: Callable[[Allocation], Process]
+    name: str = "told"
+
+    def run(self, allocation: Allocation) -> Process:
+        return self.does(allocation)
+
+
+def told(machine: Machine, run: Callable[[Allocation], Process]) -> Timeline:
+    """Return the timeline of a step of 10 s beside a job whose Program takes a second of work and then one on the uplink."""
+    theirs = Told((job(task(compute(work(1.0))), task(ACROSS, 0), nodes=(1, 3)),), machine.kernels, run)
+    return replay(job(task(compute(work(10.0))), nodes=(0, 2)), machine, others=[theirs])[0]
+
+
+def test_a_job_decides_after_each_program_what_comes_next() -> None:
+    begun_s: list[float] = []
+
+    def run(allocation: Allocation) -> Process:
+        for pause_s in (0.5, 3.0):
+            begun_s.append(allocation.world.now)
+            yield from allocation.replay(allocation.job.programs[0])
+            yield allocation.world.after(pause_s)
+
+    timeline = told(make_machine(NARROW, 4), run)
+
+    assert begun_s == [0.0, 2.5]
+    assert timeline.jobs == (JobProgress(name="told", steps=2, steps_s=4.5),)
+
+
+def test_a_job_may_choose_between_programs_of_its_own() -> None:
+    machine = make_machine(NARROW, 4)
+    short, long = (job(task(compute(work(seconds))), nodes=(1, 3)) for seconds in (1.0, 2.0))
+
+    def run(allocation: Allocation) -> Process:
+        for chosen in (long, short, long):
+            yield from allocation.replay(chosen)
+
+    timeline = replay(job(task(compute(work(10.0))), nodes=(0, 2)), machine, others=[Told((short, long), machine.kernels, run)])[0]
+
+    assert timeline.jobs == (JobProgress(name="told", steps=3, steps_s=5.0),)
+
+
+def test_a_program_that_is_none_of_a_job_is_refused() -> None:
+    def run(allocation: Allocation) -> Process:
+        yield from allocation.replay(job(task(ACROSS), nodes=(1, 3)))
+
+    with pytest.raises(DomainError, match=r"job 'told' replays a Program that is none of its own, with send .* on rank 8 first"):
+        told(make_machine(NARROW, 4), run)
+
+
+@pytest.mark.parametrize(("nodes", "why"), [((2, 3), "16, which another job has"), ((1, 4), "32, which a cluster of 32 ranks does not")])
+def test_a_program_for_ranks_that_a_job_does_not_have_is_refused(nodes: tuple[int, int], why: str) -> None:
+    machine = make_machine(NARROW, 4)
+
+    with pytest.raises(DomainError, match=f"job 'other 0' puts F on stage 0 on rank {why}"):
+        beside(machine, job(task(ACROSS), nodes=(0, 2)), job(task(compute(work(1.0))), nodes=nodes))
+
+
+def interrupting(after_s: float) -> Callable[[Allocation], Process]:
+    """Return a job that something interrupts after some seconds, in its Program or in the pause of a second behind it."""
+
+    def run(allocation: Allocation) -> Process:
+        own = allocation.world.active_process
+        assert own is not None
+
+        def fail() -> Process:
+            yield allocation.world.after(after_s)
+            own.interrupt("a failure")
+
+        allocation.world.process(fail())
+        yield from allocation.replay(allocation.job.programs[0])
+        yield allocation.world.after(1.0)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("after_s", "where"),
+    [
+        (0.5, "in the middle of F on stage 0, on rank 8, after 0.5 s"),
+        (1.5, r"in the middle of send on stage 0 \(dp\), on rank 8, after 1.5 s"),
+    ],
+)
+def test_an_interrupt_in_the_middle_of_a_program_is_an_error_that_names_the_task(after_s: float, where: str) -> None:
+    with pytest.raises(DomainError, match=f"job 'told' was interrupted by a failure {where}; interrupt a job between two Programs"):
+        told(make_machine(NARROW, 4), interrupting(after_s))
+
+
+def test_a_job_that_does_not_take_an_interrupt_is_named() -> None:
+    with pytest.raises(DomainError, match="job 'told' was interrupted by a failure, and does not say what follows"):
+        told(make_machine(NARROW, 4), interrupting(2.5))
+
+
+def test_a_job_goes_on_after_an_interrupt_that_it_takes() -> None:
+    def run(allocation: Allocation) -> Process:
+        try:
+            yield from interrupting(2.5)(allocation)
+        except simpy.Interrupt:
+            yield allocation.world.after(0.5)
+            yield from allocation.replay(allocation.job.programs[0])
+
+    assert told(make_machine(NARROW, 4), run).jobs == (JobProgress(name="told", steps=2, steps_s=5.0),)
+
+
+def test_a_job_that_replays_a_program_twice_at_a_time_is_named() -> None:
+    def run(allocation: Allocation) -> Process:
+        allocation.world.process(allocation.replay(allocation.job.programs[0]))
+        yield allocation.world.after(0.25)
+        yield from allocation.replay(allocation.job.programs[0])
+
+    with pytest.raises(DomainError, match="job 'told' replays a Program again that has not ended: F on stage 0, on rank 8"):
+        told(make_machine(NARROW, 4), run)

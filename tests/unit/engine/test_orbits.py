@@ -4,7 +4,7 @@ import numpy as np
 
 from clustersim.engine.orbits import Orbit, Orbits
 from clustersim.program.tasks import Action, HostUpdate
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.engine.factories import collective, communicate, compute, group_of, program, task, transfer, work
 from tests.unit.topology.factories import make_node, ranks

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from clustersim.engine.pace import Drawn, Exponential
-from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous
+from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous
 from clustersim.engine.steps import replay_steps
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import Timeline
 from tests.unit.engine.factories import (
     collective,
@@ -41,7 +41,7 @@ class Given:
         return row[min(step, len(row) - 1)]
 
 
-def run(of: Program, n_steps: int, policy: Policy, *, jitter: Given | Drawn | None = None) -> tuple[Timeline, StepLog]:
+def run(of: Program, n_steps: int, policy: PacePolicy, *, jitter: Given | Drawn | None = None) -> tuple[Timeline, StepLog]:
     timeline, _ = replay_steps(of, make_machine(), n_steps=n_steps, policy=policy, jitter=jitter)
     assert timeline.steps is not None
     return timeline, timeline.steps

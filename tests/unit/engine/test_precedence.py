@@ -72,7 +72,7 @@ def test_a_transfer_that_shares_no_links_meets_nobody() -> None:
     assert met(one_lane(), [(3, [])]) == frozenset()
 
 
-def test_only_passes_with_the_shared_kind_are_met() -> None:
+def test_only_passes_with_the_shared_flow_class_are_met() -> None:
     assert met(one_lane(), [(3, [TP])], {0: [TP], 1: [7], 2: [7, TP]}) == {0, 2}
 
 
@@ -111,7 +111,7 @@ def test_a_deadlock_names_who_waits_for_what() -> None:
     message = deadlock_message(of, [True, False, False])
 
     assert message == (
-        "2 of 3 tasks wait for each other for ever:\n"
+        "2 of 3 tasks wait for each other for ever, the first on rank 0:\n"
         "  F on stage 0 waits for send on stage 0 (send)\n"
         "  send on stage 0 (send) waits for F on stage 0"
     )
@@ -157,5 +157,5 @@ def test_a_task_that_waits_for_no_other_waits_for_its_ranks() -> None:
     of = program(task(compute(work(1.0), name="done")), task(compute(work(1.0), name="late"), 0))
 
     assert deadlock_message(of, [True, False]) == (
-        "1 of 2 tasks wait for each other for ever:\n  late on stage 0 waits for its ranks to begin the step"
+        "1 of 2 tasks wait for each other for ever, the first on rank 0:\n  late on stage 0 waits for its ranks to begin the step"
     )

@@ -6,10 +6,10 @@ import pytest
 
 from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
-from clustersim.kernels.model import KernelModel
-from clustersim.program.tasks import Block, Compute, Item, Overlapped, Uneven, Work, Woven
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, OverlappedPasses, UnevenWork, Work
 from clustersim.trace.timeline import SpanDetail
-from clustersim.workload.operators import Gemm, Recorded, Stream
+from clustersim.workloads.operators import Gemm, Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -133,7 +133,7 @@ def test_states_hold_the_seconds_with_bytes_on_the_links() -> None:
 
     carried = pricing.price(action).carried
 
-    (kind,) = traffic.kinds(collective(TP, 1.0))
+    (kind,) = traffic.flow_classes(collective(TP, 1.0))
     rate = network.idle_rate(kind)
     assert rate == pytest.approx(0.8 * SCALE_UP_BYTES_PER_S / 4, rel=1e-12)
     assert carried == {((kind, 1),): pytest.approx(6 * 2 * 0.75 * 1e9 / 4 / rate, rel=1e-12)}
@@ -146,9 +146,9 @@ def test_latency_is_paid_but_moves_nothing() -> None:
 
     quote = pricing.quote(collective(TP, 1e6))
 
-    ((flight,),) = traffic.flights(collective(TP, 1e6))
+    ((coupled_flow,),) = traffic.phases(collective(TP, 1e6))
     ((_, moving_s),) = quote.carried
-    assert quote.communication_s - moving_s == pytest.approx(flight.latency_s, rel=1e-9)  # a difference
+    assert quote.communication_s - moving_s == pytest.approx(coupled_flow.latency_s, rel=1e-9)  # a difference
     assert pricing.price(action).duration_s == pytest.approx(quote.communication_s, rel=1e-12)
 
 
@@ -339,7 +339,7 @@ def test_a_part_of_a_pass_costs_its_share() -> None:
 
 
 def test_the_mean_of_uneven_work_is_computed_and_the_rest_is_waited_for() -> None:
-    price = price_of(compute(Uneven(work=work(2.0), longest=work(5.0), dimension="ep"), repeat=3))
+    price = price_of(compute(UnevenWork(work=work(2.0), longest=work(5.0), dimension="ep"), repeat=3))
 
     assert (price.duration_s, price.compute_s) == (15.0, 6.0)
     assert price.exposed_s == {"ep": 9.0}
@@ -347,7 +347,7 @@ def test_the_mean_of_uneven_work_is_computed_and_the_rest_is_waited_for() -> Non
 
 
 def test_slow_accelerators_wait_longer_for_who_has_most_work() -> None:
-    price = price_of(compute(Uneven(work=work(2.0), longest=work(5.0), dimension="ep"))).at(1.5)
+    price = price_of(compute(UnevenWork(work=work(2.0), longest=work(5.0), dimension="ep"))).at(1.5)
 
     assert (price.duration_s, price.compute_s) == (7.5, 3.0)
     assert price.exposed_s == {"ep": 4.5}
@@ -356,7 +356,9 @@ def test_slow_accelerators_wait_longer_for_who_has_most_work() -> None:
 @pytest.mark.parametrize(("seconds", "takes"), [(0.5, 2.0), (2.0, 2.0), (5.0, 5.0)])
 def test_woven_communication_sticks_out_of_computation_or_does_not(seconds: float, takes: float) -> None:
     half = ONE_SECOND
-    price = price_of(compute(Woven(collectives=(collective(TP, half), collective(TP, half)), works=(work(seconds / 2), work(seconds / 2)))))
+    price = price_of(
+        compute(OverlappedPasses(collectives=(collective(TP, half), collective(TP, half)), works=(work(seconds / 2), work(seconds / 2))))
+    )
 
     assert price.duration_s == pytest.approx(takes, rel=1e-12)
     assert price.compute_s == pytest.approx(seconds, rel=1e-12)
@@ -365,7 +367,7 @@ def test_woven_communication_sticks_out_of_computation_or_does_not(seconds: floa
 
 
 def test_woven_communication_is_hidden_more_behind_slow_computation() -> None:
-    price = price_of(compute(Woven(collectives=(collective(TP, ONE_SECOND),) * 2, works=(work(1.0),)))).at(1.5)
+    price = price_of(compute(OverlappedPasses(collectives=(collective(TP, ONE_SECOND),) * 2, works=(work(1.0),)))).at(1.5)
 
     assert price.duration_s == pytest.approx(2.0, rel=1e-12)
     assert price.exposed_s["tp"] == pytest.approx(0.5, rel=1e-12)

@@ -7,7 +7,7 @@ from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Partition
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Lane, Task, Transfer
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.engine.factories import collective, communicate, compute, group_of, program, task, transfer, work
 from tests.unit.topology.factories import make_node, ranks
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from clustersim.engine.repetition import Ways, Window, states_within, window_of
+from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, states_within, window_of
 from clustersim.engine.replay import Replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Lane
@@ -18,7 +18,7 @@ from tests.unit.engine.test_collapse import B, settled
 LANE = Lane(0, COMPUTE_STREAM)
 FORWARD, BACKWARD = compute(work(1.0), name="F"), compute(work(2.0), name="B", phase="backward")
 SEND = transfer((0, 4), size_bytes=0.2 * B)
-ONE = Ways(first=(0,), n_micro_batches=1)
+ONE = MicroBatchPaths(first=(0,), n_micro_batches=1)
 CLASSES = (RankClass(name="stage 0", stage=0, representative_rank=0, ranks=np.arange(8)),)
 
 
@@ -92,7 +92,7 @@ def crowded(n_micro_batches: int) -> ProgramBuilder:
     return builder
 
 
-def seconds_of(replay: Replay, window: Window) -> Sequence[float]:
+def seconds_of(replay: Replay, window: RepeatedWindow) -> Sequence[float]:
     return sorted(states_within(replay, window.start_s, window.end_s).values())
 
 
@@ -126,7 +126,7 @@ def test_ways_are_told_apart_by_their_first_micro_batch() -> None:
             builder.add(("F", way + number), FORWARD, [LANE], label=(way + number, way // 5))
             builder.add(("B", way + number), BACKWARD, [LANE], label=(way + number, way // 5))
 
-    window = window_of(replayed(builder), Ways(first=(0, 5), n_micro_batches=1))
+    window = window_of(replayed(builder), MicroBatchPaths(first=(0, 5), n_micro_batches=1))
 
     assert window is not None
     assert window.end_s - window.start_s == pytest.approx(6.0, rel=1e-12)

@@ -169,7 +169,8 @@ def test_tasks_that_wait_for_each_other_are_named() -> None:
         run.run()
 
     assert str(caught.value) == (
-        "2 of 3 tasks wait for each other for ever:\n  A on stage 0 waits for C on stage 0 (dp)\n  C on stage 0 (dp) waits for A on stage 0"
+        "2 of 3 tasks wait for each other for ever, the first on rank 0:\n"
+        "  A on stage 0 waits for C on stage 0 (dp)\n  C on stage 0 (dp) waits for A on stage 0"
     )
     assert [span.name for span in run.spans()] == ["fine"]
 

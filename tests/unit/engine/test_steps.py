@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from clustersim.engine.jobs import OtherJob
+from clustersim.engine.jobs import Repeated
 from clustersim.engine.pace import Drawn, Lognormal, Pace
-from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous
+from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
 from clustersim.errors import DeadlockError
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.program.background import Background
+from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute, Lane, Task, Work
 from clustersim.trace.timeline import Timeline
-from clustersim.workload.operators import Recorded
+from clustersim.workloads.operators import Recorded
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
     collective,
@@ -324,28 +325,36 @@ def test_gradients_of_all_together_are_never_old() -> None:
 
 
 CIRCLE = (task(compute(work(0.1), name="before")), task(compute(work(1.0)), 0, 2), task(communicate(group_of((0, 1)), 1.0), 1))
-POLICIES: list[Policy | None] = [None, Asynchronous(), StaleSynchronous(staleness=1), BackupWorkers(n_needed=1)]
+
+
+def on_second_node(of: Program) -> Program:
+    return placed(of, Placement(ranks=8 + np.arange(8), hosts={}))
+
+
+POLICIES: list[PacePolicy | None] = [None, Asynchronous(), StaleSynchronous(staleness=1), BackupWorkers(n_needed=1)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_tasks_that_wait_for_each_other_are_named(policy: Policy | None) -> None:
-    with pytest.raises(DeadlockError, match="2 of 3 tasks wait for each other for ever:\n  F on stage 0 waits for reduce on stage 0"):
+def test_tasks_that_wait_for_each_other_are_named(policy: PacePolicy | None) -> None:
+    with pytest.raises(
+        DeadlockError, match="2 of 3 tasks wait for each other for ever, the first on rank 0:\n  F on stage 0 waits for reduce on stage 0"
+    ):
         replay_steps(program(*CIRCLE), make_machine(), n_steps=3, policy=policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_deadlock_is_found_although_others_go_on(policy: Policy | None) -> None:
-    machine = make_machine()
-    other = OtherJob(name="other", program=program(task(compute(work(0.3)))), kernels=machine.kernels)
+def test_a_deadlock_is_found_although_others_go_on(policy: PacePolicy | None) -> None:
+    machine = make_machine(n_nodes=2)
+    other = Repeated(name="other", program=on_second_node(program(task(compute(work(0.3))))), kernels=machine.kernels)
 
     with pytest.raises(DeadlockError, match="2 of 3 tasks"):
         replay_steps(program(*CIRCLE), machine, n_steps=3, policy=policy, others=[other])
 
 
 @pytest.mark.parametrize("policy", [None, Asynchronous()])
-def test_others_go_on_until_the_last_step_has_ended(policy: Policy | None) -> None:
-    machine = make_machine()
-    other = OtherJob(name="other", program=program(task(compute(work(0.4)))), kernels=machine.kernels)
+def test_others_go_on_until_the_last_step_has_ended(policy: PacePolicy | None) -> None:
+    machine = make_machine(n_nodes=2)
+    other = Repeated(name="other", program=on_second_node(program(task(compute(work(0.4))))), kernels=machine.kernels)
 
     timeline, _ = replay_steps(workers(1.0, 1.0), machine, n_steps=3, policy=policy, others=[other])
 
@@ -354,7 +363,7 @@ def test_others_go_on_until_the_last_step_has_ended(policy: Policy | None) -> No
 
 
 @pytest.mark.parametrize("policy", [None, Asynchronous()])
-def test_a_load_takes_its_share_in_all_steps(policy: Policy | None) -> None:
+def test_a_load_takes_its_share_in_all_steps(policy: PacePolicy | None) -> None:
     machine = make_machine()
     push = transfer((0, 1), size_bytes=ONE_SECOND)
     link = next(index for index, link in enumerate(machine.cluster.links) if link.name == "node0/gpu0/nvlink/up")

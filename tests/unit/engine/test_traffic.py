@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.engine.links import link_cells
+from clustersim.engine.link_use import link_classes_of
 from clustersim.engine.traffic import Traffic, label, moved_by
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Task, Transfer
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 from clustersim.trace.timeline import CollectiveChoice
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -48,43 +48,43 @@ def contended(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> frozenset[i
     return traffic.contention(of, traffic.network.wiring.meets()).passes()
 
 
-def test_kinds_are_numbered_as_the_program_names_them() -> None:
+def test_flow_classes_are_numbered_as_the_program_names_them() -> None:
     send = transfer((0, 1), size_bytes=1.0)
     traffic, _ = registered(task(REDUCE), task(PASS, 0), task(send, stream="send"))
 
-    kinds: list[Collective | Transfer] = [REDUCE.collective, collective(TP, 5.0), send]
-    assert [traffic.kinds(each) for each in kinds] == [(0,), (1,), (2,)]
-    assert traffic.all_kinds() == (0, 1, 2)
+    flow_classes: list[Collective | Transfer] = [REDUCE.collective, collective(TP, 5.0), send]
+    assert [traffic.flow_classes(each) for each in flow_classes] == [(0,), (1,), (2,)]
+    assert traffic.all_classes() == (0, 1, 2)
 
 
-def test_rings_of_a_group_are_one_kind_whatever_they_do() -> None:
+def test_rings_of_a_group_are_one_flow_class_whatever_they_do() -> None:
     traffic, _ = registered(task(communicate(DP, 1.0)), task(communicate(DP, 2.0, "all_gather"), 0))
 
-    assert traffic.kinds(collective(DP, 1.0)) == traffic.kinds(collective(DP, 2.0, "all_gather")) == (0,)
-    assert len(traffic.network.kinds) == 1
+    assert traffic.flow_classes(collective(DP, 1.0)) == traffic.flow_classes(collective(DP, 2.0, "all_gather")) == (0,)
+    assert len(traffic.network.flow_classes) == 1
 
 
-def test_two_algorithms_of_a_group_are_two_kinds() -> None:
+def test_two_algorithms_of_a_group_are_two_flow_classes() -> None:
     tree = replace(collective(DP, 1.0), algorithm="tree")
     traffic, _ = registered(task(communicate(DP, 1.0)))
 
-    assert traffic.kinds(tree) != traffic.kinds(collective(DP, 1.0))
+    assert traffic.flow_classes(tree) != traffic.flow_classes(collective(DP, 1.0))
 
 
 def test_a_collective_beside_work_is_registered_too() -> None:
     traffic, _ = registered(task(compute(overlapped(collective(TP, 1.0), 1.0))))
 
-    assert traffic.all_kinds() == traffic.kinds(collective(TP, 1.0)) == (0,)
+    assert traffic.all_classes() == traffic.flow_classes(collective(TP, 1.0)) == (0,)
 
 
 def test_a_collective_asks_for_its_ring() -> None:
     traffic, _ = registered(task(PASS))
 
-    ((flight,),) = traffic.flights(collective(TP, 1e6, pieces=2))
+    ((coupled_flow,),) = traffic.phases(collective(TP, 1e6, pieces=2))
 
     # Two calls of six hops each; of four rings in each group one edge crosses a link.
-    assert flight.size_bytes == pytest.approx(2 * 3 / 4 * 1e6 / 4, rel=1e-12)
-    assert flight.latency_s == pytest.approx(2 * (11e-6 + 3e-6 + 6 * 1.3e-6), rel=1e-12)
+    assert coupled_flow.size_bytes == pytest.approx(2 * 3 / 4 * 1e6 / 4, rel=1e-12)
+    assert coupled_flow.latency_s == pytest.approx(2 * (11e-6 + 3e-6 + 6 * 1.3e-6), rel=1e-12)
 
 
 def test_an_operation_in_phases_flies_in_phases() -> None:
@@ -92,31 +92,31 @@ def test_an_operation_in_phases_flies_in_phases() -> None:
     two_level = replace(collective(everyone, 1e6), algorithm="hierarchical")
     traffic, _ = registered(n_nodes=2)
 
-    flights = traffic.flights(two_level)
+    phases = traffic.phases(two_level)
 
     # What collects in the nodes and what hands out load the links alike.
-    assert [[flight.kind for flight in phase] for phase in flights] == [[0], [1], [0]]
-    assert traffic.kinds(two_level) == (0, 1)
+    assert [[coupled_flow.flow_class for coupled_flow in phase] for phase in phases] == [[0], [1], [0]]
+    assert traffic.flow_classes(two_level) == (0, 1)
 
 
-def test_flights_of_one_collective_are_worked_out_once() -> None:
+def test_flows_of_one_collective_are_worked_out_once() -> None:
     traffic, _ = registered(task(PASS))
 
-    assert traffic.flights(REDUCE.collective) is traffic.flights(REDUCE.collective)
+    assert traffic.phases(REDUCE.collective) is traffic.phases(REDUCE.collective)
 
 
 def test_equal_collectives_fly_alike() -> None:
     traffic, _ = registered(task(PASS))
 
-    assert traffic.flights(collective(TP, 1e9)) is traffic.flights(collective(TP, 1e9))
+    assert traffic.phases(collective(TP, 1e9)) is traffic.phases(collective(TP, 1e9))
 
 
 def test_a_group_of_one_puts_nothing_on_the_network() -> None:
     alone = group_of((0,), (1,), name="alone")
     traffic, _ = registered(task(communicate(alone, 1e9)))
 
-    assert traffic.flights(collective(alone, 1e9)) == ()
-    assert len(traffic.network.kinds) == 0
+    assert traffic.phases(collective(alone, 1e9)) == ()
+    assert len(traffic.network.flow_classes) == 0
 
 
 def test_all_pairs_of_a_transfer_are_in_flight_at_once() -> None:
@@ -131,10 +131,10 @@ def test_equal_links_of_two_tiers_are_reported_apart() -> None:
     traffic = traffic_of(make_machine(instant(node), 2))
     traffic.register(program(task(transfer((0, 8), size_bytes=1.0)), n_ranks=16))
 
-    cells = link_cells(traffic.network)
+    link_classes = link_classes_of(traffic.network)
 
-    # Up, tx, rx and down, all of 32 GB/s: PCIe and adapters are two cells.
-    assert sorted(cells.n_links.tolist()) == [2, 2]
+    # Up, tx, rx and down, all of 32 GB/s: PCIe and adapters are two link classes.
+    assert sorted(link_classes.n_links.tolist()) == [2, 2]
 
 
 # Names
@@ -145,7 +145,7 @@ def test_what_moves_is_called_by_dimension_and_operation() -> None:
     assert label(transfer((0, 1), size_bytes=1.0, name="F 0->1")) == "pp F 0->1"
 
 
-def test_a_kind_bears_the_names_of_all_that_puts_it_on_the_links() -> None:
+def test_a_flow_class_bears_the_names_of_all_that_puts_it_on_the_links() -> None:
     send = transfer((0, 1), size_bytes=1.0)
     traffic, _ = registered(task(REDUCE), task(communicate(DP, 2.0, "all_gather"), 0), task(send, stream="send"))
 
@@ -269,7 +269,7 @@ def test_an_even_program_names_none() -> None:
 
 def test_a_pass_meets_what_others_put_on_its_links_at_any_time() -> None:
     traffic, of = registered(task(PASS), task(compute(work(1.0)), 0), task(PASS, 1))
-    nvlink, elsewhere = (traffic.network.add_kind(Footprint(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
+    nvlink, elsewhere = (traffic.network.add_class(Footprint(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
     common = traffic.network.wiring.meets()
 
     assert traffic.contention(of, common, [nvlink]).passes() == {0, 2}

@@ -11,7 +11,7 @@ from clustersim.engine.steps import replay_steps
 from clustersim.program.program import Program
 from clustersim.program.tasks import Lane, Task, Work
 from clustersim.trace.timeline import Timeline
-from clustersim.workload.operators import Recorded
+from clustersim.workloads.operators import Recorded
 from tests.unit.engine.factories import communicate, compute, group_of, joined, make_machine, paced, program, task, transfer, work, workers
 
 

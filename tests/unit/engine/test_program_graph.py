@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from clustersim.engine.graph import Graph, Joint, unrolled
+from clustersim.engine.program_graph import Graph, Joint, unrolled
 from clustersim.program.program import Program
 from clustersim.program.tasks import Lane, Task
 from tests.unit.engine.factories import communicate, compute, group_of, program, task, work

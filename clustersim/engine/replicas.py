@@ -11,42 +11,29 @@ from typing import Final
 import simpy
 from simpy.events import EventPriority
 
+from clustersim.engine.world import SETTLED, Process, World
 from clustersim.serving.batch import StepBatch, StepModel
-from clustersim.serving.metrics import StepLog, StepRecord, tick_array, ticks
-from clustersim.serving.scheduler import Scheduler, Step
+from clustersim.serving.records import EngineStepLog, StepRecord, tick_array, ticks
+from clustersim.serving.scheduler import EngineStep, Scheduler
 from clustersim.serving.sequence import Sequence
-
-Process = Generator[simpy.Event, object, None]
 
 ARRIVAL: Final = EventPriority(0)
 _STEP_END: Final = EventPriority(2)
 """Priority of step ends: arrivals at the same tick go first, so that a stretch of steps sees them as single steps do."""
-_SETTLED: Final = EventPriority(3)
-"""After every step that ends at this tick."""
 _LONGEST_STRETCH: Final = 4096
+_SPARE_STEPS: Final = 4
+"""Steps that a stretch may have beyond those that the next arrival seems to leave time for."""
 _NO_ENDS: Final[list[int]] = []
-
-
-class After(simpy.Event):
-    """An event after some ticks, with a priority among those of the same tick."""
-
-    _ok = True
-    _value = None
-
-    def __init__(self, environment: simpy.Environment, delay: int, priority: EventPriority) -> None:
-        self.env = environment
-        self.callbacks = []
-        environment.schedule(self, priority, delay)
 
 
 @dataclass(slots=True)
 class Replica:
     """One replica of the model, which computes step after step."""
 
-    environment: simpy.Environment
+    world: World
     scheduler: Scheduler
     model: StepModel
-    log: StepLog
+    log: EngineStepLog
     on_first_token: Callable[[Sequence], None]
     on_done: Callable[[Replica, Sequence], None]
     number: int = 0
@@ -68,15 +55,17 @@ class Replica:
     """Number of the step in its stretch in which a request came."""
     _busy: bool = False
     _last_decode: int = -1
+    _pace: int = 0
+    """Ticks of the first step of the last stretch; zero before one."""
 
     @property
     def now(self) -> int:
         """Simulated time, in ticks."""
-        return int(self.environment.now)
+        return int(self.world.now)
 
     def start(self) -> None:
         """Begin to wait for requests."""
-        self.process = self.environment.process(self._run())
+        self.process = self.world.process(self._run())
 
     @property
     def n_requests(self) -> int:
@@ -110,30 +99,37 @@ class Replica:
             self._idle = None
 
     def _run(self) -> Process:
-        environment, scheduler = self.environment, self.scheduler
+        world, scheduler = self.world, self.scheduler
         while True:
             step = scheduler.schedule()
             for sequence in scheduler.preempted:
                 if sequence.last_tick >= 0 and sequence not in scheduler.joined:
                     sequence.last_tick = self._last_decode
             if step is None:
-                self._idle = environment.event()
+                self._idle = world.event()
                 yield self._idle
                 continue
             batch = scheduler.batch(step)
-            n_most = 1 if step.chunks or self.every_step else min(scheduler.stretch(), _LONGEST_STRETCH)
+            n_most = 1 if step.chunks or self.every_step else self._n_most()
             self._begun, self._busy = self.now, True
             if n_most == 1:
                 durations = [self._single(step, batch)]
-                yield After(environment, durations[0], _STEP_END)
+                yield world.after(durations[0], _STEP_END)
             else:
                 durations = yield from self._stretch(batch, n_most)
             self._busy, self._ends = False, _NO_ENDS
             self._account(step, batch, durations)
             if self.settles:
-                yield After(environment, 0, _SETTLED)
+                yield world.after(0, SETTLED)
 
-    def _single(self, step: Step, batch: StepBatch) -> int:
+    def _n_most(self) -> int:
+        """Return the most steps of the next stretch; those beyond the next arrival, at the pace of the last stretch, are left out."""
+        most = min(self.scheduler.stretch(), _LONGEST_STRETCH)
+        if self._pace and self.next_arrival is not None:
+            return min(most, (self.next_arrival() - self.now) // self._pace + _SPARE_STEPS)
+        return most
+
+    def _single(self, step: EngineStep, batch: StepBatch) -> int:
         """Return the duration of one step."""
         found = self.model.step(batch)
         terms = self.log.mixed if step.chunks else self.log.decode
@@ -144,21 +140,22 @@ class Replica:
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
         """Wait for steps that only decode, until they are done or a request arrives, and return their durations."""
         durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most)).tolist()
+        self._pace = durations[0]
         ends = self._ends = list(accumulate(durations))
         # What is scheduled ahead runs too before a request that has come is looked at.
         further = 2 if self.scheduler.rules.asynchronous else 1
         n_steps = n_most
         if self.next_arrival is not None:
             n_steps = min(bisect_left(ends, self.next_arrival() - self._begun) + further, n_most)
-            yield After(self.environment, ends[n_steps - 1], _STEP_END)
+            yield self.world.after(ends[n_steps - 1], _STEP_END)
         else:
             self._open = True
             try:
-                yield After(self.environment, ends[-1], _STEP_END)
+                yield self.world.after(ends[-1], _STEP_END)
                 self._open = False
             except simpy.Interrupt:
                 n_steps = min(self._running + further, n_most)
-                yield After(self.environment, self._begun + ends[n_steps - 1] - self.now, _STEP_END)
+                yield self.world.after(self._begun + ends[n_steps - 1] - self.now, _STEP_END)
         for later, weight in self.log.decode.wanted(n_steps):
             grown = StepBatch(
                 (), batch.n_decode, batch.context_tokens + later * batch.n_decode, batch.longest_context + later, batch.tokens_per_decode
@@ -166,7 +163,7 @@ class Replica:
             self.log.decode.add(self.model.step(grown).terms, weight)
         return durations[:n_steps] if n_steps < n_most else durations
 
-    def _account(self, step: Step, batch: StepBatch, durations: list[int]) -> None:
+    def _account(self, step: EngineStep, batch: StepBatch, durations: list[int]) -> None:
         scheduler, n_steps = self.scheduler, len(durations)
         now = self._begun + (durations[0] if n_steps == 1 else sum(durations))
         self.n_events += 1

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.engine.background import lay_loads
+from clustersim.engine.background_traffic import prepare_loads
 from clustersim.engine.simulate import Machine, replay
 from clustersim.errors import DeadlockError
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.background import Background
 from clustersim.program.tasks import Action, Task
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 from clustersim.trace.timeline import LinkUse, Timeline
 from tests.unit.engine.factories import (
     collective,
@@ -230,30 +230,30 @@ def test_two_replays_with_a_load_agree_to_the_last_bit() -> None:
 def network_of(*footprints: tuple[int, ...], n_links: int = 6) -> SharedNetwork:
     network = SharedNetwork(np.full(n_links, 8.0))
     for links in footprints:
-        network.add_kind(Footprint(link_ids=np.array(links), flows=np.ones(len(links))))
+        network.add_class(Footprint(link_ids=np.array(links), flows=np.ones(len(links))))
     return network
 
 
 def laid_on(network: SharedNetwork, *loads: tuple[int, ...]) -> list[tuple[str, list[int]]]:
     background = [Background(name=str(place), link_ids=links, rate_bytes_per_s=1.0) for place, links in enumerate(loads)]
-    laid = lay_loads(background, network, np.full(6, 8.0))
-    return [(load.background.name, network.kinds[load.kind].footprint.link_ids.tolist()) for load in laid]
+    found = prepare_loads(background, network, np.full(6, 8.0))
+    return [(load.background.name, network.flow_classes[load.flow_class].footprint.link_ids.tolist()) for load in found]
 
 
-def test_links_that_nothing_tells_apart_are_one_kind() -> None:
+def test_links_that_nothing_tells_apart_are_one_flow_class() -> None:
     assert laid_on(network_of((0, 1, 2, 3)), (3, 2)) == [("0", [2, 3])]
 
 
-def test_links_that_a_flow_tells_apart_are_kinds_of_their_own() -> None:
+def test_links_that_a_flow_tells_apart_are_flow_classes_of_their_own() -> None:
     assert laid_on(network_of((0, 1, 2), (2, 3)), (0, 1, 2, 3, 4)) == [("0", [4]), ("0", [0, 1]), ("0", [2]), ("0", [3])]
 
 
-def test_links_that_another_load_tells_apart_are_kinds_of_their_own() -> None:
+def test_links_that_another_load_tells_apart_are_flow_classes_of_their_own() -> None:
     assert laid_on(network_of((0, 1, 2, 3)), (0, 1), (1, 2)) == [("0", [0]), ("0", [1]), ("1", [2]), ("1", [1])]
 
 
-def test_no_loads_are_no_kinds() -> None:
+def test_no_loads_are_no_flow_classes() -> None:
     network = network_of((0, 1))
 
     assert laid_on(network) == []
-    assert len(network.kinds) == 1
+    assert len(network.flow_classes) == 1

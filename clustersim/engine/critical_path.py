@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from clustersim.engine.replay import Replay
-from clustersim.engine.simulate import Machine, lay
+from clustersim.engine.simulate import Machine, prepare
 from clustersim.program.program import Program
-from clustersim.trace.critical import CriticalPath, slack_of
+from clustersim.trace.slack import CriticalPath, slack_of
 from clustersim.trace.timeline import Span
 
 ROUND_OFF: Final = 1e-12
@@ -32,7 +32,7 @@ def critical_path(program: Program, machine: Machine) -> CriticalPath:
     DeadlockError
         When the program waits for itself.
     """
-    replay = lay(program, machine, (), others=()).replayed().first
+    replay = prepare(program, machine, (), others=()).replayed().first
     step_s, slack_s = replay.end_s(), slacks(replay)
     slack_s = [0.0 if seconds <= ROUND_OFF * step_s else seconds for seconds in slack_s]
     shown = replay.shown()

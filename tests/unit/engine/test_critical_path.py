@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.engine.critical import critical_path
+from clustersim.engine.critical_path import critical_path
 from clustersim.engine.simulate import replay
 from clustersim.errors import DeadlockError
 from clustersim.program.tasks import Task

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.engine.links import link_cells, link_use
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.engine.link_use import link_classes_of, link_use
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.hardware.models import Node
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Communicate
-from clustersim.topology.build import build_cluster
-from clustersim.topology.load import Footprint
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Footprint
 from clustersim.trace.timeline import LinkUse, Meeting
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -43,57 +43,57 @@ ALL_NAMES = {0: ("a",), 1: ("b",), 2: ("c",)}
 
 
 def network(*footprints: dict[int, float], usable: float = 1.0) -> SharedNetwork:
-    """Return kinds on links of the cluster, given the flows on each link."""
+    """Return flow classes on links of the cluster, given the flows on each link."""
     found = SharedNetwork(usable * CLUSTER.bandwidth_bytes_per_s, labels=CLUSTER.tier_index)
     for flows in footprints:
         links = sorted(flows)
-        found.add_kind(Footprint(link_ids=np.array(links), flows=np.array([flows[link] for link in links])))
+        found.add_class(Footprint(link_ids=np.array(links), flows=np.array([flows[link] for link in links])))
     return found
 
 
 def used(of: SharedNetwork, states: dict[State, float], names: dict[int, tuple[str, ...]] | None = None) -> dict[str, LinkUse]:
-    uses = link_use(CLUSTER, link_cells(of), of, states, ALL_NAMES if names is None else names)
+    uses = link_use(CLUSTER, link_classes_of(of), of, states, ALL_NAMES if names is None else names)
     return {use.name: use for use in uses}
 
 
-# Cells
+# Link classes
 
 
-def test_links_that_nothing_tells_apart_are_one_cell() -> None:
-    cells = link_cells(network({UP[0]: 1.0, UP[1]: 1.0, UP[2]: 2.0}, {UP[2]: 1.0, UP[3]: 1.0}))
+def test_links_that_nothing_tells_apart_are_one_link_class() -> None:
+    link_classes = link_classes_of(network({UP[0]: 1.0, UP[1]: 1.0, UP[2]: 2.0}, {UP[2]: 1.0, UP[3]: 1.0}))
 
-    assert cells.first_link.tolist() == [UP[0], UP[2], UP[3]]
-    assert cells.n_links.tolist() == [2, 1, 1]
-    assert cells.flows.tolist() == [[1.0, 0.0], [2.0, 1.0], [0.0, 1.0]]
+    assert link_classes.first_link.tolist() == [UP[0], UP[2], UP[3]]
+    assert link_classes.n_links.tolist() == [2, 1, 1]
+    assert link_classes.flows.tolist() == [[1.0, 0.0], [2.0, 1.0], [0.0, 1.0]]
 
 
 def test_a_link_that_stands_for_others_counts_as_many() -> None:
     cluster = build_cluster(make_node(), 2)
     rotation = cluster.rotation(2)
     assert rotation is not None
-    cells = link_cells(network({UP[0]: 1.0, UP[1]: 1.0}, {UP[1]: 2.0, LINKS["node0/gpu0/nvlink/down"]: 2.0}), rotation)
+    link_classes = link_classes_of(network({UP[0]: 1.0, UP[1]: 1.0}, {UP[1]: 2.0, LINKS["node0/gpu0/nvlink/down"]: 2.0}), rotation)
 
     assert rotation.n_turns == 4
-    assert cells.first_link.tolist() == sorted([UP[0], UP[1], LINKS["node0/gpu0/nvlink/down"]])
-    assert cells.n_links.tolist() == [4, 4, 4]
+    assert link_classes.first_link.tolist() == sorted([UP[0], UP[1], LINKS["node0/gpu0/nvlink/down"]])
+    assert link_classes.n_links.tolist() == [4, 4, 4]
 
 
-def test_links_of_different_tiers_are_never_one_cell() -> None:
+def test_links_of_different_tiers_are_never_one_link_class() -> None:
     nic, pcie = LINKS["node0/nic0/tx"], LINKS["node0/gpu0/pcie/up"]
     found = SharedNetwork(np.full(len(CLUSTER.links), 1.0), labels=CLUSTER.tier_index)
-    found.add_kind(Footprint(link_ids=np.array(sorted([nic, pcie])), flows=np.ones(2)))
+    found.add_class(Footprint(link_ids=np.array(sorted([nic, pcie])), flows=np.ones(2)))
 
-    assert link_cells(found).n_links.tolist() == [1, 1]
+    assert link_classes_of(found).n_links.tolist() == [1, 1]
 
 
-def test_cells_count_flows_and_not_their_weight() -> None:
+def test_link_classes_count_flows_and_not_their_weight() -> None:
     found = network()
-    found.add_kind(Footprint(link_ids=np.array([UP[0]]), flows=np.array([3.0])), weight=4.0)
+    found.add_class(Footprint(link_ids=np.array([UP[0]]), flows=np.array([3.0])), weight=4.0)
 
-    assert link_cells(found).flows.tolist() == [[3.0]]
+    assert link_classes_of(found).flows.tolist() == [[3.0]]
 
 
-def test_kinds_meet_where_they_share_a_link() -> None:
+def test_flow_classes_meet_where_they_share_a_link() -> None:
     found = network({UP[0]: 1.0}, {UP[0]: 2.0, UP[1]: 1.0}, {UP[1]: 1.0}, {UP[3]: 1.0})
 
     assert found.wiring.meets().astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
@@ -118,7 +118,7 @@ def test_a_link_carries_its_flows_at_their_rate() -> None:
 
 
 def test_states_add_up_and_the_fullest_is_the_peak() -> None:
-    # Alone, the second kind is held to a third by another link; beside the first the link is full.
+    # Alone, the second flow class is held to a third by another link; beside the first the link is full.
     found = network({UP[0]: 1.0}, {UP[0]: 1.0, UP[1]: 3.0})
 
     use = used(found, {((1, 1),): 3.0, ((0, 1), (1, 1)): 1.0})["node0/gpu0/nvlink/up"]
@@ -166,7 +166,7 @@ def test_flows_meet_for_as_long_as_both_are_on_the_link() -> None:
     assert uses["node0/gpu1/nvlink/up"].meetings == (Meeting(names=("a", "c"), seconds=4.0),)
 
 
-def test_two_flows_of_one_kind_meet_as_well() -> None:
+def test_two_flows_of_one_flow_class_meet_as_well() -> None:
     use = used(network({UP[0]: 1.0}), {((0, 2),): 3.0})["node0/gpu0/nvlink/up"]
 
     assert use.meetings == (Meeting(names=("a",), seconds=3.0),)
@@ -181,7 +181,7 @@ def test_the_longest_meeting_comes_first_and_its_names_in_order() -> None:
     assert [(meeting.names, meeting.seconds) for meeting in use.meetings] == [(("x", "y"), 5.0), (("x", "y", "z"), 2.0), (("y", "z"), 1.0)]
 
 
-def test_one_kind_of_flow_is_one_party_however_many_operations_put_it_there() -> None:
+def test_one_flow_class_is_one_party_however_many_operations_put_it_there() -> None:
     found = network({UP[0]: 1.0}, {UP[0]: 2.0})
     names = {0: ("dp all-gather", "dp reduce-scatter"), 1: ("pp send",)}
 
@@ -207,7 +207,7 @@ EVERY = [(op, name) for op, rows in ALGORITHMS.items() for name in rows]
 
 @pytest.mark.parametrize(("op", "name"), EVERY, ids=[f"{op}: {name}" for op, name in EVERY])
 @pytest.mark.parametrize("inside", [True, False])
-def test_links_carry_the_bytes_of_every_flight_and_no_more(op: CollectiveOp, name: str, inside: bool) -> None:
+def test_links_carry_the_bytes_of_every_flow_and_no_more(op: CollectiveOp, name: str, inside: bool) -> None:
     members = (0, 1) if op == "send_recv" else (0, 1, 2, 3) if name == "nvls" else (0, 1, 2, 3, 8, 9, 10, 11)
     moved = replace(collective(group_of(members, name="x", dimension="tp"), 1e9, op), algorithm=name)
     machine = make_machine(adding(make_node()), 2, network=LATENT_NETWORK)
@@ -216,10 +216,10 @@ def test_links_carry_the_bytes_of_every_flight_and_no_more(op: CollectiveOp, nam
 
     traffic = traffic_of(machine)
     expected = np.zeros(len(machine.cluster.links))
-    for flights in traffic.flights(moved):
-        for flight in flights:
-            footprint = traffic.network.kinds[flight.kind].footprint
-            expected[footprint.link_ids] += flight.size_bytes * footprint.flows * (3 if inside else 1)
+    for phases in traffic.phases(moved):
+        for coupled_flow in phases:
+            footprint = traffic.network.flow_classes[coupled_flow.flow_class].footprint
+            expected[footprint.link_ids] += coupled_flow.size_bytes * footprint.flows * (3 if inside else 1)
     numbers = {link.name: number for number, link in enumerate(machine.cluster.links)}
     assert sum(link.n_links for link in timeline.links) == np.count_nonzero(expected)
     for link in timeline.links:

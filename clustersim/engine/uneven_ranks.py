@@ -1,0 +1,197 @@
+"""Differences between ranks of a plan, the parts into which its replicas fall, and the way these keep together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from clustersim.engine.pace import Drawn, Exponential, Jitter, Lognormal, Pace, Slowest, Timing
+from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous, Synchronous
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator, Node
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.parallel.contributors.parameter_server import served_updates
+from clustersim.parallel.contributors.single_process import root_and_others
+from clustersim.parallel.division import Division, Part, divided
+from clustersim.parallel.mesh import Mesh, place
+from clustersim.parallel.sharding_groups import replicas_together
+from clustersim.parallel.training_plan import Plan
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.trace.ranks import ranks_text
+
+KernelsOf = Callable[[Accelerator], KernelModel]
+"""Gives the kernel model of an accelerator, the same one each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnevenRanks:
+    """Differences between the ranks of a plan."""
+
+    slowdowns: Mapping[int, float]
+    """By rank of the plan; ranks that are not named compute as they should."""
+    nodes: tuple[Node, ...]
+    """Nodes of the plan, in the order of its ranks."""
+    jitter: Jitter | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """True where every rank is like every other, at all times."""
+        return not self.slowdowns and self.jitter is None and len({node.accelerator.name for node in self.nodes}) == 1
+
+
+def division_of(plan: Plan, uneven: UnevenRanks) -> Division:
+    """Return the classes of the ranks of a plan.
+
+    Replicas whose ranks are alike, stage by stage, are one part. Each is a part of its own where computation varies from
+    step to step. With parameter servers what pushes and pulls by itself is never divided: the replicas of a node, where
+    these add up their gradients first. Workers that go at their own pace are a part each.
+    """
+    mesh = place(plan.strategy)
+    gradients = plan.strategy.data_parallel
+    if gradients.single_process:
+        return divided(mesh, root_and_others(plan.strategy.dp))
+    units = _units(plan, mesh, ranks_per_domain(uneven.nodes[0]))
+    if own_pace(plan) or uneven.jitter is not None:
+        return divided(mesh, units)
+    if uneven.is_even:
+        return divided(mesh)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for unit in units:
+        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1)) for stage in range(plan.strategy.pp))
+        alike.setdefault(signature, []).extend(unit)
+    return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
+
+
+def is_divided(plan: Plan) -> bool:
+    """Return whether the program of a plan depends on how its replicas are divided.
+
+    With one process for a node the root does other work than the rest; with parameter servers a push is one operation of all that push
+    together.
+    """
+    gradients = plan.strategy.data_parallel
+    return gradients.central or own_pace(plan)
+
+
+def ranks_per_domain(node: Node) -> int:
+    """Return how many accelerators are in a scale-up domain of such nodes."""
+    return node.n_accelerators * node.scale_up.nodes_per_domain
+
+
+def own_parts(plan: Plan, node: Node, *, folds: bool) -> tuple[Part, ...] | None:
+    """Return the parts into which the replicas of a plan fall where every rank is like every other; None where they are one.
+
+    Parameters
+    ----------
+    folds
+        False where those that cannot be told apart are to be replayed one by one all the same.
+    """
+    if plan.strategy.data_parallel.single_process:
+        return root_and_others(plan.strategy.dp)
+    return _units(plan, place(plan.strategy), ranks_per_domain(node)) if is_divided(plan) and not folds else None
+
+
+def class_of_ranks(division: Division, n_ranks: int) -> IntArray:
+    """Return for each rank of a plan the number of its class."""
+    table = np.full(n_ranks, -1, dtype=np.int64)
+    for stage in division.stages:
+        for part in range(division.n_parts):
+            table[division.ranks(stage, part)] = division.rank_class(stage, part)
+    return table
+
+
+def paces_of(division: Division, uneven: UnevenRanks, kernels_of: KernelsOf) -> tuple[Pace, ...]:
+    """Return how fast each class computes: as its slowest rank, for which the others wait in every layer.
+
+    Between accelerators of several kinds that is, for each piece of work, the one that takes longest over it.
+    """
+    classes = [division.ranks(stage, part) for stage in division.stages for part in range(division.n_parts)]
+    # Classes of the same kinds share a timing, and with it their prices.
+    timings: dict[tuple[str, ...], Timing] = {}
+    return tuple(_pace(uneven, ranks, kernels_of, timings) for ranks in classes)
+
+
+def slow_ranks(division: Division, uneven: UnevenRanks) -> tuple[str, ...]:
+    """Return for each class which of its ranks the others go at the pace of; nothing where all are alike."""
+    return tuple(slow_among(uneven, division.ranks(stage, part)) for stage in division.stages for part in range(division.n_parts))
+
+
+def slow_among(uneven: UnevenRanks, ranks: IntArray) -> str:
+    """Return which of some ranks are the slowest, for people; nothing where all are alike."""
+    factors = _factors(uneven, ranks)
+    slow = ranks[factors == factors.max()]
+    return "" if len(slow) == len(ranks) else ranks_text(slow)
+
+
+def jitter_of(division: Division, uneven: UnevenRanks, seed: int) -> Drawn | None:
+    """Return what makes computation longer or shorter from step to step: a draw for each rank, of which a class has the largest."""
+    if uneven.jitter is None:
+        return None
+    n_coupled = [int(division.ranks(stage, part).size) for stage in division.stages for part in range(division.n_parts)]
+    distribution = Exponential() if uneven.jitter.distribution == "exponential" else Lognormal(sigma=uneven.jitter.sigma)
+    return Drawn(distribution, n_coupled, seed=seed)
+
+
+def policy_of(plan: Plan, division: Division) -> PacePolicy:
+    """Return how workers keep together."""
+    gradients = plan.strategy.data_parallel
+    if gradients.backup_workers:
+        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=served_updates(plan, division))
+    match gradients.mode:
+        case "sync":
+            return Synchronous()
+        case "async":
+            return Asynchronous()
+        case "ssp":
+            return StaleSynchronous(staleness=gradients.staleness or 0)
+
+
+def own_pace(plan: Plan) -> bool:
+    """Return whether workers need not wait for all others in every step."""
+    gradients = plan.strategy.data_parallel
+    return gradients.mode != "sync" or bool(gradients.backup_workers)
+
+
+def _units(plan: Plan, mesh: Mesh, ranks_per_domain: int) -> tuple[Part, ...]:
+    """Return replicas that cannot be told apart by whom they talk to.
+
+    These are single ones; with parameter servers those of a scale-up domain; and those that send tokens to each other's experts, which
+    wait for each other in every layer.
+    """
+    service = plan.strategy.data_parallel.service
+    if service is None or not service.reduce_in_node:
+        return replicas_together(plan.strategy, mesh) if plan.model.experts else tuple((replica,) for replica in range(plan.strategy.dp))
+    domain = mesh.ranks.min(axis=(0, 2, 3)) // ranks_per_domain
+    return tuple(tuple(np.flatnonzero(domain == each).tolist()) for each in np.unique(domain))
+
+
+def _factors(uneven: UnevenRanks, ranks: IntArray) -> FloatArray:
+    """Return how much longer each of some ranks computes."""
+    factors = np.ones(len(ranks))
+    named = np.array(list(uneven.slowdowns), dtype=np.int64)
+    for index in np.flatnonzero(np.isin(ranks, named)).tolist():
+        factors[index] = uneven.slowdowns[ranks.item(index)]
+    return factors
+
+
+def _signature(uneven: UnevenRanks, ranks: IntArray) -> tuple[tuple[str, ...], float]:
+    return tuple(_accelerators(uneven, ranks)), float(_factors(uneven, ranks).max())
+
+
+def _pace(uneven: UnevenRanks, ranks: IntArray, kernels_of: KernelsOf, timings: dict[tuple[str, ...], Timing]) -> Pace:
+    found = _accelerators(uneven, ranks)
+    kinds = tuple(found)
+    if kinds not in timings:
+        models = tuple(map(kernels_of, found.values()))
+        timings[kinds] = models[0] if len(models) == 1 else Slowest(models)
+    slowdown = float(_factors(uneven, ranks).max())
+    step_host_s = max(calibration_for(accelerator).launch.step_s for accelerator in found.values())
+    return Pace(kernels=timings[kinds], slowdown=slowdown, step_host_s=step_host_s)
+
+
+def _accelerators(uneven: UnevenRanks, ranks: IntArray) -> dict[str, Accelerator]:
+    """Return the kinds of accelerators of some ranks, by name and in the order of names."""
+    per_node = uneven.nodes[0].n_accelerators
+    nodes = [uneven.nodes[node] for node in map(int, np.unique(ranks // per_node))]
+    return dict(sorted((node.accelerator.name, node.accelerator) for node in {node.accelerator.name: node for node in nodes}.values()))

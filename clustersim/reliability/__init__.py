@@ -1,0 +1,1 @@
+"""Failures, checkpoints and goodput in closed form."""
