@@ -20,7 +20,7 @@ from clustersim.collectives.ring import RINGS
 from clustersim.collectives.rooted import ROOTED
 from clustersim.collectives.sharp import SHARP
 from clustersim.collectives.tree import TREE
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.hardware.library_costs import CollectiveOp
 
 
 def _by_name(*algorithms: Algorithm) -> Mapping[str, Algorithm]:

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.collectives.protocols import DATA_SHARE, family_of
-from clustersim.collectives.timing import Candidate, Way, own_hops_s
+from clustersim.collectives.timing import AlgorithmCandidate, Way, own_hops_s
 from clustersim.hardware.calibration import LibraryLimits
-from clustersim.hardware.communication import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
+from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
 
 ROUNDS: Final = MappingProxyType({"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1})
 
@@ -38,7 +38,7 @@ PLATEAU: Final = 1.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the estimate asks about a group and its machine."""
+    """Inputs of the estimate: facts about a group and its machine."""
 
     op: CollectiveOp
     n_ranks: int
@@ -64,7 +64,7 @@ def channel_ceiling_bytes_per_s(algorithm: str, facts: Facts) -> float:
     return inf
 
 
-def choose(candidates: Sequence[Candidate], facts: Facts, size_bytes: float) -> tuple[str, Protocol]:
+def choose(candidates: Sequence[AlgorithmCandidate], facts: Facts, size_bytes: float) -> tuple[str, Protocol]:
     """Return algorithm and protocol with the least estimate; the first of equals.
 
     Parameters
@@ -110,7 +110,9 @@ def _protocols(algorithm: str, facts: Facts) -> tuple[Protocol, ...]:
     return tuple(protocol for protocol in facts.protocols if protocol != "ll128" or lines)
 
 
-def _rate_bytes_per_s(candidate: Candidate, protocol: Protocol, facts: Facts, rates: Mapping[str, float], size_bytes: float) -> float:
+def _rate_bytes_per_s(
+    candidate: AlgorithmCandidate, protocol: Protocol, facts: Facts, rates: Mapping[str, float], size_bytes: float
+) -> float:
     idle, ceiling = candidate.known_rate_bytes_per_s, channel_ceiling_bytes_per_s(candidate.algorithm, facts)
     bus_share = facts.n_ranks / (ROUNDS.get(facts.op, 1) * max(1, facts.n_ranks - 1))
     low_latency = facts.limits.ll_bytes_per_s.at(facts.n_domains) * bus_share
@@ -140,7 +142,7 @@ def tree_correction(protocol: Protocol, size_bytes: float) -> float:
     return table[place] if place < len(table) else 1.0
 
 
-def _latency_s(candidate: Candidate, protocol: Protocol, facts: Facts, size_bytes: float) -> float:
+def _latency_s(candidate: AlgorithmCandidate, protocol: Protocol, facts: Facts, size_bytes: float) -> float:
     family = family_of(facts.op, candidate.algorithm)
     way = Way(algorithm=candidate.algorithm, protocol=protocol, family=family, medium=facts.medium)
     latencies = LATENCIES[family]

@@ -15,10 +15,10 @@ Counts = tuple[tuple[int, ...], ...]
 
 MESHES: Final = ("cube_mesh", "full_mesh", "bridge_pairs")
 _MOST_MEMBERS: Final = 8
-"""Of an irregular mesh that is searched; a complete one needs no search."""
+"""Maximum size of an irregular mesh that is searched; a complete one needs no search."""
 _MOST_TRIES: Final = 2_000
 _MOST_LANES: Final = 4
-"""Of a link, as a multiple of the narrowest that is used: much narrower ones carry nothing."""
+"""Maximum lanes of a link, as a multiple of the narrowest that is used: much narrower ones carry nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

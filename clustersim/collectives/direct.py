@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import BATCH, NOTHING
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.collective_flows import BATCH, NOTHING
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.collectives.separate import Batch, between_members, separate_waves
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -65,7 +65,7 @@ def _batches(op: DirectOp, group: Grouping) -> Iterator[Batch]:
         yield from between_members(group, sources, destinations)
 
 
-def direct_schedule(op: DirectOp, n_ranks: int) -> Schedule:
+def direct_schedule(op: DirectOp, n_ranks: int) -> MessageSchedule:
     """Return one step with all messages.
 
     Chunk ``i n + j`` of an all-to-all is what rank i has for rank j; a chunk of a gather or a scatter is the part of a rank,
@@ -79,8 +79,8 @@ def direct_schedule(op: DirectOp, n_ranks: int) -> Schedule:
         "scatter": destinations,
         "send_recv": sources,
     }[op]
-    step = Step(sources=sources, destinations=destinations, chunks=chunks, reduces=False)
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks**2 if op == "all_to_all" else n_ranks, steps=(step,))
+    step = PatternStep(sources=sources, destinations=destinations, chunks=chunks, reduces=False)
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2 if op == "all_to_all" else n_ranks, steps=(step,))
 
 
 DIRECT: Final[Mapping[DirectOp, Algorithm]] = MappingProxyType(

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, Exchange, exchanged
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.collective_flows import NOTHING, GroupExchange, exchanged
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -28,42 +28,42 @@ def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
         return NOTHING
     core, extra = _core(group.size)
     halving = [
-        (exchanged(cluster, group, [Exchange(sources=core, destinations=core[partners], n_parts=1)], share),)
+        (exchanged(cluster, group, [GroupExchange(sources=core, destinations=core[partners], n_parts=1)], share),)
         for partners, share in ((_partners(len(core), step), 0.5 ** (step + 1)) for step in range(_n_steps(len(core))))
     ]
     phases = [*halving, *reversed(halving)]
     if len(extra):
-        fold = Exchange(sources=extra, destinations=extra + 1, n_parts=1)
-        unfold = Exchange(sources=extra + 1, destinations=extra, n_parts=1)
+        fold = GroupExchange(sources=extra, destinations=extra + 1, n_parts=1)
+        unfold = GroupExchange(sources=extra + 1, destinations=extra, n_parts=1)
         phases = [(exchanged(cluster, group, [fold], 1.0),), *phases, (exchanged(cluster, group, [unfold], 1.0),)]
     return Pattern(phases=tuple(phases), uniform=group.per_domain > 0)
 
 
-def halving_doubling_schedule(n_ranks: int) -> Schedule:
+def halving_doubling_schedule(n_ranks: int) -> MessageSchedule:
     """Return the messages of a halving-doubling all-reduce, in as many parts as the power of two below."""
     core, extra = _core(n_ranks)
     steps = [*halving_steps(core), *doubling_steps(core)]
     if len(extra):
         parts = np.tile(np.arange(len(core), dtype=np.int64), len(extra))
         folded = np.repeat(extra, len(core))
-        fold = Step(sources=folded, destinations=folded + 1, chunks=parts, reduces=True)
-        unfold = Step(sources=folded + 1, destinations=folded, chunks=parts, reduces=False)
+        fold = PatternStep(sources=folded, destinations=folded + 1, chunks=parts, reduces=True)
+        unfold = PatternStep(sources=folded + 1, destinations=folded, chunks=parts, reduces=False)
         steps = [fold, *steps, unfold]
-    return Schedule(n_ranks=n_ranks, n_chunks=len(core), steps=tuple(steps))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=len(core), steps=tuple(steps))
 
 
-def halving_steps(core: IntArray) -> Iterator[Step]:
+def halving_steps(core: IntArray) -> Iterator[PatternStep]:
     """Give the steps that reduce a power of two of parts among as many ranks, part c at ``core[c]``: nearest partners first."""
     for step in range(_n_steps(len(core))):
         sources, chunks = _leaving(len(core), step)
-        yield Step(sources=core[sources], destinations=core[sources ^ 1 << step], chunks=chunks, reduces=True)
+        yield PatternStep(sources=core[sources], destinations=core[sources ^ 1 << step], chunks=chunks, reduces=True)
 
 
-def doubling_steps(core: IntArray) -> Iterator[Step]:
+def doubling_steps(core: IntArray) -> Iterator[PatternStep]:
     """Give the steps that hand every rank all parts, part c from ``core[c]``: farthest partners first."""
     for step in reversed(range(_n_steps(len(core)))):
         sources, chunks = _leaving(len(core), step)
-        yield Step(sources=core[sources ^ 1 << step], destinations=core[sources], chunks=chunks, reduces=False)
+        yield PatternStep(sources=core[sources ^ 1 << step], destinations=core[sources], chunks=chunks, reduces=False)
 
 
 def _leaving(size: int, step: int) -> tuple[IntArray, IntArray]:

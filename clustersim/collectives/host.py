@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import crossings, gathered
+from clustersim.collectives.collective_flows import crossings, gathered
 from clustersim.collectives.timing import Leg, Operation
-from clustersim.hardware.communication import Place
+from clustersim.hardware.library_costs import Place
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 COPY_START_S: Final = 6e-6
-"""What issuing one copy to or from an accelerator costs. [1]_ measures 5 to 7 us for a call of cudaMemcpyAsync; NVIDIA's own
+"""Time to issue one copy to or from an accelerator, in seconds. [1]_ measures 5 to 7 us for a call of cudaMemcpyAsync; NVIDIA's own
 latency of a small copy from pinned memory, as nvbandwidth and older samples show it, is of the same size.
 
 .. [1] Wu et al., "DualPath: breaking the storage bandwidth bottleneck in agentic LLM inference", arXiv 2602.21548, section 5.2.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -11,21 +12,64 @@ import numpy as np
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
-from clustersim.collectives.flows import BATCH
-from clustersim.collectives.lately import laid, sent
-from clustersim.collectives.parameter_server import lay_pull, lay_push, lay_push_pull, lay_update
+from clustersim.collectives.collective_flows import BATCH
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
+from clustersim.collectives.push_pull import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.rotated import NotAlikeError, Rotated
-from clustersim.collectives.timing import Candidate, Operation, Way, idle_rate_bytes_per_s, timed
+from clustersim.collectives.timing import AlgorithmCandidate, Operation, Way, idle_rate_bytes_per_s, timed
+from clustersim.collectives.transfers import lay_transfers
 from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
-from clustersim.hardware.communication import CollectiveOp, Medium, Protocol, Servers
+from clustersim.hardware.library_costs import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import slowest
 from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray
 
+MOST_RANKS: Final = 512
+"""Maximum ranks of a cluster whose patterns are kept. Larger ones would take much memory, and are not kept themselves."""
+
+
+MOST_PAIRS: Final = 8192
+"""Maximum rank pairs of groups whose patterns are kept: as many flows as an exchange has."""
+
+
+Lay = Callable[[Cluster, Grouping], Pattern]
+
+
+def laid(lay: Lay, cluster: Cluster, groups: Grouping) -> Pattern:
+    """Return what an algorithm does in groups: ``lay(cluster, groups)``.
+
+    Raises
+    ------
+    DomainError
+        Where the cluster or the groups cannot run it.
+    """
+    if cluster.n_ranks > MOST_RANKS or groups.members.size * groups.size > MOST_PAIRS:
+        return lay(cluster, groups)
+    return _laid(lay, cluster, groups.members.tobytes(), groups.size)
+
+
+def sent(cluster: Cluster, pairs: IntArray) -> Pattern:
+    """Return sends over pairs of ranks, given as rows."""
+    if cluster.n_ranks > MOST_RANKS or len(pairs) > MOST_PAIRS:
+        return lay_transfers(cluster, pairs[:, 0], pairs[:, 1])
+    return _sent(cluster, pairs.tobytes())
+
+
+# Clusters and algorithms are compared by identity: neither ever changes, and both live as long as they are keys here.
+@lru_cache(maxsize=256)
+def _laid(lay: Lay, cluster: Cluster, members: bytes, size: int) -> Pattern:
+    return lay(cluster, grouping(cluster, np.frombuffer(members, dtype=np.int64).reshape(-1, size)))
+
+
+@lru_cache(maxsize=64)
+def _sent(cluster: Cluster, pairs: bytes) -> Pattern:
+    ends = np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)
+    return lay_transfers(cluster, ends[:, 0], ends[:, 1])
+
+
 IDLE: Final = Operation(algorithm="none", protocol="none", phases=())
-"""What a rank alone has to do."""
+"""Empty operation, of a group of one rank."""
 
 OFFERED: Final[Mapping[CollectiveOp, tuple[str, ...]]] = MappingProxyType(
     {
@@ -40,7 +84,7 @@ OFFERED: Final[Mapping[CollectiveOp, tuple[str, ...]]] = MappingProxyType(
         "send_recv": ("direct",),
     }
 )
-"""What ``auto`` chooses from: the algorithms that the library has."""
+"""Choices of ``auto``: the algorithms that the library has."""
 
 
 Members = Sequence[Sequence[int]] | IntArray
@@ -52,7 +96,7 @@ SPREADING: Final[tuple[CollectiveOp, ...]] = ("all_to_all", "gather", "scatter")
 SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Pattern]]] = MappingProxyType(
     {"push": lay_push, "pull": lay_pull, "update": lay_update, "all_reduce": lay_push_pull}
 )
-"""What parameter servers do."""
+"""Parameter-server patterns by operation."""
 
 
 def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
@@ -69,7 +113,7 @@ def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CollectiveCall:
     """One call of the library by every group of an orbit."""
 
     op: CollectiveOp
@@ -92,21 +136,23 @@ class Library:
     cluster: Cluster
     calibration: NetworkCalibration
     rotated: Rotated | None = None
-    """Where it is there, footprints are those on the lowest of links that are alike, and flows those of the lowest ranks."""
+    """Node symmetry, or None. With it, footprints are those on the lowest of equivalent links, and flows those of the lowest ranks."""
     bandwidth_bytes_per_s: FloatArray = field(init=False)
     """Usable, of each link."""
     _known_bytes_per_s: FloatArray = field(init=False)
-    """What the library takes each link to carry: it knows its nodes and their adapters as built, and nothing of the fabric."""
-    _operations: dict[Call, Operation] = field(default_factory=dict[Call, Operation])
+    """Bandwidth of each link as the library knows it, in bytes per second: nodes and adapters as built, and no limit of the fabric."""
+    _operations: dict[CollectiveCall, Operation] = field(default_factory=dict[CollectiveCall, Operation])
     _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
     _firsts: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
-    """Of each orbit its first group by itself."""
-    _candidates: dict[tuple[Call, bool], Candidate] = field(default_factory=dict[tuple[Call, bool], Candidate])
+    """First group of each orbit by itself."""
+    _candidates: dict[tuple[CollectiveCall, bool], AlgorithmCandidate] = field(
+        default_factory=dict[tuple[CollectiveCall, bool], AlgorithmCandidate]
+    )
     """By call, of no size, and whether for one group alone."""
     _orbits: dict[bytes, str] = field(default_factory=dict[bytes, str])
     """With ``rotated``, by how its first group lies the name of an orbit that it stands for."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
-    _transfers: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
+    _transfers: dict[str, AlgorithmCandidate] = field(default_factory=dict[str, AlgorithmCandidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
     """By the kinds of nodes that a group spans."""
 
@@ -116,7 +162,7 @@ class Library:
         self.bandwidth_bytes_per_s = cluster.bandwidth_bytes_per_s * shares
         self._known_bytes_per_s = np.where(np.isin(cluster.tier_index, FABRIC), np.inf, cluster.as_built_bytes_per_s * shares)
 
-    def operation(self, call: Call, members: Members) -> Operation:
+    def operation(self, call: CollectiveCall, members: Members) -> Operation:
         """Return what a call puts on the links.
 
         Raises
@@ -131,7 +177,7 @@ class Library:
             found = self._operations[call] = self._operation(call, members)
         return found
 
-    def _operation(self, call: Call, members: Members) -> Operation:
+    def _operation(self, call: CollectiveCall, members: Members) -> Operation:
         ranks, rotated = np.asarray(members, dtype=np.int64), self.rotated
         asked = call
         if rotated is not None:
@@ -193,7 +239,7 @@ class Library:
         way = Way(algorithm="direct", protocol=protocol, family="exchange", medium=facts.medium)
         return timed(candidate, way, self.cluster, calibration, size_bytes=size_bytes)
 
-    def _chosen(self, call: Call, groups: Grouping, facts: Facts) -> tuple[Candidate, Protocol]:
+    def _chosen(self, call: CollectiveCall, groups: Grouping, facts: Facts) -> tuple[AlgorithmCandidate, Protocol]:
         """Return the algorithm of a call, laid for all groups, and its protocol.
 
         What the library chooses and how a call ramps up is the business of one group: it knows nothing of the others. All are laid for
@@ -214,9 +260,9 @@ class Library:
             # Others of the groups cannot run what the first can.
             offered = [candidate for candidate in offered if candidate.algorithm != name]
 
-    def _runnable(self, call: Call, groups: Grouping, names: Sequence[str], *, lone: bool = False) -> list[Candidate]:
+    def _runnable(self, call: CollectiveCall, groups: Grouping, names: Sequence[str], *, lone: bool = False) -> list[AlgorithmCandidate]:
         """Return those of some algorithms that can run here; asked for by name, one that cannot is an error."""
-        found: list[Candidate] = []
+        found: list[AlgorithmCandidate] = []
         for name in names:
             try:
                 found.append(self._candidate(call, groups, name, lone=lone))
@@ -224,7 +270,7 @@ class Library:
                 continue
         return found
 
-    def _candidate(self, call: Call, groups: Grouping, algorithm: str, *, lone: bool = False) -> Candidate:
+    def _candidate(self, call: CollectiveCall, groups: Grouping, algorithm: str, *, lone: bool = False) -> AlgorithmCandidate:
         """Return an algorithm laid for all groups, or as if the first were the only one."""
         key = replace(call, algorithm=algorithm, size_bytes=0.0, pieces=1), lone
         found = self._candidates.get(key)
@@ -239,12 +285,12 @@ class Library:
             self._candidates[key] = found
         return found
 
-    def _weighed(self, call: Call, groups: Grouping, algorithm: str) -> Candidate:
+    def _weighed(self, call: CollectiveCall, groups: Grouping, algorithm: str) -> AlgorithmCandidate:
         pattern = self._lay(call, groups, algorithm)
         return self._alone("parameter_server" if call.servers else algorithm, pattern)
 
-    def _alone(self, algorithm: str, pattern: Pattern) -> Candidate:
-        return Candidate(
+    def _alone(self, algorithm: str, pattern: Pattern) -> AlgorithmCandidate:
+        return AlgorithmCandidate(
             algorithm=algorithm,
             pattern=pattern,
             lone=pattern,
@@ -252,7 +298,7 @@ class Library:
             known_rate_bytes_per_s=idle_rate_bytes_per_s(pattern, self._known_bytes_per_s),
         )
 
-    def _lay(self, call: Call, groups: Grouping, algorithm: str) -> Pattern:
+    def _lay(self, call: CollectiveCall, groups: Grouping, algorithm: str) -> Pattern:
         if call.servers is None:
             return laid(algorithm_of(call.op, algorithm).lay, self.cluster, groups)
         if call.op not in SERVED:
@@ -266,7 +312,7 @@ class Library:
             found = self._firsts[name] = grouping(self.cluster, groups.members[:1])
         return found
 
-    def _facts_of(self, call: Call, groups: Grouping) -> Facts:
+    def _facts_of(self, call: CollectiveCall, groups: Grouping) -> Facts:
         key = (call.group, call.op)
         if key not in self._facts:
             calibration = self._calibration_of(groups.members)

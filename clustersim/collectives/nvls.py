@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, gathered
-from clustersim.collectives.layout import Layout
+from clustersim.collectives.collective_flows import NOTHING, gathered
+from clustersim.collectives.group_layout import GroupLayout
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 
 def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
@@ -90,7 +90,7 @@ def on_ports(cluster: Cluster, ranks: IntArray, *, up: float, down: float) -> Cr
     )
 
 
-def in_switches(cluster: Cluster, layout: Layout, *, whole: float) -> tuple[Crossings, ...]:
+def in_switches(cluster: Cluster, layout: GroupLayout, *, whole: float) -> tuple[Crossings, ...]:
     """Return what it takes each domain to add up a whole tensor at the heads of its rails, a share each, and to hand it out from there.
 
     Parameters

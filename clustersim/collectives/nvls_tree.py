@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.collectives.flows import NO_FLOWS, NOTHING, joined, wave
-from clustersim.collectives.layout import largest_block, layouts, most_rails
+from clustersim.collectives.collective_flows import NO_FLOWS, NOTHING, joined, wave
+from clustersim.collectives.group_layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, trees_over_domains
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import Cluster
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 
 def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import BATCH, NOTHING
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, Wave
+from clustersim.collectives.collective_flows import BATCH, NOTHING
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Footprint, Sum
+from clustersim.topology.link_demand import Footprint, Sum
 
 ROUND_OFF: Final = 1e-9
 """Links whose times differ by less, relative to the longest, are taken to be busy equally long."""
@@ -107,14 +107,14 @@ def _wave(rounds: _Rounds, n_ranks: int) -> Wave:
     )
 
 
-def pairwise_schedule(n_ranks: int) -> Schedule:
+def pairwise_schedule(n_ranks: int) -> MessageSchedule:
     """Return a step for each round; chunk ``i n + j`` is what rank i has for rank j."""
     places = np.arange(n_ranks, dtype=np.int64)
     steps = tuple(
-        Step(sources=places, destinations=there, chunks=places * n_ranks + there, reduces=False)
+        PatternStep(sources=places, destinations=there, chunks=places * n_ranks + there, reduces=False)
         for there in partners(n_ranks, np.arange(1, n_ranks, dtype=np.int64))
     )
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=steps)
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=steps)
 
 
 PAIRWISE: Final = Algorithm(name="pairwise", lay=lay_pairwise, schedule=pairwise_schedule)

@@ -7,8 +7,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.collectives.flows import NOTHING, exchanged
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule
+from clustersim.collectives.collective_flows import NOTHING, exchanged
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern
 from clustersim.collectives.shifts import GatherOp, aggregated_tree_shifts, shift_exchanges, shift_schedule
 from clustersim.topology.cluster import Cluster
 
@@ -31,7 +31,7 @@ def lay_pat(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((exchanged(cluster, group, exchanges, 1 / group.size),),), uniform=group.per_domain > 0)
 
 
-def pat_schedule(op: GatherOp, n_ranks: int) -> Schedule:
+def pat_schedule(op: GatherOp, n_ranks: int) -> MessageSchedule:
     """Return the messages of parallel aggregated trees; part c belongs to rank c."""
     return shift_schedule(op, aggregated_tree_shifts, n_ranks)
 

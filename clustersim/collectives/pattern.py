@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Crossings, Footprint, summed
+from clustersim.topology.link_demand import Crossings, Footprint, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,7 +32,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flows:
-    """How many flows run from each source to the destination at the same place."""
+    """Numbers of flows from each source to the destination at the same place."""
 
     sources: IntArray
     destinations: IntArray
@@ -60,7 +60,7 @@ class Wave:
 
     footprint: Footprint
     share: float
-    """What a flow with coefficient 1 moves, for each byte of the tensor."""
+    """Bytes moved by a flow with coefficient 1, for each byte of the tensor."""
     intra_steps: int
     """Steps one after the other inside a domain, on the longest way of the data."""
     inter_steps: int
@@ -85,7 +85,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class PatternStep:
     """Messages that are sent at the same time, one chunk each, between members by their place in the group."""
 
     sources: IntArray
@@ -97,12 +97,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Schedule:
+class MessageSchedule:
     """The explicit twin of a pattern: every message, chunk by chunk, step by step."""
 
     n_ranks: int
     n_chunks: int
-    steps: tuple[Step, ...]
+    steps: tuple[PatternStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Algorithm:
     name: str
     lay: Callable[[Cluster, Grouping], Pattern]
     """Raises DomainError where the cluster or the group cannot run it, saying what is missing."""
-    schedule: Callable[[int], Schedule] | None = None
+    schedule: Callable[[int], MessageSchedule] | None = None
     """For so many ranks; None where the network itself computes, so that no messages between ranks describe it."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.hardware.communication import CollectiveOp, Family, Protocol
+from clustersim.hardware.library_costs import CollectiveOp, Family, Protocol
 
 DATA_SHARE: Final[Mapping[Protocol, float]] = MappingProxyType({"ll": 0.5, "ll128": 0.9375, "simple": 1.0})
 """Share of the bytes on the wire that is data: 4 of 8, 120 of 128, all [1]_."""

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, Exchange, exchanged
+from clustersim.collectives.collective_flows import NOTHING, GroupExchange, exchanged
 from clustersim.collectives.halving_doubling import doubling_steps, halving_steps
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern
 from clustersim.collectives.shifts import GatherOp, bruck_shifts, shift_exchanges, shift_schedule
 from clustersim.topology.cluster import Cluster
 
@@ -36,20 +36,20 @@ def lay_recursive(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=phases, uniform=group.per_domain > 0)
 
 
-def recursive_schedule(op: GatherOp, n_ranks: int) -> Schedule:
+def recursive_schedule(op: GatherOp, n_ranks: int) -> MessageSchedule:
     """Return the messages of an all-gather or reduce-scatter in ``ceil(log2 n)`` steps; part c belongs to rank c."""
     if n_ranks & (n_ranks - 1):
         return shift_schedule(op, bruck_shifts, n_ranks)
     steps_of = doubling_steps if op == "all_gather" else halving_steps
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps_of(np.arange(n_ranks, dtype=np.int64))))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps_of(np.arange(n_ranks, dtype=np.int64))))
 
 
-def _partner_exchanges(op: GatherOp, n: int) -> list[Exchange]:
+def _partner_exchanges(op: GatherOp, n: int) -> list[GroupExchange]:
     here = np.arange(n, dtype=np.int64)
     distances = [1 << step for step in range(n.bit_length() - 1)]
     if op == "all_gather":
         distances.reverse()
-    return [Exchange(sources=here, destinations=here ^ far, n_parts=n // 2 // far) for far in distances]
+    return [GroupExchange(sources=here, destinations=here ^ far, n_parts=n // 2 // far) for far in distances]
 
 
 RECURSIVE: Final[Mapping[GatherOp, Algorithm]] = MappingProxyType(

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, joined
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step, Wave
+from clustersim.collectives.collective_flows import NOTHING, joined
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.collectives.separate import in_batches, separate_waves
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -18,12 +18,12 @@ LARGEST_DOMAIN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Places:
-    """Where the members of each group stand, all by number within the group."""
+    """Positions of the members of each group, all by number within the group."""
 
     domain: IntArray
-    """Of each member, shape (n_groups, size): the first domain of the group is 0."""
+    """Domain of each member, shape (n_groups, size): the first domain of the group is 0."""
     place: IntArray
-    """Of each member in its domain."""
+    """Index of each member in its domain."""
     sizes: IntArray
     """Members in each domain, shape (n_groups, n_domains); 0 where a group has fewer domains."""
     firsts: IntArray
@@ -98,7 +98,7 @@ def _to_relays(group: Grouping, at: _Places, relayed: IntArray) -> Flows:
     return joined(parts)
 
 
-def relay_schedule(n_ranks: int) -> Schedule:
+def relay_schedule(n_ranks: int) -> MessageSchedule:
     """Return two steps: to the relays, and on the rails. Chunk ``i n + j`` is what rank i has for rank j.
 
     The domains are as large as they can be alike, up to eight ranks.
@@ -107,12 +107,12 @@ def relay_schedule(n_ranks: int) -> Schedule:
     sources, destinations = np.divmod(np.arange(n_ranks**2, dtype=np.int64), n_ranks)
     relays = sources // per_domain * per_domain + destinations % per_domain
     chunks = sources * n_ranks + destinations
-    steps: list[Step] = []
+    steps: list[PatternStep] = []
     for here, there in ((sources, relays), (relays, destinations)):
         moves = np.flatnonzero(here != there)
         if len(moves):
-            steps.append(Step(sources=here[moves], destinations=there[moves], chunks=chunks[moves], reduces=False))
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=tuple(steps))
+            steps.append(PatternStep(sources=here[moves], destinations=there[moves], chunks=chunks[moves], reduces=False))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=tuple(steps))
 
 
 RELAY: Final = Algorithm(name="hierarchical", lay=lay_relay, schedule=relay_schedule)

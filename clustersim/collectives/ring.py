@@ -9,15 +9,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, wave
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.collective_flows import NOTHING, wave
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.collectives.rings import ring_flows
 from clustersim.topology.cluster import Cluster
 
 RingOp = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 ROUNDS: Final[Mapping[RingOp, int]] = MappingProxyType({"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1})
-"""How often a tensor travels around the ring."""
+"""Trips of a tensor around the ring, by operation."""
 
 
 def lay_ring(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
@@ -39,15 +39,15 @@ def lay_ring(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((ring,),), uniform=group.per_domain > 0)
 
 
-def ring_schedule(op: RingOp, n_ranks: int) -> Schedule:
+def ring_schedule(op: RingOp, n_ranks: int) -> MessageSchedule:
     """Return the messages of one ring: part c ends its reduction at rank c, and starts from there to be gathered."""
     places = np.arange(n_ranks, dtype=np.int64)
     there = (places + 1) % n_ranks
     trip = range(n_ranks - 1)
-    reducing = [Step(sources=places, destinations=there, chunks=(places - 1 - step) % n_ranks, reduces=True) for step in trip]
-    gathering = [Step(sources=places, destinations=there, chunks=(places - step) % n_ranks, reduces=False) for step in trip]
+    reducing = [PatternStep(sources=places, destinations=there, chunks=(places - 1 - step) % n_ranks, reduces=True) for step in trip]
+    gathering = [PatternStep(sources=places, destinations=there, chunks=(places - step) % n_ranks, reduces=False) for step in trip]
     steps = {"all_reduce": [*reducing, *gathering], "reduce_scatter": reducing, "all_gather": gathering}[op]
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
 
 
 RINGS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.collectives.flows import joined
-from clustersim.collectives.layout import Layout, chains, closed_rings, layouts, most_rails
+from clustersim.collectives.collective_flows import joined
+from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, layouts, most_rails
 from clustersim.collectives.pattern import Flows, Grouping
 from clustersim.topology.cluster import Cluster
 
@@ -48,7 +48,7 @@ def ring_flows(cluster: Cluster, group: Grouping) -> RingFlows:
     return RingFlows(inside=joined(inside), between=joined(between), n_rings=n_rings)
 
 
-def rings_over_domains(layout: Layout) -> Flows:
+def rings_over_domains(layout: GroupLayout) -> Flows:
     """Return one flow on each rail from every domain to the next, and from the last to the first."""
     heads = layout.heads()
     return Flows(

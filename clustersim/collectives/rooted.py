@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, joined, wave
-from clustersim.collectives.layout import Layout, chains, closed_rings, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.collective_flows import NOTHING, joined, wave
+from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.collectives.rings import ring_flows
 from clustersim.collectives.tree import depth, two_trees
 from clustersim.topology.cluster import Cluster, IntArray
@@ -94,16 +94,16 @@ def _along_trees(cluster: Cluster, group: Grouping) -> _Spread:
     )
 
 
-def _chains_from_root(cluster: Cluster, layout: Layout) -> Flows:
+def _chains_from_root(cluster: Cluster, layout: GroupLayout) -> Flows:
     """Return a chain for each rail through every domain, from the head of the rail; in the first domain from the root."""
     at_root = layout.members[:, : int(layout.sizes[0])]
-    roots_domain = closed_rings(cluster, Layout(members=at_root, sizes=layout.sizes[:1])).times(layout.n_rails / int(layout.sizes[0]))
+    roots_domain = closed_rings(cluster, GroupLayout(members=at_root, sizes=layout.sizes[:1])).times(layout.n_rails / int(layout.sizes[0]))
     others = chains(cluster, layout)
     elsewhere = others.where(np.flatnonzero(~np.isin(others.sources, at_root)))
     return joined([_without_entries(roots_domain, layout.members[:, 0]), elsewhere])
 
 
-def _trees_from_root(layout: Layout) -> Flows:
+def _trees_from_root(layout: GroupLayout) -> Flows:
     heads = layout.heads()
     parts: list[Flows] = []
     for parents in two_trees(layout.n_domains - 1):
@@ -117,22 +117,22 @@ def _without_entries(flows: Flows, roots: IntArray) -> Flows:
     return flows.where(np.flatnonzero(~np.isin(flows.destinations, roots)))
 
 
-def chain_schedule(op: RootedOp, n_ranks: int) -> Schedule:
+def chain_schedule(op: RootedOp, n_ranks: int) -> MessageSchedule:
     """Return a chain over all ranks, with as many chunks as ranks, one behind the other."""
     here = np.arange(n_ranks - 1, dtype=np.int64)
-    steps: list[Step] = []
+    steps: list[PatternStep] = []
     for step in range(2 * n_ranks - 2 if n_ranks > 1 else 0):
         chunks = step - here if op == "broadcast" else step - here[::-1]
         busy = np.flatnonzero((chunks >= 0) & (chunks < n_ranks))
         near, far = here[busy], here[busy] + 1
         forward = op == "broadcast"
         steps.append(
-            Step(sources=near if forward else far, destinations=far if forward else near, chunks=chunks[busy], reduces=not forward)
+            PatternStep(sources=near if forward else far, destinations=far if forward else near, chunks=chunks[busy], reduces=not forward)
         )
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
 
 
-def two_tree_schedule(op: RootedOp, n_ranks: int) -> Schedule:
+def two_tree_schedule(op: RootedOp, n_ranks: int) -> MessageSchedule:
     """Return two trees over as many domains as ranks, level by level: one chunk on each."""
     levels: list[list[tuple[IntArray, IntArray, int]]] = [[] for _ in range(1 + depth(n_ranks - 1))] if n_ranks > 1 else []
     for chunk, parents in enumerate(two_trees(n_ranks - 1) if n_ranks > 1 else ()):
@@ -141,15 +141,15 @@ def two_tree_schedule(op: RootedOp, n_ranks: int) -> Schedule:
             children = np.flatnonzero(np.isin(parents + 1, reached)) + 1
             level.append((parents[children - 1] + 1, children, chunk))
             reached = children
-    steps: list[Step] = []
+    steps: list[PatternStep] = []
     for level in levels:
         above, below = (np.concatenate([part[end] for part in level]) for end in (0, 1))
         chunks = np.concatenate([np.full(len(part[0]), part[2], dtype=np.int64) for part in level])
         forward = op == "broadcast"
         steps.append(
-            Step(sources=above if forward else below, destinations=below if forward else above, chunks=chunks, reduces=not forward)
+            PatternStep(sources=above if forward else below, destinations=below if forward else above, chunks=chunks, reduces=not forward)
         )
-    return Schedule(n_ranks=n_ranks, n_chunks=2, steps=tuple(steps if op == "broadcast" else reversed(steps)))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=2, steps=tuple(steps if op == "broadcast" else reversed(steps)))
 
 
 def _row(op: RootedOp) -> Mapping[str, Algorithm]:

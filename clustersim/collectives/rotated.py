@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from clustersim.collectives.flows import routed
+from clustersim.collectives.collective_flows import routed
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
 from clustersim.collectives.transfers import sends
 from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
-from clustersim.topology.load import Crossings, Footprint, summed, taken
+from clustersim.topology.link_demand import Crossings, Footprint, summed, taken
 
 
 class NotAlikeError(Exception):
@@ -19,13 +19,13 @@ class NotAlikeError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class RepresentativeGroups:
     """Those of some groups or pairs that stand for the others, whose places they take in a turn: the ones with lowest ranks."""
 
     members: IntArray
     """Ascending in each row; of pairs, the sender and the receiver."""
     places: IntArray
-    """Where the lowest ranks stand in each row."""
+    """Positions of the lowest ranks in each row."""
     moved: IntArray
     """For each place in a row, at which place of another row its member stands after a turn."""
 
@@ -34,23 +34,23 @@ class Rows:
         """Return the lowest ranks of each row."""
         return self.members[:, self.places]
 
-    def part(self, chosen: IntArray) -> Rows:
+    def part(self, chosen: IntArray) -> RepresentativeGroups:
         """Return some of the rows."""
-        return Rows(members=self.members[chosen], places=self.places, moved=self.moved)
+        return RepresentativeGroups(members=self.members[chosen], places=self.places, moved=self.moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
     """Which of some groups or pairs stand for which."""
 
-    rows: Rows
+    rows: RepresentativeGroups
     row_of: IntArray
     """For each group or pair the row that stands for it, which is the first of those that it stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rotated:
-    """What is laid on a cluster that a turn leaves as it is: flows of the lowest ranks, on the lowest of links that are alike.
+    """Prepared patterns of a cluster with a node symmetry: flows of the lowest ranks, on the lowest of equivalent links.
 
     A link carries what the flows of all ranks put on it: with a turn, flows go to other flows and links to other links, so that
     those of the lowest ranks, turned, are all that there are.
@@ -58,7 +58,7 @@ class Rotated:
 
     cluster: Cluster
     rotation: Rotation
-    _rows: dict[int, tuple[IntArray, Rows]] = field(default_factory=dict[int, tuple[IntArray, Rows]])
+    _rows: dict[int, tuple[IntArray, RepresentativeGroups]] = field(default_factory=dict[int, tuple[IntArray, RepresentativeGroups]])
     """By identity of the groups or pairs, which therefore must live."""
     _laid: dict[tuple[int, bytes], tuple[Footprint, Crossings]] = field(
         default_factory=dict[tuple[int, bytes], tuple[Footprint, Crossings]]
@@ -100,7 +100,7 @@ class Rotated:
         self.know(pairs, found.rows)
         return found
 
-    def know(self, members: IntArray, rows: Rows) -> None:
+    def know(self, members: IntArray, rows: RepresentativeGroups) -> None:
         """Keep in mind which of some groups or pairs stand for the others."""
         self._rows.setdefault(id(members), (members, rows))
 
@@ -149,7 +149,7 @@ class Rotated:
         leaves = bool((self.cluster.domain_of(members[:, 0]) != self.cluster.domain_of(members[:, 1])).any())
         return sends(flows, self._of_all_ranks(load), leaves=leaves)
 
-    def _known(self, members: IntArray) -> Rows:
+    def _known(self, members: IntArray) -> RepresentativeGroups:
         found = self._rows.get(id(members))
         if found is None:
             raise NotAlikeError
@@ -272,7 +272,7 @@ def _groups(rotation: Rotation, members: IntArray) -> Standing:
     row_of[ordered[:, 0]] = numbers
     if (ordered[row_of[after[:, 0]]] != after).any():
         raise NotAlikeError
-    rows = Rows(members=ordered[kept], places=places, moved=np.argsort(order))
+    rows = RepresentativeGroups(members=ordered[kept], places=places, moved=np.argsort(order))
     return Standing(rows=rows, row_of=standing[:, 0].copy())
 
 
@@ -294,7 +294,7 @@ def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
     if (kept[standing] > numbers).any():
         raise NotAlikeError
     ends = np.arange(2, dtype=np.int64)
-    return Standing(rows=Rows(members=pairs[kept], places=ends, moved=ends), row_of=standing)
+    return Standing(rows=RepresentativeGroups(members=pairs[kept], places=ends, moved=ends), row_of=standing)
 
 
 def _distinct(ranks: IntArray, n_ranks: int) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.flows import BATCH, crossings, on_links
+from clustersim.collectives.collective_flows import BATCH, crossings, on_links
 from clustersim.collectives.pattern import Flows, Grouping, Wave, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
-from clustersim.topology.load import Crossings, Sum, chained
+from clustersim.topology.link_demand import Crossings, Sum, chained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class Batch:
     beside: IntArray | None = None
     """For each flow a link that is on no route and carries something for it all the same, such as a host's memory."""
     beside_weight: float = 0.0
-    """What that link carries for each byte of the flow."""
+    """Bytes on the ``beside`` link for each byte of the flow."""
 
 
 def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[Wave, ...]:

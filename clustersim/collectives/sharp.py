@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NO_FLOWS, crossings, joined, wave
-from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
+from clustersim.collectives.collective_flows import NO_FLOWS, crossings, joined, wave
+from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.load import Crossings
+from clustersim.topology.link_demand import Crossings
 
 
 def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
@@ -70,7 +70,7 @@ def _check(cluster: Cluster, group: Grouping) -> None:
         raise DomainError("sharp adds in the switches between scale-up domains, and the group lies in one", hint="use nvls or ring")
 
 
-def _streams(cluster: Cluster, layout: Layout, flows: float) -> tuple[tuple[Crossings, ...], float]:
+def _streams(cluster: Cluster, layout: GroupLayout, flows: float) -> tuple[tuple[Crossings, ...], float]:
     """Return the streams of all rails to the switches and back, and the longest way from a rank up to the root and down to another."""
     rails = layout.heads().transpose(0, 2, 1).reshape(-1, layout.n_domains)
     heads = rails.reshape(-1)

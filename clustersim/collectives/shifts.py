@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from clustersim.collectives.flows import Exchange
-from clustersim.collectives.pattern import Schedule, Step
+from clustersim.collectives.collective_flows import GroupExchange
+from clustersim.collectives.pattern import MessageSchedule, PatternStep
 from clustersim.topology.cluster import IntArray
 
 GatherOp = Literal["all_gather", "reduce_scatter"]
@@ -41,23 +41,23 @@ def aggregated_tree_shifts(n: int) -> tuple[Shift, ...]:
     return tuple(Shift(distance=far, offsets=np.arange(0, n - far, 2 * far, dtype=np.int64)) for far in distances)
 
 
-def shift_exchanges(op: GatherOp, shifts: Sequence[Shift], n: int) -> list[Exchange]:
+def shift_exchanges(op: GatherOp, shifts: Sequence[Shift], n: int) -> list[GroupExchange]:
     """Return who sends how many parts to whom in each step; a reduce-scatter goes the ways of the all-gather back."""
     here = np.arange(n, dtype=np.int64)
     if op == "all_gather":
-        return [Exchange(sources=here, destinations=(here + shift.distance) % n, n_parts=len(shift.offsets)) for shift in shifts]
-    return [Exchange(sources=(here + shift.distance) % n, destinations=here, n_parts=len(shift.offsets)) for shift in reversed(shifts)]
+        return [GroupExchange(sources=here, destinations=(here + shift.distance) % n, n_parts=len(shift.offsets)) for shift in shifts]
+    return [GroupExchange(sources=(here + shift.distance) % n, destinations=here, n_parts=len(shift.offsets)) for shift in reversed(shifts)]
 
 
-def shift_schedule(op: GatherOp, shifts_of: Callable[[int], Sequence[Shift]], n_ranks: int) -> Schedule:
+def shift_schedule(op: GatherOp, shifts_of: Callable[[int], Sequence[Shift]], n_ranks: int) -> MessageSchedule:
     """Return the messages of an all-gather by shifts, or of its mirror image; part c belongs to rank c."""
     here = np.arange(n_ranks, dtype=np.int64)
-    steps: list[Step] = []
+    steps: list[PatternStep] = []
     for shift in shifts_of(n_ranks):
         low = np.repeat(here, len(shift.offsets))
         high = (low + shift.distance) % n_ranks
         chunks = (low - np.tile(shift.offsets, n_ranks)) % n_ranks
         forward = op == "all_gather"
-        step = Step(sources=low if forward else high, destinations=high if forward else low, chunks=chunks, reduces=not forward)
+        step = PatternStep(sources=low if forward else high, destinations=high if forward else low, chunks=chunks, reduces=not forward)
         steps.append(step)
-    return Schedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps if op == "all_gather" else reversed(steps)))
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps if op == "all_gather" else reversed(steps)))

@@ -11,9 +11,9 @@ import numpy as np
 from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.hardware.calibration import NetworkCalibration
-from clustersim.hardware.communication import Family, Latencies, Medium, Protocol
+from clustersim.hardware.library_costs import AlgorithmLatencies, Family, Medium, Protocol
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray
-from clustersim.topology.load import Crossings, Footprint, summed
+from clustersim.topology.link_demand import Crossings, Footprint, summed
 
 MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 """Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""
@@ -43,14 +43,14 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class AlgorithmCandidate:
     """An algorithm that can run here."""
 
     algorithm: str
     pattern: Pattern
-    """Of all groups of an orbit; of one, as long as the library has not chosen."""
+    """Pattern of all groups of an orbit; of one, as long as the library has not chosen."""
     lone: Pattern
-    """Of one group: what the library knows of."""
+    """Pattern of one group, the only one the library knows."""
     idle_rate_bytes_per_s: float
     """Bytes of the tensor that one group by itself moves in a second on idle links."""
     known_rate_bytes_per_s: float
@@ -59,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How a library performs an operation."""
+    """Implementation of an operation by a library."""
 
     algorithm: str
     protocol: Protocol
@@ -77,7 +77,7 @@ class Way:
 
 
 def timed(
-    candidate: Candidate, way: Way, cluster: Cluster, calibration: NetworkCalibration, *, size_bytes: float, pieces: int = 1
+    candidate: AlgorithmCandidate, way: Way, cluster: Cluster, calibration: NetworkCalibration, *, size_bytes: float, pieces: int = 1
 ) -> Operation:
     """Return what an operation of so many bytes puts on the links, and its latencies.
 
@@ -112,7 +112,7 @@ def timed(
     return Operation(algorithm=way.algorithm, protocol=way.protocol, phases=tuple(phases), uniform=pattern.uniform)
 
 
-def hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
+def hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
     """Return the latency of all steps of a wave, in seconds.
 
     A hop inside a domain takes what the library counts for it, which includes the wire, or the wire alone where that is
@@ -121,14 +121,14 @@ def hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
     return own_hops_s(wave, way, latencies) + wave.inter_steps * wave.inter_latency_s
 
 
-def own_hops_s(wave: Wave, way: Way, latencies: Latencies) -> float:
+def own_hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
     """Return the part of ``hops_s`` that the library counts, in seconds: without the wires between domains, of which it knows nothing."""
     hop_s = latencies.hop_s
     intra_s = max(hop_s[way.medium][way.protocol], wave.intra_latency_s)
     return wave.intra_steps * intra_s + wave.inter_steps * hop_s["net"][way.protocol]
 
 
-def call_overhead_s(candidate: Candidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:
+def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:
     """Return what one call costs whatever its way: start, base of the protocol, and ramp-up, in seconds.
 
     A tensor that moves in k chunks over a way of several steps takes ``S / B + (chunk overhead of all steps) * k + (time of one

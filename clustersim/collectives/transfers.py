@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.collectives.flows import crossings, gathered
+from clustersim.collectives.collective_flows import crossings, gathered
 from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.load import Crossings, Footprint
+from clustersim.topology.link_demand import Crossings, Footprint
 
 
 def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -> Pattern:

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import NOTHING, joined, wave
-from clustersim.collectives.layout import Layout, chains, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Schedule, Step
+from clustersim.collectives.collective_flows import NOTHING, joined, wave
+from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -42,7 +42,7 @@ def lay_tree(cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((tree,),), uniform=group.per_domain > 0)
 
 
-def trees_over_domains(layout: Layout) -> Flows:
+def trees_over_domains(layout: GroupLayout) -> Flows:
     """Return both trees on each rail, one flow up and one down on each edge; a flow is half of what the rail carries."""
     heads = layout.heads()
     parts: list[Flows] = []
@@ -85,14 +85,14 @@ def depth(n: int) -> int:
     return n.bit_length() - 1
 
 
-def tree_schedule(n_ranks: int) -> Schedule:
+def tree_schedule(n_ranks: int) -> MessageSchedule:
     """Return the messages of a double tree over as many domains as ranks: one part on each tree, level by level."""
     trees = two_trees(n_ranks)
     levels = [_levels(parents) for parents in trees]
     down = range(1, depth(n_ranks) + 1)
     edges = [[(np.flatnonzero(levels[tree] == level), trees[tree]) for tree in (0, 1)] for level in down]
     steps = (*(_step(level, up=True) for level in reversed(edges)), *(_step(level, up=False) for level in edges))
-    return Schedule(n_ranks=n_ranks, n_chunks=2, steps=steps)
+    return MessageSchedule(n_ranks=n_ranks, n_chunks=2, steps=steps)
 
 
 def _levels(parents: IntArray) -> IntArray:
@@ -105,11 +105,11 @@ def _levels(parents: IntArray) -> IntArray:
     return levels
 
 
-def _step(trees: list[tuple[IntArray, IntArray]], *, up: bool) -> Step:
+def _step(trees: list[tuple[IntArray, IntArray]], *, up: bool) -> PatternStep:
     low = np.concatenate([children for children, _ in trees])
     high = np.concatenate([parents[children] for children, parents in trees])
     chunks = np.concatenate([np.full(len(children), number, dtype=np.int64) for number, (children, _) in enumerate(trees)])
-    return Step(sources=low if up else high, destinations=high if up else low, chunks=chunks, reduces=up)
+    return PatternStep(sources=low if up else high, destinations=high if up else low, chunks=chunks, reduces=up)
 
 
 TREE: Final = Algorithm(name="tree", lay=lay_tree, schedule=tree_schedule)

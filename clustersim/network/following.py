@@ -15,7 +15,7 @@ import numpy as np
 
 from clustersim.network import maxmin
 from clustersim.network.filling import progressive_filling, spans
-from clustersim.network.maxmin import INF, Groups, Table
+from clustersim.network.maxmin import INF, FlowTable, Groups
 from clustersim.network.wiring import Wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 
@@ -55,18 +55,18 @@ def compiled_solver() -> ModuleType:
     return module
 
 
-def table_of(wiring: Wiring) -> Table:
+def table_of(wiring: Wiring) -> FlowTable:
     """Return the table of a wiring with nothing in flight, in lists. Behind its links stand the caps, and one link without bounds."""
     n_flows, n_links = len(wiring.limits), len(wiring.first_link)
     bounds, capped = wiring.starts.tolist(), np.flatnonzero(np.isfinite(wiring.limits)).tolist()
     last = n_links + len(capped)
     caps = dict(zip(capped, range(n_links, last), strict=True))
     own = [[caps[flow]] if flow in caps else [] for flow in range(n_flows)]
-    cells, loads = wiring.cells.tolist(), wiring.loads.tolist()
-    crossings = [*np.bincount(wiring.cells, minlength=n_links).tolist(), *[1] * len(capped)]
-    n_places = len(cells) + len(capped)
-    return Table(
-        route=[cells[bounds[flow] : bounds[flow + 1]] + own[flow] for flow in range(n_flows)],
+    link_classes, loads = wiring.link_classes.tolist(), wiring.loads.tolist()
+    crossings = [*np.bincount(wiring.link_classes, minlength=n_links).tolist(), *[1] * len(capped)]
+    n_places = len(link_classes) + len(capped)
+    return FlowTable(
+        route=[link_classes[bounds[flow] : bounds[flow + 1]] + own[flow] for flow in range(n_flows)],
         unit=[loads[bounds[flow] : bounds[flow + 1]] + [1.0] * len(own[flow]) for flow in range(n_flows)],
         cap=[caps.get(flow, last) for flow in range(n_flows)],
         limit=wiring.limits.tolist(),
@@ -88,7 +88,7 @@ def table_of(wiring: Wiring) -> Table:
     )
 
 
-def for_numba(table: Table, groups: Groups) -> tuple[Table, Groups]:
+def for_numba(table: FlowTable, groups: Groups) -> tuple[FlowTable, Groups]:
     """Return a table in arrays, and groups in the lists and dicts of numba."""
     from numba import typed, types
 
@@ -101,7 +101,7 @@ def for_numba(table: Table, groups: Groups) -> tuple[Table, Groups]:
         for other, load in loads.items():
             there[other] = load
     in_list: Callable[[Groups], Groups] = typed.List  # pyright: ignore[reportAssignmentType] - numba has no types
-    return Table(**columns), in_list(in_numba)  # pyright: ignore[reportArgumentType] - rows of a matrix are arrays
+    return FlowTable(**columns), in_list(in_numba)  # pyright: ignore[reportArgumentType] - rows of a matrix are arrays
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Following:
     wiring: Wiring
     compiled: bool | None
     """Whether to compile the solver; None where that is possible and pays."""
-    table: Table = field(init=False)
+    table: FlowTable = field(init=False)
     groups: Groups = field(init=False)
     _solver: ModuleType = maxmin
 
@@ -130,7 +130,7 @@ class Following:
     def compile(self) -> None:
         """Go over to the compiled solver, unless routes are of so different lengths that its arrays would be mostly empty."""
         n_flows, longest = len(self.table.route), int(np.diff(self.wiring.starts).max())
-        if n_flows * longest <= len(self.wiring.cells) + SPARE:
+        if n_flows * longest <= len(self.wiring.link_classes) + SPARE:
             (self.table, self.groups), self._solver = for_numba(self.table, self.groups), compiled_solver()
 
     def settle(self, flows: list[int], counts: list[float], patience: int) -> Settled | None:
@@ -160,20 +160,20 @@ class Following:
         """
         problem, entries, links = self.wiring.problem(flows, counts)
         filled = progressive_filling(problem)
-        table, cells = self.table, self.wiring.cells
+        table, link_classes = self.table, self.wiring.link_classes
         caps = np.array(table.cap)[component]
-        emptied = np.unique([*cells[spans(self.wiring.starts, component)], *caps])
+        emptied = np.unique([*link_classes[spans(self.wiring.starts, component)], *caps])
         self._solver.clear(table, self.groups, emptied if self.is_compiled else emptied.tolist())
         for flow in component.tolist():
             table.n_flows[flow] = 0.0
         held_back = filled.owners >= 0
-        bottlenecks = np.where(held_back, cells[entries[filled.owners]], np.array(table.cap)[flows])
+        bottlenecks = np.where(held_back, link_classes[entries[filled.owners]], np.array(table.cap)[flows])
         for link, fair in zip(
             (*links.tolist(), *bottlenecks[~held_back].tolist()),
-            (*filled.cell_levels.tolist(), *filled.levels[~held_back].tolist()),
+            (*filled.class_levels.tolist(), *filled.levels[~held_back].tolist()),
             strict=True,
         ):
             table.fair[link] = fair
         columns = (flows, counts, bottlenecks)
-        self._solver.lay(table, self.groups, *(columns if self.is_compiled else (column.tolist() for column in columns)))
+        self._solver.put(table, self.groups, *(columns if self.is_compiled else (column.tolist() for column in columns)))
         return filled.levels

@@ -43,7 +43,7 @@ see what is in a tuple with dicts of its own."""
 Heap = list[tuple[float, int]]
 
 
-class Table(NamedTuple):
+class FlowTable(NamedTuple):
     """Flow classes and links as numbers: in lists and dicts, or in what numba has for them."""
 
     route: Sequence[Ints]
@@ -86,7 +86,7 @@ class Table(NamedTuple):
     """Looks so far: one number."""
 
 
-def settle(t: Table, g: Groups, flows: Ints, counts: Floats, patience: int) -> tuple[IntArray, FloatArray]:
+def settle(t: FlowTable, g: Groups, flows: Ints, counts: Floats, patience: int) -> tuple[IntArray, FloatArray]:
     """Set how many flows of some classes are in flight and bring all links into balance.
 
     Returns
@@ -118,7 +118,7 @@ def settle(t: Table, g: Groups, flows: Ints, counts: Floats, patience: int) -> t
     return np.zeros(0, dtype=np.int64), np.array([INF])
 
 
-def clear(t: Table, g: Groups, links: Ints) -> None:
+def clear(t: FlowTable, g: Groups, links: Ints) -> None:
     """Empty some links; classes on them must not be in flight on others."""
     for link in links:
         t.fair[link], t.taken[link], t.group[link] = INF, 0.0, 0.0
@@ -126,13 +126,13 @@ def clear(t: Table, g: Groups, links: Ints) -> None:
         g[link].clear()
 
 
-def lay(t: Table, g: Groups, flows: Ints, counts: Floats, bottlenecks: Ints) -> None:
+def put(t: FlowTable, g: Groups, flows: Ints, counts: Floats, bottlenecks: Ints) -> None:
     """Put classes in flight whose bottlenecks have their fair rates; nothing else may be on their links."""
     for place in range(len(flows)):
         _put(t, g, flows[place], counts[place], bottlenecks[place])
 
 
-def _put(t: Table, g: Groups, flow: int, count: float, bottleneck: int) -> None:
+def _put(t: FlowTable, g: Groups, flow: int, count: float, bottleneck: int) -> None:
     t.n_flows[flow], t.bottleneck[flow] = count, bottleneck
     if t.limit[flow] < INF:
         t.capacity[t.cap[flow]] = t.limit[flow] * count
@@ -146,7 +146,7 @@ def _put(t: Table, g: Groups, flow: int, count: float, bottleneck: int) -> None:
     _join(t, flow, bottleneck, t.first[bottleneck] + t.n_crossing[bottleneck] - 1)
 
 
-def _enter(t: Table, g: Groups, flow: int, count: float, heap: Heap) -> None:
+def _enter(t: FlowTable, g: Groups, flow: int, count: float, heap: Heap) -> None:
     """Put a class in flight at the lowest fair rate on its route; if nothing there is full it fills the link with least room."""
     t.capacity[t.cap[flow]] = t.limit[flow] * count
     bottleneck = t.route[flow][0]
@@ -167,7 +167,7 @@ def _enter(t: Table, g: Groups, flow: int, count: float, heap: Heap) -> None:
     _touch(t, t.route[flow], heap)
 
 
-def _leave(t: Table, g: Groups, flow: int, heap: Heap) -> None:
+def _leave(t: FlowTable, g: Groups, flow: int, heap: Heap) -> None:
     count, bottleneck = t.n_flows[flow], t.bottleneck[flow]
     _part(t, flow, bottleneck)
     for link, unit in zip(t.route[flow], t.unit[flow]):  # noqa: B905
@@ -183,7 +183,7 @@ def _leave(t: Table, g: Groups, flow: int, heap: Heap) -> None:
     _touch(t, t.route[flow], heap)
 
 
-def _hand_over(t: Table, g: Groups, flow: int, link: int, place: int) -> None:
+def _hand_over(t: FlowTable, g: Groups, flow: int, link: int, place: int) -> None:
     """Give a class another bottleneck, at the fair rate that this has now; on that link it stands at a place or behind it."""
     taken, count, loser = t.taken, t.n_flows[flow], t.bottleneck[flow]
     step = t.fair[link] - t.fair[loser]
@@ -198,7 +198,7 @@ def _hand_over(t: Table, g: Groups, flow: int, link: int, place: int) -> None:
             _more(t, g, link, each, load)
 
 
-def _join(t: Table, flow: int, link: int, place: int) -> None:
+def _join(t: FlowTable, flow: int, link: int, place: int) -> None:
     """Put a class among the group of a link, on that link, where it stands at a place or behind it."""
     crossing, load, edge = t.crossing, t.load, t.first[link] + t.n_group[link]
     while crossing[place] != flow:
@@ -208,7 +208,7 @@ def _join(t: Table, flow: int, link: int, place: int) -> None:
     t.n_group[link] += 1
 
 
-def _part(t: Table, flow: int, link: int) -> None:
+def _part(t: FlowTable, flow: int, link: int) -> None:
     """Put a class behind the group of a link, on that link."""
     crossing, load = t.crossing, t.load
     place, edge = t.first[link], t.first[link] + t.n_group[link] - 1
@@ -219,14 +219,14 @@ def _part(t: Table, flow: int, link: int) -> None:
     t.n_group[link] -= 1
 
 
-def _more(t: Table, g: Groups, link: int, other: int, load: float) -> None:
+def _more(t: FlowTable, g: Groups, link: int, other: int, load: float) -> None:
     """Add a class to the load of a link's group on another link."""
     g[link][other] = g[link].get(other, 0.0) + load
     if other == link:
         t.group[link] = g[link][other]
 
 
-def _less(t: Table, g: Groups, link: int, other: int, load: float) -> None:
+def _less(t: FlowTable, g: Groups, link: int, other: int, load: float) -> None:
     """Take a class out of the load of a link's group on another link."""
     left = g[link][other] - load
     if left != 0.0 and left < BIG_LOSS * load:
@@ -239,7 +239,7 @@ def _less(t: Table, g: Groups, link: int, other: int, load: float) -> None:
         t.group[link] = left
 
 
-def _added_up(t: Table, link: int, other: int) -> float:
+def _added_up(t: FlowTable, link: int, other: int) -> float:
     """Return the load of a link's group on another link."""
     load = 0.0
     for place in range(t.first[link], t.first[link] + t.n_group[link]):
@@ -250,7 +250,7 @@ def _added_up(t: Table, link: int, other: int) -> float:
     return load
 
 
-def _touch(t: Table, links: Iterable[int], heap: Heap) -> None:
+def _touch(t: FlowTable, links: Iterable[int], heap: Heap) -> None:
     """Let links that are out of balance wait for a look, in the order of the lower of their fair rates before and after."""
     fair, taken, capacity, group, waiting = t.fair, t.taken, t.capacity, t.group, t.waiting
     for link in links:
@@ -270,7 +270,7 @@ def _touch(t: Table, links: Iterable[int], heap: Heap) -> None:
             heappush(heap, (key, link))
 
 
-def _look(t: Table, g: Groups, link: int, heap: Heap, changed: list[int]) -> bool:
+def _look(t: FlowTable, g: Groups, link: int, heap: Heap, changed: list[int]) -> bool:
     """Bring a link into balance, touch all that this reaches, and return whether its fair rate is another."""
     t.n_looks[0] += 1
     t.looks[link] += 1
@@ -306,7 +306,7 @@ def _look(t: Table, g: Groups, link: int, heap: Heap, changed: list[int]) -> boo
     return True
 
 
-def _weigh(t: Table, g: Groups, link: int) -> float:
+def _weigh(t: FlowTable, g: Groups, link: int) -> float:
     """Add up anew what the flows on a link take, and return what those outside its group do."""
     others, edge = 0.0, t.first[link] + t.n_group[link]
     for place in range(edge, t.first[link] + t.n_crossing[link]):
@@ -317,7 +317,7 @@ def _weigh(t: Table, g: Groups, link: int) -> float:
     return others
 
 
-def _claim(t: Table, g: Groups, link: int, new: float, others: float) -> tuple[float, float]:
+def _claim(t: FlowTable, g: Groups, link: int, new: float, others: float) -> tuple[float, float]:
     """Take flows that are faster than a link's new fair rate into its group, at the fair rate that it has now.
 
     What the flows take together is a concave function of the fair rate, so that Newton's method steps from anywhere to the left of
@@ -354,7 +354,7 @@ def _claim(t: Table, g: Groups, link: int, new: float, others: float) -> tuple[f
     return new, others
 
 
-def _release(t: Table, g: Groups, link: int, new: float, others: float, gone: list[int]) -> tuple[float, float]:
+def _release(t: FlowTable, g: Groups, link: int, new: float, others: float, gone: list[int]) -> tuple[float, float]:
     """Hand over flows of a link's group that are held back elsewhere below its new fair rate; see ``_claim`` for what is returned.
 
     Newton's method again: each step leads to a rate that is too low or right, and those who leave make room for the next.
@@ -379,7 +379,7 @@ def _release(t: Table, g: Groups, link: int, new: float, others: float, gone: li
     return new, others
 
 
-def _held_back(t: Table, g: Groups, link: int, below: float) -> list[tuple[float, float, int, int]]:
+def _held_back(t: FlowTable, g: Groups, link: int, below: float) -> list[tuple[float, float, int, int]]:
     """Return the flows of a link's group that are held back elsewhere below a rate: that rate, their load, the flow, the other link."""
     crossing, fair, route, found = t.crossing, t.fair, t.route, [(0.0, 0.0, 0, 0) for _ in range(0)]
     is_any = False

@@ -26,7 +26,7 @@ BULK: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class FlowGroup:
     """Flow classes in flight that share links with each other, directly or through others in flight, and with no other."""
 
     state: State
@@ -38,10 +38,10 @@ class Solution:
     """Rates of a few flow classes in flight."""
 
     state: State
-    groups: Mapping[int, Group]
+    groups: Mapping[int, FlowGroup]
     """Group of each class."""
     rates: Mapping[int, float]
-    steps: dict[State, Step] = field(default_factory=dict[State, "Step"])
+    steps: dict[State, SolutionChange] = field(default_factory=dict[State, "SolutionChange"])
     """Step after each earlier change, keyed by the changed classes with their new flow counts."""
 
     def states(self) -> Sequence[State]:
@@ -62,7 +62,7 @@ class Change(NamedTuple):
     """Groups in flight that were not."""
 
 
-class Step(NamedTuple):
+class SolutionChange(NamedTuple):
     """Way from one solution to another."""
 
     after: Solution
@@ -118,9 +118,9 @@ class RateCache:
     """Component of each class."""
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
     _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
-    _groups: dict[State, Group] = field(default_factory=dict[State, Group])
-    _cells: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
-    """Cells of each class that was in flight beside another."""
+    _groups: dict[State, FlowGroup] = field(default_factory=dict[State, FlowGroup])
+    _link_classes: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    """Link classes of each class that was in flight beside another."""
     _shared: dict[tuple[int, int], bool] = field(default_factory=dict[tuple[int, int], bool])
     """For pairs of classes that were in flight together, whether they share a link."""
     _n_kept: int = 0
@@ -171,7 +171,7 @@ class RateCache:
         self._go_on(component)
         return Change(*settled, before, component.states())
 
-    def _step(self, component: Component, changes: State) -> Step:
+    def _step(self, component: Component, changes: State) -> SolutionChange:
         """Return where changes lead from a solution, and what they change; from then on the solution knows."""
         before, state = component.solution, tuple(sorted(component.counts.items()))
         after = self._kept.get(state) or self._solved(state, self._regrouped(before, changes))
@@ -180,12 +180,12 @@ class RateCache:
         old, new = dict.fromkeys(before.groups.values()), dict.fromkeys(after.groups.values())
         ended, begun = [group.state for group in old if group not in new], [group.state for group in new if group not in old]
         self._keep(1 + len(found))
-        step = before.steps[changes] = Step(after, Change(found, [after.rates[flow] for flow in found], ended, begun))
+        step = before.steps[changes] = SolutionChange(after, Change(found, [after.rates[flow] for flow in found], ended, begun))
         return step
 
-    def _regrouped(self, before: Solution, changes: State) -> list[Group]:
+    def _regrouped(self, before: Solution, changes: State) -> list[FlowGroup]:
         """Return the groups in flight after changes: those that no change touches, and the others anew."""
-        touched: dict[Group, None] = {}
+        touched: dict[FlowGroup, None] = {}
         for flow, _ in changes:
             if flow in before.groups:
                 touched[before.groups[flow]] = None
@@ -195,12 +195,12 @@ class RateCache:
         rest = [group for group in dict.fromkeys(before.groups.values()) if group not in touched]
         return [*rest, *self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))]
 
-    def _grouped(self, state: State) -> list[Group]:
+    def _grouped(self, state: State) -> list[FlowGroup]:
         """Return the groups of a state; one where it has many classes."""
         if len(state) > self.few:
             return [self._filled(state)]
         counts, left = dict(state), [flow for flow, _ in state]
-        groups: list[Group] = []
+        groups: list[FlowGroup] = []
         while left:
             members = [left.pop(0)]
             for flow in members:
@@ -220,20 +220,20 @@ class RateCache:
         pair = (flow, other) if flow < other else (other, flow)
         shared = self._shared.get(pair)
         if shared is None:
-            shared = self._shared[pair] = not self._cells_of(flow).isdisjoint(self._cells_of(other))
+            shared = self._shared[pair] = not self._link_classes_of(flow).isdisjoint(self._link_classes_of(other))
         return shared
 
-    def _cells_of(self, flow: int) -> frozenset[int]:
-        cells = self._cells.get(flow)
-        if cells is None:
+    def _link_classes_of(self, flow: int) -> frozenset[int]:
+        link_classes = self._link_classes.get(flow)
+        if link_classes is None:
             first, last = self.wiring.starts[flow : flow + 2].tolist()
-            cells = self._cells[flow] = frozenset(self.wiring.cells[first:last].tolist())
-        return cells
+            link_classes = self._link_classes[flow] = frozenset(self.wiring.link_classes[first:last].tolist())
+        return link_classes
 
     def _solution(self, state: State) -> Solution:
         return self._kept.get(state) or self._solved(state, self._grouped(state))
 
-    def _solved(self, state: State, groups: Sequence[Group]) -> Solution:
+    def _solved(self, state: State, groups: Sequence[FlowGroup]) -> Solution:
         rates = {flow: rate for group in groups for flow, rate in group.rates.items()}
         solution = Solution(state, {flow: group for group in groups for flow, _ in group.state}, rates)
         if len(state) <= self.few:
@@ -241,11 +241,11 @@ class RateCache:
             self._kept[state] = solution
         return solution
 
-    def _filled(self, state: State) -> Group:
+    def _filled(self, state: State) -> FlowGroup:
         """Return a group with the rates that filling from nothing gives."""
         flows, counts = _columns(state)
         filled = progressive_filling(self.wiring.problem(flows, counts)[0])
-        return Group(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
+        return FlowGroup(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
 
     def _keep(self, n_rates: int) -> None:
         """Make room for rates to keep: with too many, all solutions and steps between them go, so that they do not grow without end."""

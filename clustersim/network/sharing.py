@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clustersim.network.flights import INF, Flights
-from clustersim.network.grain import grained
+from clustersim.network.in_flight import INF, FlowsInFlight
 from clustersim.network.rates import FEW, Change, RateCache, State
-from clustersim.network.wiring import Kind, Wiring, lay_wiring
+from clustersim.network.tick import whole_ticks_s
+from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 
 
 class SharedNetwork:
@@ -26,23 +26,23 @@ class SharedNetwork:
     capacity_bytes_per_s
         Of every link of the cluster.
     labels
-        One number for each link, such as its tier; links with different labels stand in different cells of ``wiring``.
+        One number for each link, such as its tier; links with different labels stand in different link classes of ``wiring``.
     account
         Whether to keep ``occupancy``.
     compiled
-        Whether to compile the solver for many kinds with numba; by default where it is installed and the kinds are very many.
+        Whether to compile the solver for many flow classes with numba; by default where it is installed and the flow classes are very many.
         The results are the same.
     few
-        Up to so many kinds in flight all levels are found from nothing after each change. They then depend on what is in flight
+        Up to so many flow classes in flight all levels are found from nothing after each change. They then depend on what is in flight
         alone, to the last bit; with more a change is followed, which is faster and right to a part in ten to the thirteen.
-    in_grains
-        Whether all that takes time takes multiples of ``grain.GRAIN_S``.
+    in_ticks
+        Whether all that takes time takes multiples of ``tick.TICK_S``.
 
     Examples
     --------
     >>> network = SharedNetwork(np.array([10.0, 4.0]))
-    >>> both = network.add_kind(Footprint(link_ids=np.array([0, 1]), flows=np.ones(2)))
-    >>> first = network.add_kind(Footprint(link_ids=np.array([0]), flows=np.ones(1)))
+    >>> both = network.add_class(Footprint(link_ids=np.array([0, 1]), flows=np.ones(2)))
+    >>> first = network.add_class(Footprint(link_ids=np.array([0]), flows=np.ones(1)))
     >>> network.start(0, both, 4.0); network.start(1, first, 12.0); network.share()
     >>> network.next_end_s()
     1.0
@@ -58,23 +58,23 @@ class SharedNetwork:
         account: bool = True,
         compiled: bool | None = None,
         few: int = FEW,
-        in_grains: bool = False,
+        in_ticks: bool = False,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
-        self._compiled, self._few, self._in_grains = compiled, few, in_grains
+        self._compiled, self._few, self._in_ticks = compiled, few, in_ticks
         self._occupancy = Occupancy() if account else None
-        self._kinds: list[Kind] = []
+        self._flow_classes: list[FlowClass] = []
         self._numbers: dict[tuple[float, ...], list[int]] = {}
-        """Of kinds with the same key."""
+        """Numbers of flow classes with the same key."""
         self._weights: FloatArray | None = None
-        self._flights = Flights(in_grains=in_grains)
+        self._in_flight = FlowsInFlight(in_ticks=in_ticks)
         self._touched: dict[int, None] = {}
         self._cache: RateCache | None = None
 
-    def add_kind(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
-        """Return the number of a kind of coupled flow; of the same one if an equal kind is there already.
+    def add_class(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
+        """Return the number of a flow class; of the same one if an equal flow class is there already.
 
         Parameters
         ----------
@@ -88,53 +88,53 @@ class SharedNetwork:
         if not (footprint.flows > 0.0).all():
             crossed = footprint.flows > 0.0
             footprint = Footprint(link_ids=footprint.link_ids[crossed], flows=footprint.flows[crossed])
-        kind = Kind(footprint=footprint, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
-        known = self._numbers.setdefault(kind.key, [])
+        flow_class = FlowClass(footprint=footprint, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
+        known = self._numbers.setdefault(flow_class.key, [])
         for number in known:
-            if self._kinds[number].is_like(kind):
+            if self._flow_classes[number].is_like(flow_class):
                 return number
-        known.append(len(self._kinds))
-        self._kinds.append(kind)
+        known.append(len(self._flow_classes))
+        self._flow_classes.append(flow_class)
         self._cache = None
         return known[-1]
 
     def emptied(self) -> SharedNetwork:
-        """Return the same network with the same kinds at the beginning of time, and nothing in flight."""
+        """Return the same network with the same flow classes at the beginning of time, and nothing in flight."""
         network = SharedNetwork(
             self._capacity_bytes_per_s,
             labels=self._labels,
             account=self._occupancy is not None,
             compiled=self._compiled,
             few=self._few,
-            in_grains=self._in_grains,
+            in_ticks=self._in_ticks,
         )
-        for kind in self._kinds:
-            network.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap_bytes_per_s)
+        for flow_class in self._flow_classes:
+            network.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap_bytes_per_s)
         return network
 
-    def grain(self, seconds: float) -> float:
+    def whole_ticks_s(self, seconds: float) -> float:
         """Return what something takes on this network that takes so many seconds."""
-        return grained(seconds) if self._in_grains else seconds
+        return whole_ticks_s(seconds) if self._in_ticks else seconds
 
     @property
-    def kinds(self) -> Sequence[Kind]:
-        """All kinds, by number."""
-        return self._kinds
+    def flow_classes(self) -> Sequence[FlowClass]:
+        """All flow classes, by number."""
+        return self._flow_classes
 
     @property
     def wiring(self) -> Wiring:
-        """The kinds on cells of links that none of them tells apart."""
+        """The flow classes on link classes that none of them tells apart."""
         return self._rate_cache().wiring
 
-    def start(self, flow: int, kind: int, size_bytes: float) -> None:
+    def start(self, flow: int, flow_class: int, size_bytes: float) -> None:
         """Put a flow in flight now. One of infinite size is background traffic: it goes on until it is stopped."""
         self._rate_cache()
-        self._flights.start(flow, kind, size_bytes, self.now_s)
-        self._touched[kind] = None
+        self._in_flight.start(flow, flow_class, size_bytes, self.now_s)
+        self._touched[flow_class] = None
 
     def stop(self, flow: int) -> None:
         """Take a flow out that has not landed."""
-        self._touched[self._flights.stop(flow)] = None
+        self._touched[self._in_flight.stop(flow)] = None
 
     def advance(self, now_s: float) -> None:
         """Let time pass; everything in flight progresses at its rate."""
@@ -143,66 +143,66 @@ class SharedNetwork:
 
     def finished(self) -> list[int]:
         """Take out and return the flows that have landed, in the order in which they started."""
-        landed = self._flights.landed(self.now_s)
-        self._touched.update((kind, None) for _, kind in landed)
+        landed = self._in_flight.landed(self.now_s)
+        self._touched.update((flow_class, None) for _, flow_class in landed)
         return [flow for flow, _ in landed]
 
     def share(self) -> None:
         """Give everything in flight its max-min fair rate."""
-        cache, counts = self._rate_cache(), self._flights.counts
+        cache, counts = self._rate_cache(), self._in_flight.counts
         touched: dict[int, list[tuple[int, int]]] = {}
-        for kind in self._touched:
-            touched.setdefault(cache.components[kind], []).append((kind, counts.get(kind, 0)))
+        for flow_class in self._touched:
+            touched.setdefault(cache.components[flow_class], []).append((flow_class, counts.get(flow_class, 0)))
         self._touched.clear()
         for component, changes in touched.items():
             part = cache.component(component)
             change = cache.change(part, tuple(changes))
             if self._occupancy is not None:
                 self._occupancy.note(change, self.now_s)
-            self._flights.set_rates(change.flows, self._rates(change.flows, change.rates), self.now_s)
+            self._in_flight.set_rates(change.flows, self._rates(change.flows, change.rates), self.now_s)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates, in seconds; infinite when none ever does."""
-        return self._flights.next_end_s()
+        return self._in_flight.next_end_s()
 
-    def idle_rate(self, kind: int) -> float:
-        """Return the rate of one flow of a kind when nothing else is in flight, in bytes per second."""
-        footprint = self._kinds[kind].footprint
+    def idle_rate(self, flow_class: int) -> float:
+        """Return the rate of one flow of a flow class when nothing else is in flight, in bytes per second."""
+        footprint = self._flow_classes[flow_class].footprint
         room = self._capacity_bytes_per_s[footprint.link_ids] / footprint.flows
-        return min(float(room.min(initial=INF)), self._kinds[kind].cap_bytes_per_s)
+        return min(float(room.min(initial=INF)), self._flow_classes[flow_class].cap_bytes_per_s)
 
     def rates(self, state: State) -> Mapping[int, float]:
-        """Return the rate of one flow of each kind of a state, in bytes per second.
+        """Return the rate of one flow of each flow class of a state, in bytes per second.
 
         Parameters
         ----------
         state
-            Pairs of a kind and the number of its flows, ascending.
+            Pairs of a flow class and the number of its flows, ascending.
         """
-        return {kind: level * self._kinds[kind].weight for kind, level in self._rate_cache().solve(state).items()}
+        return {flow_class: level * self._flow_classes[flow_class].weight for flow_class, level in self._rate_cache().solve(state).items()}
 
     def occupancy(self) -> Mapping[State, float]:
         """Return for how many seconds each state was in flight.
 
-        Kinds that have no way of meeting, not even through others, have states of their own, each with its own seconds. Empty
+        Flow classes that have no way of meeting, not even through others, have states of their own, each with its own seconds. Empty
         without ``account``.
         """
         return {} if self._occupancy is None else self._occupancy.until(self.now_s)
 
-    def _rates(self, kinds: Sequence[int] | IntArray, levels: Sequence[float] | FloatArray) -> Sequence[float] | FloatArray:
+    def _rates(self, flow_classes: Sequence[int] | IntArray, levels: Sequence[float] | FloatArray) -> Sequence[float] | FloatArray:
         if self._weights is None:
             return levels
-        return self._weights[np.asarray(kinds, dtype=np.int64)] * levels
+        return self._weights[np.asarray(flow_classes, dtype=np.int64)] * levels
 
     def _rate_cache(self) -> RateCache:
-        """Return the rates of the present kinds; with new kinds everything in flight is laid and shared anew."""
+        """Return the rates of the present flow classes; with new flow classes everything in flight is shared anew."""
         if self._cache is None:
-            wiring = lay_wiring(self._kinds, self._capacity_bytes_per_s, self._labels)
+            wiring = wiring_of(self._flow_classes, self._capacity_bytes_per_s, self._labels)
             self._cache = RateCache(wiring=wiring, compiled=self._compiled, few=self._few)
-            weights = np.array([kind.weight for kind in self._kinds])
+            weights = np.array([flow_class.weight for flow_class in self._flow_classes])
             self._weights = None if (weights == 1.0).all() else weights
-            self._flights.grow(len(self._kinds))
-            self._touched.update(dict.fromkeys(self._flights.counts))
+            self._in_flight.grow(len(self._flow_classes))
+            self._touched.update(dict.fromkeys(self._in_flight.counts))
             if self._occupancy is not None:
                 self._occupancy.close(self.now_s)
         return self._cache

@@ -15,6 +15,7 @@ from clustersim.topology.full_mesh import full_mesh
 from clustersim.topology.nvswitch import nvswitch
 from clustersim.topology.pcie import no_scale_up
 from clustersim.topology.scale_out import Below, ScaleOut
+from clustersim.topology.switch_graph import graph
 from clustersim.topology.torus import torus
 from clustersim.topology.wires import ScaleUpWiring
 
@@ -27,7 +28,7 @@ SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = Mapping
         "pcie": no_scale_up,
     }
 )
-"""How the accelerators of one node are joined."""
+"""Wiring of the accelerators of one node, by kind."""
 
 SYMMETRIC: Final = frozenset[ScaleUpKind]({"nvswitch", "full_mesh"})
 """Scale-up wirings in which all groups of one size have equal links."""
@@ -40,6 +41,7 @@ FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, Below], ScaleOut]]] = M
         "fat_tree": fat_tree,
         "torus": torus,
         "dragonfly": dragonfly,
+        "graph": graph,
     }
 )
-"""What the adapters of nodes hang at, and the links between."""
+"""Fabrics that the adapters of nodes hang at, with their links, by kind."""

@@ -1,20 +1,93 @@
-"""What one half of a cluster can send to the other half at once."""
+"""Bisection bandwidth: from one half of a cluster to the other at once."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import fsum
 
 import numpy as np
 
 from clustersim.topology.bundles import BundledTree
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.topology.layout import Layout
-from clustersim.topology.max_flow import max_flow
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.pcie import n_pcie_switches, socket_of_switch
 from clustersim.topology.scale_out import ScaleOut
 from clustersim.topology.wired import WiredCluster
+
+_ROUND_OFF = 1e-12
+"""Share of the largest capacity below which nothing is left of one."""
+
+
+def max_flow(capacity: Mapping[tuple[str, str], float], source: str, sink: str) -> float:
+    """Return the greatest flow from one place to another.
+
+    Parameters
+    ----------
+    capacity
+        Of each directed connection, by the places that it leads from and to.
+
+    References
+    ----------
+    .. [1] E. Dinic, "Algorithm for solution of a problem of maximum flow in networks with power estimation", 1970.
+
+    Examples
+    --------
+    >>> max_flow({("a", "b"): 2.0, ("a", "c"): 5.0, ("b", "d"): 4.0, ("c", "d"): 1.0, ("c", "b"): 1.0}, "a", "d")
+    4.0
+    """
+    left: dict[str, dict[str, float]] = {source: {}, sink: {}}
+    for (tail, head), width in capacity.items():
+        left.setdefault(tail, {})[head] = left.get(tail, {}).get(head, 0.0) + width
+        left.setdefault(head, {}).setdefault(tail, 0.0)
+    nothing = _ROUND_OFF * max(capacity.values(), default=0.0)
+    total = 0.0
+    while True:
+        levels = _levels(left, source, nothing)
+        if sink not in levels:
+            return total
+        tried = {place: list(heads) for place, heads in left.items()}
+        while (pushed := _pushed(left, levels, tried, (source, sink), nothing)) > 0.0:
+            total += pushed
+
+
+def _levels(left: Mapping[str, Mapping[str, float]], source: str, nothing: float) -> dict[str, int]:
+    """Return how many steps each place is from the source, over what is left."""
+    levels = {source: 0}
+    queue = deque([source])
+    while queue:
+        place = queue.popleft()
+        for head, width in left[place].items():
+            if width > nothing and head not in levels:
+                levels[head] = levels[place] + 1
+                queue.append(head)
+    return levels
+
+
+def _pushed(
+    left: Mapping[str, dict[str, float]], levels: Mapping[str, int], tried: Mapping[str, list[str]], ends: tuple[str, str], nothing: float
+) -> float:
+    """Push along one path that takes a level each step, and return how much; 0 when no such path is left."""
+    path = [ends[0]]
+    while path[-1] != ends[1]:
+        place, heads = path[-1], tried[path[-1]]
+        while heads and not (left[place][heads[-1]] > nothing and levels.get(heads[-1]) == levels[place] + 1):
+            heads.pop()
+        if heads:
+            path.append(heads[-1])
+        elif len(path) == 1:
+            return 0.0
+        else:
+            path.pop()
+            tried[path[-1]].pop()
+    steps = list(pairwise(path))
+    width = min(left[tail][head] for tail, head in steps)
+    for tail, head in steps:
+        left[tail][head] -= width
+        left[head][tail] += width
+    return width
 
 
 def bisection_bandwidth_bytes_per_s(cluster: WiredCluster) -> float:
@@ -52,7 +125,7 @@ def _across_domains(cluster: WiredCluster) -> float:
     return met + _through_links(cluster, scale_out, supply, demand)
 
 
-def _adapters(layout: Layout, scale_out: ScaleOut) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _adapters(layout: ClusterLayout, scale_out: ScaleOut) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return, for each adapter of each node, the node, the links out of it and into it, and its leaf."""
     found: list[tuple[IntArray, IntArray, IntArray, IntArray]] = []
     for group, first_place in zip(layout.node_groups, layout.numbering.first_place, strict=False):

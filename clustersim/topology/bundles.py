@@ -11,7 +11,7 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.leaves import Leaves
-from clustersim.topology.scale_out import Condition, Ways, hop_latency_s
+from clustersim.topology.scale_out import FabricPaths, RoutingState, hop_latency_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +79,7 @@ class BundledTree:
             low, high = f"pod{bundle - n_leaves}/spines", "core"
         return (high, low) if down else (low, high)
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
         """Return leaf up, pod up, pod down and leaf down of each pair, as far as it climbs."""
         source_pod, pod = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         same_leaf, same_pod = sources == destinations, source_pod == pod
@@ -95,7 +95,7 @@ class BundledTree:
         reached: BoolArray = np.ones(len(link_ids), dtype=np.bool_)
         if condition.left_fraction is not None:
             reached = np.all((link_ids < 0) | (condition.left_fraction[link_ids] > 0.0), axis=1)
-        return Ways(link_ids=link_ids, weights=None, reached=reached)
+        return FabricPaths(link_ids=link_ids, weights=None, reached=reached)
 
 
 def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> BundledTree:

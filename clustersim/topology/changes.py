@@ -1,4 +1,4 @@
-"""What a cluster's owner says of single links: slower, down, or one way at a time."""
+"""Changes of single links that a cluster's owner gives: slower, down, or one way at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from clustersim.errors import inside
 from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.layout import Layout
 from clustersim.topology.names import BothWays, Links, links_between
 
 
@@ -23,7 +23,7 @@ class LinkChange:
 
     between: tuple[str, str]
     bandwidth_bytes_per_s: float | None = None
-    """Of all links between two ends together, one direction."""
+    """Bandwidth of all links between two ends together, one direction."""
     fraction: float | None = None
     """Share of the bandwidth as built that is left."""
     latency_s: float | None = None
@@ -47,7 +47,7 @@ class Changed:
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
 
 
-def change_links(layout: Layout, bandwidth_bytes_per_s: FloatArray, latency_s: FloatArray, changes: Sequence[LinkChange]) -> Changed:
+def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, latency_s: FloatArray, changes: Sequence[LinkChange]) -> Changed:
     """Return links after some changes, the later ones on top of the earlier.
 
     Raises

@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory", "storage")
-"""Where a link is: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory;
+"""Tiers of links: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory;
 drives of a host."""
 
 FABRIC: Final = tuple(TIERS.index(tier) for tier in ("leaf", "spine"))
@@ -64,11 +64,11 @@ class Rotation:
     lowest_link: IntArray
     """The same of each link."""
     n_alike: IntArray
-    """How many links take the place of each link: ``n_turns``, or 1."""
+    """Number of links that take the place of each link: ``n_turns``, or 1."""
 
 
 class Cluster(Protocol):
-    """What the floors above may ask of a cluster. A link's id is its place in ``links`` and in the link arrays.
+    """Interface of a cluster to the packages above. A link's id is its place in ``links`` and in the link arrays.
 
     Routes run between endpoints: the ranks, and after them the memories of the hosts (see ``host_endpoint``).
     """

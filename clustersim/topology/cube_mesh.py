@@ -8,7 +8,7 @@ from typing import Final
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.mesh import LinkCounts, wire_mesh
+from clustersim.topology.joined_pairs import LinkCounts, wire_mesh
 from clustersim.topology.wires import ScaleUpWiring
 
 # P100, four links each: the twelve edges of a cube and the diagonals of two faces; NVIDIA DGX-1 System Architecture, white paper

@@ -9,9 +9,9 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.direct import RouterGraph, with_detours
+from clustersim.topology.direct_links import RouterGraph, with_detours
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, Condition, ScaleOut, Ways, hop_latency_s, left_fraction
+from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
 from clustersim.topology.spreading import narrowest, shares
 
 
@@ -32,7 +32,7 @@ class Dragonfly:
     per_group: int
     """Routers in one group."""
     global_links: int
-    """Of one router."""
+    """Global links of one router."""
     per_pair: int
     """Links from each group to each other."""
     nodes_per_router: int
@@ -76,7 +76,7 @@ class Dragonfly:
         """Return the names of the routers that a link joins."""
         return self.leaf_name(int(self.graph.tails[link])), self.leaf_name(int(self.graph.heads[link]))
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
         """Return minimal paths: a link inside a group, or one link between groups and up to one inside each.
 
         Of the paths over the links between two groups those with the fewest links are taken; traffic is spread over them in
@@ -90,7 +90,7 @@ class Dragonfly:
         hops = np.where(usable > 0.0, np.asarray(used.sum(axis=2), dtype=np.int64), 4)
         share = shares(np.where(hops == hops.min(axis=1)[:, None], usable, 0.0), condition.keys, 0)
         paths[share == 0.0] = -1
-        ways = Ways(
+        ways = FabricPaths(
             link_ids=paths.reshape(n_pairs, -1),
             weights=np.repeat(share, paths.shape[2], axis=1),
             reached=np.logical_or(sources == destinations, np.any(share > 0.0, axis=1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.mesh import wire_mesh
+from clustersim.topology.joined_pairs import wire_mesh
 from clustersim.topology.wires import ScaleUpWiring
 
 

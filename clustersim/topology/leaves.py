@@ -1,4 +1,4 @@
-"""Where the leaves of a tree stand: which adapters hang at each, and which pod it is in."""
+"""Leaves of a tree: the adapters that hang at each, and the pod it is in."""
 
 from __future__ import annotations
 

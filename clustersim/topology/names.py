@@ -12,14 +12,14 @@ import numpy as np
 
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import DomainError, inside
-from clustersim.topology.layout import Layout
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.wildcards import name_expression
 
 Links = dict[tuple[str, str], list[int]]
 """Ids of parallel links, by where they lead from and to."""
 
 _MOST_NAMES: Final = 1000
-"""Of how many known names the nearest is looked for."""
+"""Most known names among which the nearest is looked for."""
 _MOST_SHOWN: Final = 8
 _SINGLE: Final = re.compile(r"(?:^|/)(?:spine(?!s$)|core(?!$))[^/]*$")
 
@@ -55,7 +55,7 @@ def names_a_spine(name: str) -> bool:
     return _SINGLE.search(name) is not None
 
 
-def links_between(layout: Layout, between: tuple[str, str]) -> BothWays:
+def links_between(layout: ClusterLayout, between: tuple[str, str]) -> BothWays:
     """Return the links between two ends.
 
     Raises
@@ -92,7 +92,7 @@ def _name(text: str, path: tuple[str | int, ...]) -> _Name:
         return _Name(text=text, path=path, expression=name_expression(text))
 
 
-def _places(layout: Layout, name: _Name) -> list[int] | None:
+def _places(layout: ClusterLayout, name: _Name) -> list[int] | None:
     """Return the nodes and servers whose parts a name means; None for a name of something between them."""
     if not name.text.startswith(("node", "server")):
         return None
@@ -105,12 +105,12 @@ def _places(layout: Layout, name: _Name) -> list[int] | None:
     return places
 
 
-def _wires(layout: Layout, places: list[int]) -> Iterable[int]:
+def _wires(layout: ClusterLayout, places: list[int]) -> Iterable[int]:
     for place in places:
         yield from range(int(layout.numbering.first_wire[place]), int(layout.numbering.first_wire[place + 1]))
 
 
-def _aliases(layout: Layout, link_id: int, end: str) -> tuple[str, ...]:
+def _aliases(layout: ClusterLayout, link_id: int, end: str) -> tuple[str, ...]:
     """Return all names that one end of a link goes by."""
     place, _, part = end.rpartition("/")
     if part.startswith("spine"):
@@ -124,7 +124,7 @@ def _aliases(layout: Layout, link_id: int, end: str) -> tuple[str, ...]:
     return (end, f"{name[0]}/{name[1]}") if is_adapter and place == name[0] else (end,)
 
 
-def _check_known(layout: Layout, name: _Name, known: dict[str, None]) -> None:
+def _check_known(layout: ClusterLayout, name: _Name, known: dict[str, None]) -> None:
     """Refuse a name that nothing goes by."""
     if name.means(known):
         return
@@ -142,12 +142,12 @@ def _check_known(layout: Layout, name: _Name, known: dict[str, None]) -> None:
     raise DomainError(f"there is no '{name.text}'", path=name.path, hint=hint)
 
 
-def _names_at(layout: Layout, place: int) -> dict[str, None]:
+def _names_at(layout: ClusterLayout, place: int) -> dict[str, None]:
     names = (alias for link_id in _wires(layout, [place]) for end in layout.ends(link_id) for alias in _aliases(layout, link_id, end))
     return dict.fromkeys(name for name in names if name.startswith(f"{layout.place_name(place)}/"))
 
 
-def _names_between_places(layout: Layout) -> dict[str, None]:
+def _names_between_places(layout: ClusterLayout) -> dict[str, None]:
     names: dict[str, None] = {}
     scale_out = layout.scale_out
     if scale_out is not None:

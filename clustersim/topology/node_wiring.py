@@ -86,7 +86,7 @@ class Tables:
 
     @property
     def n_endpoints(self) -> int:
-        """Of the kind with most."""
+        """Endpoints of the kind with most."""
         return self.adapter_of.shape[1]
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.layout import Layout
-from clustersim.topology.routing import Policy, between
+from clustersim.topology.routing import RoutingPolicy, between
 
 _MOST_SHOWN = 3
 _MOST_RUNS = 6
 
 
-def check_reach(layout: Layout, policy: Policy, works: BoolArray, changes: Sequence[LinkChange]) -> None:
+def check_reach(layout: ClusterLayout, policy: RoutingPolicy, works: BoolArray, changes: Sequence[LinkChange]) -> None:
     """Refuse links that are down and cut some ranks or dedicated servers off from others.
 
     Parameters
@@ -49,7 +49,7 @@ def check_reach(layout: Layout, policy: Policy, works: BoolArray, changes: Seque
     raise _error(layout, policy, cut, samples, changes)
 
 
-def _samples(layout: Layout, works: BoolArray) -> list[tuple[IntArray, IntArray]]:
+def _samples(layout: ClusterLayout, works: BoolArray) -> list[tuple[IntArray, IntArray]]:
     """Return for each class of places all its members, and those that are tried."""
     places = np.arange(layout.n_hosts, dtype=np.int64)
     domains = layout.numbering.domain_of
@@ -72,7 +72,7 @@ def _samples(layout: Layout, works: BoolArray) -> list[tuple[IntArray, IntArray]
     return found
 
 
-def _leaves(layout: Layout, places: IntArray) -> IntArray:
+def _leaves(layout: ClusterLayout, places: IntArray) -> IntArray:
     """Return the leaves of each place, as of a node; no columns without a fabric."""
     if layout.scale_out is None:
         return np.zeros((len(places), 0), dtype=np.int64)
@@ -80,7 +80,7 @@ def _leaves(layout: Layout, places: IntArray) -> IntArray:
     return layout.scale_out.leaf_of(places[:, None], rails[None, :]) + np.zeros((len(places), len(rails)), dtype=np.int64)
 
 
-def _domain_classes(layout: Layout, domains: IntArray) -> IntArray:
+def _domain_classes(layout: ClusterLayout, domains: IntArray) -> IntArray:
     """Return a number for each place; domains in which the same places are broken alike have the same."""
     places = np.arange(layout.n_hosts, dtype=np.int64)
     _, first_of_domain = np.unique(domains, return_index=True)
@@ -91,7 +91,7 @@ def _domain_classes(layout: Layout, domains: IntArray) -> IntArray:
     return np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1)[domains]
 
 
-def _endpoints(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
+def _endpoints(layout: ClusterLayout, samples: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
     """Return the endpoints that are tried, and a number for each class of them: its class of places, and its number there."""
     n, numbering = layout.host_number, layout.numbering
     endpoints: list[int] = []
@@ -107,7 +107,11 @@ def _endpoints(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]]) -> 
 
 
 def _error(
-    layout: Layout, policy: Policy, cut: BoolArray, samples: Sequence[tuple[IntArray, IntArray]], changes: Sequence[LinkChange]
+    layout: ClusterLayout,
+    policy: RoutingPolicy,
+    cut: BoolArray,
+    samples: Sequence[tuple[IntArray, IntArray]],
+    changes: Sequence[LinkChange],
 ) -> DomainError:
     n = layout.host_number
     sizes = np.array([len(samples[number // n][0]) if number < len(samples) * n else 0 for number in range(len(cut))])
@@ -130,7 +134,7 @@ def _error(
     )
 
 
-def _members(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]], classes: IntArray) -> IntArray:
+def _members(layout: ClusterLayout, samples: Sequence[tuple[IntArray, IntArray]], classes: IntArray) -> IntArray:
     n = layout.host_number
     found: list[IntArray] = []
     for number in classes:
@@ -140,7 +144,7 @@ def _members(layout: Layout, samples: Sequence[tuple[IntArray, IntArray]], class
     return np.unique(np.concatenate(found))
 
 
-def _named(layout: Layout, endpoints: IntArray) -> str:
+def _named(layout: ClusterLayout, endpoints: IntArray) -> str:
     ranks = [int(endpoint) for endpoint in endpoints if endpoint < layout.n_ranks]
     servers = [int(endpoint) - layout.n_ranks - layout.n_nodes for endpoint in endpoints if endpoint >= layout.n_ranks]
     parts = [f"{word}{'s' if len(ids) > 1 else ''} {_ranges(ids)}" for word, ids in (("rank", ranks), ("server", servers)) if ids]

@@ -8,11 +8,11 @@ import numpy as np
 
 from clustersim.topology.bundles import BundledTree
 from clustersim.topology.cluster import FloatArray, IntArray, Rotation
-from clustersim.topology.layout import Layout
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.node_wiring import PathTable
 
 
-def rotation_of(layout: Layout, values: Sequence[IntArray | FloatArray], step: int) -> Rotation | None:
+def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], step: int) -> Rotation | None:
     """Return the turn by so many accelerators of a cluster; None where routes between ranks, or what links can do, change with it.
 
     Only nodes of one kind that all have links of the same values, without dedicated servers, and joined by one domain or by bundles of
@@ -57,7 +57,7 @@ def rotation_of(layout: Layout, values: Sequence[IntArray | FloatArray], step: i
     )
 
 
-def _moved_wires(layout: Layout, turned: IntArray) -> tuple[IntArray, IntArray]:
+def _moved_wires(layout: ClusterLayout, turned: IntArray) -> tuple[IntArray, IntArray]:
     """Return the wires of a node on all ways between ranks, one after the other, and those on the ways between turned ranks."""
     tables, here = layout.tables, np.arange(len(turned), dtype=np.int64)
     adapters = tables.adapter_of[0, : len(turned)]

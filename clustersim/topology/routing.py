@@ -8,17 +8,17 @@ from typing import Final
 import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray, Routes
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray, pair_keys
-from clustersim.topology.layout import Layout
 from clustersim.topology.node_wiring import BY_PEER, NO_WAY, PathTable
-from clustersim.topology.scale_out import Condition, ScaleOut, Ways
+from clustersim.topology.scale_out import FabricPaths, RoutingState, ScaleOut
 
 _NEVER: Final = 1 << 20
 """More links than any route has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class RouteRows:
     """Routes of many pairs, one row each, filled up with -1."""
 
     link_ids: IntArray
@@ -29,18 +29,18 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Policy:
-    """How paths are chosen where there are several."""
+class RoutingPolicy:
+    """Rule for the choice among several paths."""
 
     seed: int | None
-    """Of the hash that picks one; None where flows are spread."""
+    """Seed of the hash that picks one; None where flows are spread."""
     left_fraction: FloatArray | None = None
     """Share of the bandwidth as built that each link of the fabric has, 0 where it is down; None as long as all are as built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spots:
-    """Where endpoints are."""
+    """Places of endpoints."""
 
     ids: IntArray
     places: IntArray
@@ -62,7 +62,7 @@ class Spots:
         )
 
 
-def between(layout: Layout, policy: Policy, sources: IntArray, destinations: IntArray) -> Rows:
+def between(layout: ClusterLayout, policy: RoutingPolicy, sources: IntArray, destinations: IntArray) -> RouteRows:
     """Return the route of each pair of endpoints.
 
     What is inside a place or a scale-up domain stays there, and goes over the fabric only where no wire inside is left.
@@ -71,7 +71,7 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
     near = here.places == there.places
     over = (layout.numbering.domain_of[here.places] == layout.numbering.domain_of[there.places]) & ~near
     far = ~(near | over)
-    parts: list[tuple[IntArray, Rows]] = []
+    parts: list[tuple[IntArray, RouteRows]] = []
     for chosen, route in ((near, _inside), (over, _over_switch)):
         pairs = np.flatnonzero(chosen)
         if len(pairs):
@@ -85,26 +85,26 @@ def between(layout: Layout, policy: Policy, sources: IntArray, destinations: Int
     return _merged(parts, len(sources))
 
 
-def own_leaf(layout: Layout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
+def own_leaf(layout: ClusterLayout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
     """Return the leaf that the adapter of each rank hangs at."""
     spots = _spots(layout, ranks)
     adapters = _adapters_of(layout, spots)
     return scale_out.leaf_of(spots.places, layout.rails_of(spots.places, adapters))
 
 
-def up_to_leaf(layout: Layout, ranks: IntArray) -> Rows:
+def up_to_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
     """Return the way of each rank to its leaf."""
     spots = _spots(layout, ranks)
     return _looked_up(layout.tables.outward, spots, _adapters_of(layout, spots))
 
 
-def down_from_leaf(layout: Layout, ranks: IntArray) -> Rows:
+def down_from_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
     """Return the way from its leaf to each rank."""
     spots = _spots(layout, ranks)
     return _looked_up(layout.tables.inward, spots, _adapters_of(layout, spots))
 
 
-def compressed(rows: Rows, link_latency_s: FloatArray) -> Routes:
+def compressed(rows: RouteRows, link_latency_s: FloatArray) -> Routes:
     """Return routes in compressed rows; the latency of a pair that is spread is the mean over its paths."""
     n_pairs, width = rows.link_ids.shape
     used = rows.link_ids >= 0
@@ -129,7 +129,7 @@ def compressed(rows: Rows, link_latency_s: FloatArray) -> Routes:
     )
 
 
-def _spots(layout: Layout, endpoints: IntArray) -> Spots:
+def _spots(layout: ClusterLayout, endpoints: IntArray) -> Spots:
     hosts = endpoints >= layout.n_ranks
     if hosts.any():
         ranks = np.minimum(endpoints, layout.n_ranks - 1)
@@ -141,17 +141,17 @@ def _spots(layout: Layout, endpoints: IntArray) -> Spots:
     return Spots(ids=endpoints, places=places, endpoints=numbers, kinds=layout.kind_of_place[places], first_wire=layout.first_wire(places))
 
 
-def _adapters_of(layout: Layout, spots: Spots) -> IntArray:
+def _adapters_of(layout: ClusterLayout, spots: Spots) -> IntArray:
     """Return the adapter of each endpoint; ``BY_PEER`` of hosts."""
     table = layout.tables.adapter_of
     return table[0][spots.endpoints] if len(table) == 1 else table[spots.kinds, spots.endpoints]
 
 
-def _inside(layout: Layout, here: Spots, there: Spots) -> Rows:
+def _inside(layout: ClusterLayout, here: Spots, there: Spots) -> RouteRows:
     return _looked_up(layout.tables.inside, here, there.endpoints)
 
 
-def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
+def _over_switch(layout: ClusterLayout, here: Spots, there: Spots) -> RouteRows:
     """Return routes over the switch of a domain that spans nodes.
 
     A host goes by the accelerator with the number of its peer, so that a host that talks to many uses all ports.
@@ -163,10 +163,10 @@ def _over_switch(layout: Layout, here: Spots, there: Spots) -> Rows:
     up = _looked_up(layout.tables.to_switch, here, ports)
     down = _looked_up(layout.tables.from_switch, there, peer_ports)
     link_ids = np.concatenate((up.link_ids, down.link_ids), axis=1)
-    return Rows(link_ids=link_ids, weights=None, reached=up.reached & down.reached)
+    return RouteRows(link_ids=link_ids, weights=None, reached=up.reached & down.reached)
 
 
-def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
+def _over_fabric(layout: ClusterLayout, policy: RoutingPolicy, here: Spots, there: Spots) -> RouteRows:
     """Return routes by the adapters of two places.
 
     A rank has its own adapter. A host uses all of its own: for a peer with an adapter the one on the same rail, and among
@@ -188,7 +188,7 @@ def _over_fabric(layout: Layout, policy: Policy, here: Spots, there: Spots) -> R
     return _merged([(np.arange(len(rows.reached)), rows), (lost, found)], len(rows.reached))
 
 
-def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adapters: tuple[IntArray, IntArray]) -> Rows:
+def _by_adapters(layout: ClusterLayout, policy: RoutingPolicy, ends: tuple[Spots, Spots], adapters: tuple[IntArray, IntArray]) -> RouteRows:
     """Return routes by one adapter of each of two places."""
     scale_out = layout.scale_out
     assert scale_out is not None  # pairs of two domains imply a fabric
@@ -199,7 +199,7 @@ def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adap
         scale_out.leaf_of(spots.places, layout.rails_of(spots.places, chosen)) for spots, chosen in zip(ends, adapters, strict=True)
     )
     keys = None if policy.seed is None else pair_keys(policy.seed, here.ids, there.ids)
-    ways = _ways(scale_out, leaves, peer_leaves, Condition(keys=keys, left_fraction=policy.left_fraction))
+    ways = _ways(scale_out, leaves, peer_leaves, RoutingState(keys=keys, left_fraction=policy.left_fraction))
     n_up, n_across, n_down = (part.link_ids.shape[1] for part in (up, ways, down))
     link_ids = np.empty((len(leaves), n_up + n_across + n_down), dtype=np.int64)
     link_ids[:, :n_up], link_ids[:, n_up + n_across :] = up.link_ids, down.link_ids
@@ -210,10 +210,10 @@ def _by_adapters(layout: Layout, policy: Policy, ends: tuple[Spots, Spots], adap
     if ways.weights is not None:
         weights = np.ones(link_ids.shape)
         weights[:, n_up : n_up + n_across] = ways.weights
-    return Rows(link_ids=link_ids, weights=weights, reached=up.reached & ways.reached & down.reached)
+    return RouteRows(link_ids=link_ids, weights=weights, reached=up.reached & ways.reached & down.reached)
 
 
-def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: Condition) -> Ways:
+def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: RoutingState) -> FabricPaths:
     """Return how pairs cross the fabric; where only their leaves decide, and are fewer, pairs of leaves are asked for once."""
     n_leaves = scale_out.n_leaves
     if condition.keys is not None or len(leaves) < n_leaves**2:
@@ -222,10 +222,10 @@ def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, conditio
     ways = scale_out.ways(sources, destinations, condition)
     pairs = leaves * n_leaves + peer_leaves
     weights = None if ways.weights is None else ways.weights[pairs]
-    return Ways(link_ids=ways.link_ids[pairs], weights=weights, reached=ways.reached[pairs])
+    return FabricPaths(link_ids=ways.link_ids[pairs], weights=weights, reached=ways.reached[pairs])
 
 
-def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots) -> Rows:
+def _by_other_adapters(layout: ClusterLayout, policy: RoutingPolicy, here: Spots, there: Spots) -> RouteRows:
     """Return routes by whichever adapters work: those with the fewest links to them first, then those with the lowest numbers."""
     out_steps, in_steps = (
         np.where(table.lengths == NO_WAY, _NEVER, table.lengths) for table in (layout.tables.outward, layout.tables.inward)
@@ -234,7 +234,7 @@ def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots
     n_pairs, n_out, n_in = len(here.ids), out_steps.shape[2], in_steps.shape[2]
     flat = steps.reshape(n_pairs, n_out * n_in)
     order = np.argsort(flat, axis=1, kind="stable")
-    nothing = Rows(link_ids=np.full((n_pairs, 1), -1, dtype=np.int64), weights=None, reached=np.zeros(n_pairs, dtype=np.bool_))
+    nothing = RouteRows(link_ids=np.full((n_pairs, 1), -1, dtype=np.int64), weights=None, reached=np.zeros(n_pairs, dtype=np.bool_))
     parts = [(np.arange(n_pairs, dtype=np.int64), nothing)]
     left = np.arange(n_pairs, dtype=np.int64)
     for turn in range(n_out * n_in):
@@ -248,7 +248,7 @@ def _by_other_adapters(layout: Layout, policy: Policy, here: Spots, there: Spots
     return _merged(parts, n_pairs)
 
 
-def _looked_up(table: PathTable, spots: Spots, columns: IntArray) -> Rows:
+def _looked_up(table: PathTable, spots: Spots, columns: IntArray) -> RouteRows:
     """Return the ways of places from a table of their wires; the rows are as wide as the longest of them."""
     places = table.places_of(spots.kinds, spots.endpoints, columns)
     lengths = table.lengths.reshape(-1)[places]
@@ -257,10 +257,10 @@ def _looked_up(table: PathTable, spots: Spots, columns: IntArray) -> Rows:
     wires = found + spots.first_wire[:, None]
     if (lengths != width).any():
         np.copyto(wires, -1, where=found < 0)
-    return Rows(link_ids=wires, weights=None, reached=lengths != NO_WAY)
+    return RouteRows(link_ids=wires, weights=None, reached=lengths != NO_WAY)
 
 
-def _merged(parts: list[tuple[IntArray, Rows]], n_pairs: int) -> Rows:
+def _merged(parts: list[tuple[IntArray, RouteRows]], n_pairs: int) -> RouteRows:
     """Return the rows of all parts at their places; where parts overlap, the later one counts."""
     if len(parts) == 1:  # it covers all pairs, in order
         return parts[0][1]
@@ -275,4 +275,4 @@ def _merged(parts: list[tuple[IntArray, Rows]], n_pairs: int) -> Rows:
         reached[places] = rows.reached
         if weights is not None:
             weights[places, : rows.link_ids.shape[1]] = 1.0 if rows.weights is None else rows.weights
-    return Rows(link_ids=link_ids, weights=weights, reached=reached)
+    return RouteRows(link_ids=link_ids, weights=weights, reached=reached)

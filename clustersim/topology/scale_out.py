@@ -14,7 +14,7 @@ from clustersim.topology.hashing import BoolArray, KeyArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Below:
-    """What hangs at a fabric: places, which are the nodes in order and then the dedicated servers."""
+    """Places that hang at a fabric: the nodes in order and then the dedicated servers."""
 
     n_places: int
     n_adapters: int
@@ -26,8 +26,8 @@ class Below:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ways:
-    """How pairs cross the fabric: one row each, filled up with -1.
+class FabricPaths:
+    """Ways of pairs across the fabric: one row each, filled up with -1.
 
     A way may be split over several paths; their links then stand one path after the other.
     """
@@ -41,8 +41,8 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Condition:
-    """What routing goes by, beside the shape of the fabric."""
+class RoutingState:
+    """Inputs of routing, beside the shape of the fabric."""
 
     keys: KeyArray | None
     """Hash of each pair, where it picks the path; None where flows are spread."""
@@ -99,12 +99,12 @@ class ScaleOut(Protocol):
         """Return the names of what a link leads from and to."""
         ...
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
         """Return how traffic gets from each leaf to the leaf at the same place."""
         ...
 
 
-def left_fraction(condition: Condition, n_links: int) -> FloatArray:
+def left_fraction(condition: RoutingState, n_links: int) -> FloatArray:
     """Return the share of its bandwidth that each link has left."""
     return np.ones(n_links) if condition.left_fraction is None else condition.left_fraction
 

@@ -11,7 +11,7 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
 from clustersim.topology.leaves import Leaves
-from clustersim.topology.scale_out import Condition, Ways, hop_latency_s, left_fraction
+from clustersim.topology.scale_out import FabricPaths, RoutingState, hop_latency_s, left_fraction
 from clustersim.topology.spreading import narrowest, shares
 
 _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)
@@ -20,7 +20,7 @@ _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cabling:
-    """How many switches are above the leaves, and how many cables lead to each."""
+    """Numbers of switches above the leaves, and of cables to each."""
 
     n_spines: int
     """In one pod."""
@@ -92,17 +92,19 @@ class SpineTree:
             low, high = self._spine_name(pod, spine), f"core{spine * self.cabling.n_cores + core}"
         return (high, low) if link % 2 else (low, high)
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
         """Return how pairs cross: spread over the spines in proportion to what is left of each path, or hashed to one cable."""
         if self.leaves.n_leaves == 1:
-            return Ways(link_ids=np.zeros((len(sources), 0), dtype=np.int64), weights=None, reached=np.ones(len(sources), dtype=np.bool_))
+            return FabricPaths(
+                link_ids=np.zeros((len(sources), 0), dtype=np.int64), weights=None, reached=np.ones(len(sources), dtype=np.bool_)
+            )
         if condition.keys is None:
             return self._spread(sources, destinations, left_fraction(condition, len(self.tier_index)))
         if condition.left_fraction is None:
             return self._hashed(sources, destinations, condition.keys)
         return self._hashed_around(sources, destinations, condition.keys, condition.left_fraction > 0.0)
 
-    def _spread(self, sources: IntArray, destinations: IntArray, left: FloatArray) -> Ways:
+    def _spread(self, sources: IntArray, destinations: IntArray, left: FloatArray) -> FabricPaths:
         """Return all paths of each pair, one for each cable up that there is.
 
         With spread flows parallel cables are laid as one, so that a spine is one path.
@@ -121,13 +123,13 @@ class SpineTree:
         here = sources == destinations
         paths[here] = -1
         n_pairs = len(sources)
-        return Ways(
+        return FabricPaths(
             link_ids=paths.reshape(n_pairs, -1),
             weights=np.repeat(weights, len(steps), axis=1).reshape(n_pairs, -1),
             reached=np.logical_or(here, np.any(weights > 0.0, axis=1)),
         )
 
-    def _hashed(self, sources: IntArray, destinations: IntArray, keys: KeyArray) -> Ways:
+    def _hashed(self, sources: IntArray, destinations: IntArray, keys: KeyArray) -> FabricPaths:
         cabling = self.cabling
         uplinks = picked(keys, _AT_LEAF, cabling.n_spines * cabling.to_spine)
         spines = uplinks // cabling.to_spine
@@ -136,7 +138,7 @@ class SpineTree:
         chosen = (uplinks % cabling.to_spine, above, cores + picked(keys, _AT_CORE, cabling.to_core), picked(keys, _DOWN, cabling.to_spine))
         return self._path(sources, destinations, spines, chosen, np.ones(len(sources), dtype=np.bool_))
 
-    def _hashed_around(self, sources: IntArray, destinations: IntArray, keys: KeyArray, works: BoolArray) -> Ways:
+    def _hashed_around(self, sources: IntArray, destinations: IntArray, keys: KeyArray, works: BoolArray) -> FabricPaths:
         """Return hashed paths over cables that work; a switch takes no cable from which the rest of the way is cut."""
         cabling, n_pairs = self.cabling, len(keys)
         pods, peer_pods = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
@@ -162,7 +164,9 @@ class SpineTree:
         reached: BoolArray = np.any(open_uplinks, axis=1)
         return self._path(sources, destinations, spines, (uplinks % cabling.to_spine, up, down, last), reached)
 
-    def _path(self, sources: IntArray, destinations: IntArray, spines: IntArray, cables: tuple[IntArray, ...], reached: BoolArray) -> Ways:
+    def _path(
+        self, sources: IntArray, destinations: IntArray, spines: IntArray, cables: tuple[IntArray, ...], reached: BoolArray
+    ) -> FabricPaths:
         pods, peer_pods = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         link_ids = np.stack(
             (
@@ -175,7 +179,7 @@ class SpineTree:
         )
         link_ids[sources == destinations] = -1
         link_ids[pods == peer_pods, 1:3] = -1
-        return Ways(link_ids=link_ids, weights=None, reached=np.logical_or(reached, sources == destinations))
+        return FabricPaths(link_ids=link_ids, weights=None, reached=np.logical_or(reached, sources == destinations))
 
     def _leaf_cable(self, leaves: IntArray, spines: IntArray, cables: IntArray) -> IntArray:
         return 2 * ((leaves * self.cabling.n_spines + spines) * self.cabling.to_spine + cables)

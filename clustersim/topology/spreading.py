@@ -1,4 +1,4 @@
-"""How a flow is divided among its paths."""
+"""Division of a flow among its paths."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.direct import RouterGraph, with_detours
+from clustersim.topology.direct_links import RouterGraph, with_detours
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, Condition, ScaleOut, Ways, hop_latency_s, left_fraction
+from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
 from clustersim.topology.spreading import narrowest, shares
 
 _AXES: Final = "xyz"
@@ -27,9 +27,9 @@ class Torus:
     """
 
     sizes: tuple[int, ...]
-    """Of the dimensions with more than one router."""
+    """Sizes of the dimensions with more than one router."""
     strides: tuple[int, ...]
-    """How far the number of a router goes up along each of them."""
+    """Step of a router's number along each of them."""
     axes: tuple[str, ...]
     graph: RouterGraph
     bandwidth_bytes_per_s: FloatArray
@@ -62,7 +62,7 @@ class Torus:
         """Return the names of the routers that a link joins."""
         return f"router{self.graph.tails[link]}", f"router{self.graph.heads[link]}"
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: Condition) -> Ways:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
         """Return paths that go along one dimension after the other, each in the shorter direction.
 
         Where both directions are equally long, traffic is spread over both in proportion to what is left of them, or hashed to one.
@@ -83,7 +83,7 @@ class Torus:
             weights.append(np.repeat(share, size // 2, axis=1))
             router = router + (end - begin) * stride
         link_ids = np.concatenate([np.zeros((n_pairs, 0), dtype=np.int64), *rows], axis=1)
-        ways = Ways(link_ids=link_ids, weights=np.concatenate([np.zeros((n_pairs, 0)), *weights], axis=1), reached=reached)
+        ways = FabricPaths(link_ids=link_ids, weights=np.concatenate([np.zeros((n_pairs, 0)), *weights], axis=1), reached=reached)
         return with_detours(ways, self.graph, sources, destinations, left > 0.0)
 
     def _both_directions(

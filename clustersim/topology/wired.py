@@ -11,11 +11,11 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Rotation, Routes
+from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.layout import Layout
 from clustersim.topology.node_wiring import NodeWiring
 from clustersim.topology.rotation import rotation_of
-from clustersim.topology.routing import Policy, Rows, between, compressed, down_from_leaf, own_leaf, up_to_leaf
+from clustersim.topology.routing import RouteRows, RoutingPolicy, between, compressed, down_from_leaf, own_leaf, up_to_leaf
 from clustersim.topology.scale_out import ScaleOut
 
 
@@ -24,14 +24,14 @@ class WiredCluster:
     """A cluster as directed links."""
 
     fabric: Fabric
-    layout: Layout
+    layout: ClusterLayout
     bandwidth_bytes_per_s: FloatArray
     as_built_bytes_per_s: FloatArray
     """The same before anything was slowed down."""
     latency_s: FloatArray
     tier_index: IntArray
-    policy: Policy
-    """How paths are chosen where there are several."""
+    policy: RoutingPolicy
+    """Rule for the choice among several paths."""
     works: BoolArray | None = None
     """Whether each link is up; None where all are. One that is down keeps its bandwidth, and is on no route."""
     shared: IntArray | None = None
@@ -319,7 +319,7 @@ class WiredCluster:
             raise DomainError(f"host {int(hosts[outside][0])} is outside the cluster", hint=f"its hosts are 0 to {self.n_hosts - 1}")
         return hosts
 
-    def _compressed(self, rows: Rows, sources: IntArray | None, destinations: IntArray | None) -> Routes:
+    def _compressed(self, rows: RouteRows, sources: IntArray | None, destinations: IntArray | None) -> Routes:
         lost = np.flatnonzero(~rows.reached)
         if len(lost):
             source, destination = (

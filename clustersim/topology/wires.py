@@ -27,7 +27,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpWiring:
-    """How the accelerators of one node reach each other without PCIe."""
+    """Wires and paths between the accelerators of one node without PCIe."""
 
     wires: tuple[Wire, ...] = ()
     paths: Mapping[tuple[int, int], tuple[str, ...]] = field(default_factory=dict[tuple[int, int], tuple[str, ...]])

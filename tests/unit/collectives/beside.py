@@ -20,9 +20,9 @@ def busiest_link_s(cluster: Cluster, pattern: Pattern) -> float:
 
 def _phase_s(cluster: Cluster, phase: tuple[Wave, ...]) -> float:
     network = SharedNetwork(cluster.bandwidth_bytes_per_s)
-    kinds = [network.add_kind(wave.footprint) for wave in phase]
-    for flow, (wave, kind) in enumerate(zip(phase, kinds, strict=True)):
-        network.start(flow, kind, wave.share)
+    flow_classes = [network.add_class(wave.footprint) for wave in phase]
+    for flow, (wave, flow_class) in enumerate(zip(phase, flow_classes, strict=True)):
+        network.start(flow, flow_class, wave.share)
     n_left = len(phase)
     while n_left:
         network.share()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Schedule, Step, grouping
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, grouping
 from clustersim.hardware.models import Fabric
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster, FloatArray
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
 
@@ -23,7 +23,7 @@ def drawn(n_ranks: int, n_chunks: int, seed: int = 7) -> Held:
     return np.random.default_rng(seed).integers(1, 2**64, size=(n_ranks, n_chunks), dtype=np.uint64)
 
 
-def played(schedule: Schedule, held: Held) -> Held:
+def played(schedule: MessageSchedule, held: Held) -> Held:
     """Return what the ranks hold in the end; messages of a step are read before any of them is written."""
     held = held.copy()
     for step in schedule.steps:
@@ -93,12 +93,12 @@ def injected(cluster: Cluster, pattern: Pattern) -> float:
     return float(sum(load[link] for link in np.flatnonzero(load) if cluster.links[int(link)].name.endswith(("nvlink/up", "/tx"))))
 
 
-def n_messages(schedule: Schedule) -> int:
+def n_messages(schedule: MessageSchedule) -> int:
     """Return the messages of all steps."""
     return sum(len(step.sources) for step in schedule.steps)
 
 
-def played_s(cluster: Cluster, schedule: Schedule) -> float:
+def played_s(cluster: Cluster, schedule: MessageSchedule) -> float:
     """Return the time for each byte of the tensor if every step takes as long as its busiest port, without latency.
 
     Every rank has a port each way at the switch of its domain and one each way at an adapter of its own.
@@ -106,7 +106,7 @@ def played_s(cluster: Cluster, schedule: Schedule) -> float:
     return sum(_step_s(cluster, step, schedule) for step in schedule.steps) / schedule.n_chunks
 
 
-def _step_s(cluster: Cluster, step: Step, schedule: Schedule) -> float:
+def _step_s(cluster: Cluster, step: PatternStep, schedule: MessageSchedule) -> float:
     leaves = cluster.domain_of(step.sources) != cluster.domain_of(step.destinations)
     times_s: list[float] = []
     for ends in (step.sources, step.destinations):

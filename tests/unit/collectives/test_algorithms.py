@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.pattern import grouping
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.hardware.library_costs import CollectiveOp
 from tests.unit.collectives.execution import load_of, nodes_of
 from tests.unit.topology.factories import make_fabric
 

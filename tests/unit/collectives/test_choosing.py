@@ -16,13 +16,13 @@ from clustersim.collectives.choosing import (
     enabled,
     tree_correction,
 )
-from clustersim.collectives.library import Call, Library
+from clustersim.collectives.library import CollectiveCall, Library
 from clustersim.collectives.pattern import Pattern, Wave
-from clustersim.collectives.timing import Candidate
+from clustersim.collectives.timing import AlgorithmCandidate
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation
 from clustersim.hardware.catalog import load_node
-from clustersim.hardware.communication import PROTOCOLS, CollectiveOp, Protocol
-from clustersim.topology.build import build_cluster
+from clustersim.hardware.library_costs import PROTOCOLS, CollectiveOp, Protocol
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.test_timing import on
 
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
@@ -52,7 +52,7 @@ def chosen(
     found = library(node, n_nodes, protocols)
     in_node = found.cluster.node.n_accelerators
     members = tuple(rank for rank in range(found.cluster.n_ranks) if rank % in_node < (per_node or in_node))
-    done = found.operation(Call(op=op, group=f"{per_node}", size_bytes=size_bytes), (members,))
+    done = found.operation(CollectiveCall(op=op, group=f"{per_node}", size_bytes=size_bytes), (members,))
     return done.algorithm, done.protocol
 
 
@@ -223,7 +223,7 @@ def test_of_equal_estimates_the_first_is_taken() -> None:
     wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=1, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
     pattern = Pattern(phases=((wave,),), uniform=True)
     alike = [
-        Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=1e9, known_rate_bytes_per_s=1e9)
+        AlgorithmCandidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=1e9, known_rate_bytes_per_s=1e9)
         for name in ("gather", "scatter")
     ]
     facts = replace(FACTS, op="gather", n_domains=1, protocols=("simple",))
@@ -233,10 +233,10 @@ def test_of_equal_estimates_the_first_is_taken() -> None:
 
 
 def test_small_tensors_go_by_latency_and_large_ones_by_bandwidth() -> None:
-    def way(name: str, steps: int, rate: float) -> Candidate:
+    def way(name: str, steps: int, rate: float) -> AlgorithmCandidate:
         wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=steps, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
         pattern = Pattern(phases=((wave,),), uniform=True)
-        return Candidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
+        return AlgorithmCandidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
 
     both = [way("short", 1, 1e9), way("wide", 10, 1e11)]
     facts = replace(FACTS, op="gather", n_domains=1, protocols=("simple",))

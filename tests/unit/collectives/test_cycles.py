@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.collectives.cycles import Counts, cycle_arcs, edge_disjoint_cycles
 from clustersim.hardware.models import ScaleUpKind
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.cube_mesh import CUBE_MESH
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_node

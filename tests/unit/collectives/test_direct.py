@@ -5,8 +5,8 @@ import pytest
 
 from clustersim.collectives.direct import DIRECT, DirectOp, direct_schedule
 from clustersim.collectives.pattern import Grouping, grouping
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, nodes_of
 from tests.unit.topology.factories import make_node
 

@@ -10,8 +10,8 @@ import pytest
 from clustersim.collectives.host import COPY_START_S, lay_copy, lay_update
 from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
-from clustersim.hardware.communication import Place
-from clustersim.topology.build import build_cluster, build_mixed_cluster
+from clustersim.hardware.library_costs import Place
+from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_node
 from tests.unit.topology.test_storage import with_nvme

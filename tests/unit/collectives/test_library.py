@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.library import OFFERED, SERVED, Call, Library, algorithm_of, usable_shares
-from clustersim.collectives.parameter_server import place_servers
+from clustersim.collectives.library import OFFERED, SERVED, CollectiveCall, Library, algorithm_of, usable_shares
+from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
-from clustersim.hardware.communication import PROTOCOLS, CollectiveOp
+from clustersim.hardware.library_costs import PROTOCOLS, CollectiveOp
 from clustersim.hardware.models import Node
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK, families
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_node, make_servers
 
@@ -37,8 +37,8 @@ def library(node: Node | None = None, n_nodes: int = 1, *, n_servers: int = 0) -
     return Library(cluster=build_cluster(node or make_node(), n_nodes, servers=servers), calibration=LATENT_NETWORK)
 
 
-def call(op: CollectiveOp = "all_reduce", algorithm: str = "auto", *, size_bytes: float = SIZE, group: str = "all") -> Call:
-    return Call(op=op, group=group, size_bytes=size_bytes, algorithm=algorithm)
+def call(op: CollectiveOp = "all_reduce", algorithm: str = "auto", *, size_bytes: float = SIZE, group: str = "all") -> CollectiveCall:
+    return CollectiveCall(op=op, group=group, size_bytes=size_bytes, algorithm=algorithm)
 
 
 def link_names(of: Library, operation: Operation) -> set[str]:
@@ -199,7 +199,7 @@ def test_the_same_call_gives_the_same_operation() -> None:
 
 
 @pytest.mark.parametrize("changed", [call(size_bytes=2e9), call("all_gather"), call(algorithm="tree"), replace(call(), pieces=2)])
-def test_another_size_operation_algorithm_or_number_of_pieces_is_another(changed: Call) -> None:
+def test_another_size_operation_algorithm_or_number_of_pieces_is_another(changed: CollectiveCall) -> None:
     machine = library()
 
     assert machine.operation(call(), EIGHT) is not machine.operation(changed, EIGHT)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.cycles import cycle_arcs
-from clustersim.collectives.library import Call, Library, usable_shares
+from clustersim.collectives.library import CollectiveCall, Library, usable_shares
 from clustersim.collectives.nvls import lay_nvls
-from clustersim.collectives.parameter_server import place_servers
 from clustersim.collectives.pattern import grouping
+from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
@@ -20,8 +20,8 @@ from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
-from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster_wiring import build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
@@ -68,7 +68,7 @@ def test_a_group_starts_by_the_constants_of_the_kinds_that_it_spans(members: lis
     machine = library(both())
     way = RINGS["all_gather"].lay(machine.cluster, grouping(machine.cluster, np.array(members))).phases[0][0]
 
-    operation = machine.operation(Call(op="all_gather", group="some", size_bytes=0.0, algorithm="ring"), members)
+    operation = machine.operation(CollectiveCall(op="all_gather", group="some", size_bytes=0.0, algorithm="ring"), members)
 
     wires_s = way.intra_steps * max(hop_s, way.intra_latency_s) + way.inter_steps * way.inter_latency_s
     assert operation.phases[0][0].latency_s == pytest.approx(start_s + wires_s, rel=1e-12)
@@ -93,7 +93,7 @@ def test_the_oldest_generation_of_a_group_decides(members: list[list[int]], olde
     kinds = load_node("dgx-h100"), load_node("dgx-a100-80g")
     machine = Library(cluster=build_mixed_cluster(tuple((node, 1) for node in kinds)), calibration=calibration_of(kinds).network)
 
-    found = machine._facts_of(Call(op="all_reduce", group="some", size_bytes=1.0), grouping(machine.cluster, np.array(members)))
+    found = machine._facts_of(CollectiveCall(op="all_reduce", group="some", size_bytes=1.0), grouping(machine.cluster, np.array(members)))
 
     assert found.limits == calibration_of_generation(oldest).network.library
 
@@ -104,7 +104,7 @@ def test_switches_add_for_groups_that_stay_where_they_can() -> None:
     machine = Library(cluster=cluster, calibration=calibration_of([h100, a100]).network)
 
     chosen = [
-        machine.operation(Call(op="all_reduce", group=name, size_bytes=1e9), members).algorithm
+        machine.operation(CollectiveCall(op="all_reduce", group=name, size_bytes=1e9), members).algorithm
         for name, members in (("first", ON_FIRST), ("second", ON_SECOND), ("both", ON_BOTH))
     ]
 
@@ -120,7 +120,7 @@ def test_what_only_the_first_group_can_run_is_not_chosen_for_all() -> None:
     machine = Library(cluster=both(adding, plain), calibration=LATENT_NETWORK)
 
     alone, beside = (
-        machine.operation(Call(op="all_reduce", group=name, size_bytes=1e9), members).algorithm
+        machine.operation(CollectiveCall(op="all_reduce", group=name, size_bytes=1e9), members).algorithm
         for name, members in (("alone", ON_FIRST), ("beside", [*ON_FIRST, *ON_SECOND]))
     )
 
@@ -156,7 +156,7 @@ def test_in_a_mesh_rings_follow_its_links_and_behind_a_switch_the_order_of_the_r
 def test_parameters_are_pulled_over_the_adapters_of_any_kind() -> None:
     cluster = build_mixed_cluster(((make_node(), 1), (make_node(n_accelerators=4, n_nics=2), 1)), SPINES, servers=make_servers(1))
     machine = Library(cluster=cluster, calibration=IDEAL_NETWORK)
-    call = Call(op="pull", group="all", size_bytes=1e9, servers=place_servers([0, 2]))
+    call = CollectiveCall(op="pull", group="all", size_bytes=1e9, servers=place_servers([0, 2]))
     operation = machine.operation(call, [list(range(12))])
 
     waves = [leg for phase in operation.phases for leg in phase]

@@ -10,7 +10,7 @@ from clustersim.collectives.pattern import grouping
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import SCALE_UP_S, make_node
 

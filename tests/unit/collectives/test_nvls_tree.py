@@ -6,7 +6,7 @@ import pytest
 from clustersim.collectives.nvls_tree import lay_nvls_tree
 from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.errors import DomainError
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import SCALE_UP_S, make_node
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import wave
+from clustersim.collectives.collective_flows import wave
 from clustersim.collectives.pattern import grouping
 from clustersim.collectives.rings import ring_flows
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Footprint
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from clustersim.collectives.pattern import Grouping, Wave, grouping
 from clustersim.collectives.rooted import ROOTED, RootedOp, chain_schedule, two_tree_schedule
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import make_node
 

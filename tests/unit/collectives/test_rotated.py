@@ -15,9 +15,9 @@ from clustersim.collectives.ring import lay_ring
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.transfers import lay_transfers
 from clustersim.collectives.tree import lay_tree
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.load import Crossings
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Crossings
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_fabric, make_node, ranks
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import BATCH, NO_FLOWS
+from clustersim.collectives.collective_flows import BATCH, NO_FLOWS
 from clustersim.collectives.pattern import Flows, grouping
 from clustersim.collectives.separate import Batch, between_members, in_batches, separate_waves
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
-from clustersim.topology.load import Footprint
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Footprint
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 

@@ -9,7 +9,7 @@ from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SPINE_S, make_fabric, make_node

@@ -12,7 +12,7 @@ from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.collectives.timing import (
     MOST_IN_FLIGHT_BYTES,
-    Candidate,
+    AlgorithmCandidate,
     Operation,
     Way,
     call_overhead_s,
@@ -20,12 +20,12 @@ from clustersim.collectives.timing import (
     idle_rate_bytes_per_s,
     timed,
 )
-from clustersim.hardware.calibration import Ceilings, FamilyCalibration, NetworkCalibration
+from clustersim.hardware.calibration import BandwidthCeilings, FamilyCalibration, NetworkCalibration
 from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Medium, Protocol
-from clustersim.topology.build import build_cluster
+from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Medium, Protocol
 from clustersim.topology.cluster import TIERS
-from clustersim.topology.load import Footprint
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Footprint
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_node
 
 ROUND_OFF = 1e-12
@@ -36,8 +36,8 @@ SIZE = 1e6
 RATE = 1e9
 """Bytes of the tensor in a second on idle links."""
 
-LATENCY_OF: dict[Family, Latencies] = {
-    family: Latencies(
+LATENCY_OF: dict[Family, AlgorithmLatencies] = {
+    family: AlgorithmLatencies(
         base_s={protocol: 1e-6 * (2 + place + 10 * row) for place, protocol in enumerate(PROTOCOLS)},
         hop_s={
             medium: {protocol: 1e-7 * (3 + place + 10 * row + 100 * column) for place, protocol in enumerate(PROTOCOLS)}
@@ -50,7 +50,7 @@ LIMITS = calibration_of_generation("ampere").network.library
 CALIBRATION = NetworkCalibration(
     efficiency=dict.fromkeys(TIERS, 0.5),
     families={family: FamilyCalibration(start_s=5e-6 * (1 + row), chunk_s=7e-9 * (1 + row)) for row, family in enumerate(FAMILIES)},
-    ceilings=Ceilings(nvls=0.7, exchange=0.6, pair=0.4, peer=0.3),
+    ceilings=BandwidthCeilings(nvls=0.7, exchange=0.6, pair=0.4, peer=0.3),
     multiprocessors=24,
     library=LIMITS,
     latencies=LATENCY_OF,
@@ -79,9 +79,9 @@ def wave(
     )
 
 
-def candidate(*phases: tuple[Wave, ...], rate: float = RATE, uniform: bool = True) -> Candidate:
+def candidate(*phases: tuple[Wave, ...], rate: float = RATE, uniform: bool = True) -> AlgorithmCandidate:
     pattern = Pattern(phases=phases, uniform=uniform)
-    return Candidate(algorithm="ring", pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
+    return AlgorithmCandidate(algorithm="ring", pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
 
 
 def operation(*phases: tuple[Wave, ...], way: Way = RING, size_bytes: float = SIZE, pieces: int = 1, rate: float = inf) -> Operation:
@@ -343,7 +343,7 @@ def test_links_may_cap_below_the_channels() -> None:
 
 def test_a_cap_is_that_of_one_group_however_many_are_beside_it() -> None:
     pattern, lone = (Pattern(phases=((wave(on("nvlink", flows), steps=(1, 0)),),), uniform=True) for flows in (6.0, 2.0))
-    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
+    many = AlgorithmCandidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
 
     ((leg,),) = timed(many, replace(RING, pair=True), CLUSTER, CALIBRATION, size_bytes=SIZE).phases
 
@@ -355,7 +355,7 @@ def test_where_groups_have_other_waves_than_the_first_the_caps_are_those_of_all(
     beside = wave(on("nvlink", 5.0), steps=(1, 0))
     pattern = Pattern(phases=((wave(on("nvlink", 4.0), steps=(1, 0)), beside),), uniform=False)
     lone = Pattern(phases=((wave(on("nvlink", 2.0), steps=(1, 0)),),), uniform=True)
-    many = Candidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
+    many = AlgorithmCandidate(algorithm="ring", pattern=pattern, lone=lone, idle_rate_bytes_per_s=RATE, known_rate_bytes_per_s=RATE)
 
     ((one, other),) = timed(many, replace(RING, pair=True), CLUSTER, CALIBRATION, size_bytes=SIZE).phases
 

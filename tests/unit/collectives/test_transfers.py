@@ -5,8 +5,8 @@ import pytest
 
 from clustersim.collectives.pattern import Wave
 from clustersim.collectives.transfers import lay_transfers
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.collectives.pattern import grouping
 from clustersim.collectives.tree import depth, lay_tree, tree_schedule, two_trees
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import make_node
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from clustersim.network.sharing import SharedNetwork
-from clustersim.network.wiring import Kind, Wiring, lay_wiring
-from clustersim.topology.load import Footprint
+from clustersim.network.wiring import FlowClass, Wiring, wiring_of
+from clustersim.topology.link_demand import Footprint
 
 INF = float("inf")
 
@@ -20,28 +20,28 @@ def footprint(flows: Mapping[int, float] | Sequence[int]) -> Footprint:
     return Footprint(link_ids=np.array(links, dtype=np.int64), flows=np.array([by_link[link] for link in links], dtype=np.float64))
 
 
-def kind(flows: Mapping[int, float] | Sequence[int], weight: float = 1.0, cap: float = INF) -> Kind:
-    return Kind(footprint=footprint(flows), weight=weight, cap_bytes_per_s=cap)
+def flow_class(flows: Mapping[int, float] | Sequence[int], weight: float = 1.0, cap: float = INF) -> FlowClass:
+    return FlowClass(footprint=footprint(flows), weight=weight, cap_bytes_per_s=cap)
 
 
-def wiring(kinds: Sequence[Kind], capacity: Sequence[float], labels: Sequence[int] | None = None) -> Wiring:
-    return lay_wiring(kinds, np.array(capacity, dtype=np.float64), np.array(labels or [0] * len(capacity)))
+def wiring(flow_classes: Sequence[FlowClass], capacity: Sequence[float], labels: Sequence[int] | None = None) -> Wiring:
+    return wiring_of(flow_classes, np.array(capacity, dtype=np.float64), np.array(labels or [0] * len(capacity)))
 
 
 def leaf_spine(n_hosts: int, capacity: float = 1.0) -> tuple[SharedNetwork, list[int]]:
-    """Return a network of hosts, four to a leaf with two spines, and a kind for every pair."""
+    """Return a network of hosts, four to a leaf with two spines, and a flow class for every pair."""
     n_leaves, n_spines = n_hosts // 4, 2
     up, down = list(range(n_hosts)), list(range(n_hosts, 2 * n_hosts))
     first = 2 * n_hosts
     network = SharedNetwork(np.full(first + 2 * n_leaves * n_spines, capacity))
-    kinds: list[int] = []
+    flow_classes: list[int] = []
     for a in range(n_hosts):
         for b in range(n_hosts):
             if a != b:
                 spine = (a + b) % n_spines
                 way = [first + a // 4 * n_spines + spine, first + (n_leaves + b // 4) * n_spines + spine]
-                kinds.append(network.add_kind(footprint([up[a], down[b], *(way if a // 4 != b // 4 else [])])))
-    return network, kinds
+                flow_classes.append(network.add_class(footprint([up[a], down[b], *(way if a // 4 != b // 4 else [])])))
+    return network, flow_classes
 
 
 def finish(shared: SharedNetwork) -> dict[int, float]:

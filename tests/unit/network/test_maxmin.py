@@ -9,8 +9,8 @@ import pytest
 
 from clustersim.network.filling import progressive_filling
 from clustersim.network.following import Following, numba_is_installed
-from clustersim.network.wiring import Kind, Wiring
-from tests.unit.network.factories import INF, kind, wiring
+from clustersim.network.wiring import FlowClass, Wiring
+from tests.unit.network.factories import INF, flow_class, wiring
 
 PATIENCE = 1000
 WAYS = [
@@ -28,8 +28,8 @@ def following(way: str, laid: Wiring) -> Following:
     return Following(laid, compiled=way == "compiled")
 
 
-def made(way: str, kinds: Sequence[Kind], capacity: Sequence[float]) -> Following:
-    return following(way, wiring(kinds, capacity))
+def made(way: str, flow_classes: Sequence[FlowClass], capacity: Sequence[float]) -> Following:
+    return following(way, wiring(flow_classes, capacity))
 
 
 def settle(to: Following, counts: Mapping[int, float], patience: int = PATIENCE) -> dict[int, float] | None:
@@ -75,26 +75,26 @@ def out_of_balance(of: Following) -> list[str]:
 
 
 def random_wiring(generator: np.random.Generator) -> Wiring:
-    n_links, n_kinds = int(generator.integers(1, 12)), int(generator.integers(1, 25))
-    kinds: list[Kind] = []
-    for _ in range(n_kinds):
+    n_links, n_flow_classes = int(generator.integers(1, 12)), int(generator.integers(1, 25))
+    flow_classes: list[FlowClass] = []
+    for _ in range(n_flow_classes):
         links = generator.choice(n_links, int(generator.integers(1, min(5, n_links) + 1)), replace=False).tolist()
         flows = dict(zip(links, generator.choice([0.5, 1.0, 1.0, 2.0, 14.0], len(links)).tolist(), strict=True))
         cap = float(generator.choice([0.2, 1.0, 3.0, INF, INF, INF]))
-        kinds.append(kind(flows, weight=float(generator.choice([0.25, 1.0, 1.0, 2.0])), cap=cap))
-    return wiring(kinds, generator.choice([1.0, 2.0, 4.0, 7.3, 33.0], n_links).tolist())
+        flow_classes.append(flow_class(flows, weight=float(generator.choice([0.25, 1.0, 1.0, 2.0])), cap=cap))
+    return wiring(flow_classes, generator.choice([1.0, 2.0, 4.0, 7.3, 33.0], n_links).tolist())
 
 
-def test_a_kind_enters_an_idle_network_at_its_narrowest_cell(way: str) -> None:
-    found = made(way, [kind([0, 1])], [8.0, 5.0])
+def test_a_flow_class_enters_an_idle_network_at_its_narrowest_link_class(way: str) -> None:
+    found = made(way, [flow_class([0, 1])], [8.0, 5.0])
 
     assert settle(found, {0: 1.0})
     assert rates(found) == [5.0]
     assert out_of_balance(found) == []
 
 
-def test_a_kind_that_enters_takes_from_those_on_its_cells(way: str) -> None:
-    found = made(way, [kind([0]), kind([0, 1]), kind([1])], [10.0, 4.0])
+def test_a_flow_class_that_enters_takes_from_those_on_its_link_classes(way: str) -> None:
+    found = made(way, [flow_class([0]), flow_class([0, 1]), flow_class([1])], [10.0, 4.0])
 
     settle(found, {0: 1.0})
     settle(found, {1: 1.0, 2: 1.0})
@@ -104,7 +104,7 @@ def test_a_kind_that_enters_takes_from_those_on_its_cells(way: str) -> None:
 
 
 def test_what_departs_leaves_its_share_to_those_at_its_level_and_above(way: str) -> None:
-    found = made(way, [kind([0]), kind([0]), kind([0, 1]), kind([1])], [6.0, 10.0])
+    found = made(way, [flow_class([0]), flow_class([0]), flow_class([0, 1]), flow_class([1])], [6.0, 10.0])
     settle(found, dict.fromkeys(range(4), 1.0))
     assert rates(found) == [2.0, 2.0, 2.0, 8.0]
 
@@ -115,8 +115,8 @@ def test_what_departs_leaves_its_share_to_those_at_its_level_and_above(way: str)
 
 
 def test_what_has_a_lower_level_than_a_departing_flow_is_not_looked_at(way: str) -> None:
-    # Kinds 0 and 1 share a narrow cell, 1 and 2 a wide one.
-    found = made(way, [kind([0]), kind([0, 1]), kind([1]), kind([1])], [2.0, 11.0])
+    # Flow classes 0 and 1 share a narrow link class, 1 and 2 a wide one.
+    found = made(way, [flow_class([0]), flow_class([0, 1]), flow_class([1]), flow_class([1])], [2.0, 11.0])
     settle(found, dict.fromkeys(range(4), 1.0))
     assert rates(found) == [1.0, 1.0, 5.0, 5.0]
     looks = found.table.n_looks[0]
@@ -127,14 +127,14 @@ def test_what_has_a_lower_level_than_a_departing_flow_is_not_looked_at(way: str)
 
 
 def test_another_component_is_not_looked_at(way: str) -> None:
-    found = made(way, [kind([0]), kind([0]), kind([1]), kind([1])], [2.0, 4.0])
+    found = made(way, [flow_class([0]), flow_class([0]), flow_class([1]), flow_class([1])], [2.0, 4.0])
     settle(found, dict.fromkeys(range(4), 1.0))
 
     assert settle(found, {0: 0.0}) == {1: 2.0}
 
 
-def test_more_flows_of_a_kind_weigh_more(way: str) -> None:
-    found = made(way, [kind([0]), kind([0])], [8.0])
+def test_more_flows_of_a_flow_class_weigh_more(way: str) -> None:
+    found = made(way, [flow_class([0]), flow_class([0])], [8.0])
     settle(found, {0: 1.0, 1: 1.0})
 
     settle(found, {1: 3.0})
@@ -144,8 +144,8 @@ def test_more_flows_of_a_kind_weigh_more(way: str) -> None:
     assert out_of_balance(found) == []
 
 
-def test_a_kind_at_its_limit_stays_there_until_a_cell_holds_it_back(way: str) -> None:
-    found = made(way, [kind([0], cap=3.0), kind([0]), kind([0])], [8.0])
+def test_a_flow_class_at_its_limit_stays_there_until_a_link_class_holds_it_back(way: str) -> None:
+    found = made(way, [flow_class([0], cap=3.0), flow_class([0]), flow_class([0])], [8.0])
 
     settle(found, {0: 1.0})
     assert rates(found)[0] == 3.0
@@ -158,8 +158,8 @@ def test_a_kind_at_its_limit_stays_there_until_a_cell_holds_it_back(way: str) ->
     assert out_of_balance(found) == []
 
 
-def test_a_kind_that_neither_was_nor_is_in_flight_changes_nothing(way: str) -> None:
-    found = made(way, [kind([0]), kind([0])], [8.0])
+def test_a_flow_class_that_neither_was_nor_is_in_flight_changes_nothing(way: str) -> None:
+    found = made(way, [flow_class([0]), flow_class([0])], [8.0])
     settle(found, {0: 1.0})
 
     assert settle(found, {1: 0.0}) == {}
@@ -167,8 +167,8 @@ def test_a_kind_that_neither_was_nor_is_in_flight_changes_nothing(way: str) -> N
     assert out_of_balance(found) == []
 
 
-def test_a_cell_without_capacity_stops_its_kinds(way: str) -> None:
-    found = made(way, [kind([0, 1]), kind([1])], [0.0, 4.0])
+def test_a_link_class_without_capacity_stops_its_flow_classes(way: str) -> None:
+    found = made(way, [flow_class([0, 1]), flow_class([1])], [0.0, 4.0])
 
     settle(found, {0: 1.0, 1: 1.0})
 
@@ -176,17 +176,21 @@ def test_a_cell_without_capacity_stops_its_kinds(way: str) -> None:
 
 
 def test_a_change_that_goes_too_far_is_given_up(way: str) -> None:
-    # A chain of cells, each wider than the last: taking the first kind off moves all of them, one after the other.
-    n_kinds = 20
-    found = made(way, [kind([0]), *(kind([link, link + 1]) for link in range(n_kinds))], [2.0**link for link in range(n_kinds + 1)])
-    settle(found, dict.fromkeys(range(n_kinds + 1), 1.0))
+    # A chain of link classes, each wider than the last: taking the first flow class off moves all of them, one after the other.
+    n_flow_classes = 20
+    found = made(
+        way,
+        [flow_class([0]), *(flow_class([link, link + 1]) for link in range(n_flow_classes))],
+        [2.0**link for link in range(n_flow_classes + 1)],
+    )
+    settle(found, dict.fromkeys(range(n_flow_classes + 1), 1.0))
 
     assert settle(found, {0: 0.0}, patience=3) is None
 
 
-def test_a_light_kind_is_exact_beside_heavy_ones_that_come_and_go(way: str) -> None:
-    # What a cell's own kinds take at level 1 shrinks to a billionth when the heavy one leaves: what is left is counted anew.
-    found = made(way, [kind([0], weight=1e6), kind([0], weight=1e-3 / 3), kind([0], weight=1e-3 / 7)], [1.0])
+def test_a_light_flow_class_is_exact_beside_heavy_ones_that_come_and_go(way: str) -> None:
+    # What a link class's own flow classes take at level 1 shrinks to a billionth when the heavy one leaves: what is left is counted anew.
+    found = made(way, [flow_class([0], weight=1e6), flow_class([0], weight=1e-3 / 3), flow_class([0], weight=1e-3 / 7)], [1.0])
     settle(found, {0: 1.0, 1: 1.0, 2: 1.0})
 
     settle(found, {0: 0.0})
@@ -194,28 +198,28 @@ def test_a_light_kind_is_exact_beside_heavy_ones_that_come_and_go(way: str) -> N
     assert rates(found)[1] == pytest.approx(1.0 / (1e-3 / 3 + 1e-3 / 7), rel=1e-13)
 
 
-def test_a_kind_with_another_count_is_named_even_with_its_old_rate(way: str) -> None:
-    found = made(way, [kind([0], cap=2.0)], [8.0])
+def test_a_flow_class_with_another_count_is_named_even_with_its_old_rate(way: str) -> None:
+    found = made(way, [flow_class([0], cap=2.0)], [8.0])
     settle(found, {0: 1.0})
 
     assert settle(found, {0: 2.0}) == {0: 2.0}
 
 
 def test_filling_from_nothing_leaves_all_in_balance(way: str) -> None:
-    found = made(way, [kind([0]), kind([0, 1]), kind([1], cap=1.0)], [8.0, 4.0])
+    found = made(way, [flow_class([0]), flow_class([0, 1]), flow_class([1], cap=1.0)], [8.0, 4.0])
     settle(found, {0: 5.0, 2: 1.0})
 
     assert found.fill(np.arange(3), np.array([1, 2]), np.array([2.0, 1.0])).tolist() == [1.5, 1.0]
 
     assert rates(found) == [0.0, 1.5, 1.0]
     assert out_of_balance(found) == []
-    # Kind 0 is gone: as a newcomer it takes its share.
+    # Flow class 0 is gone: as a newcomer it takes its share.
     settle(found, {0: 1.0})
     assert rates(found) == [5.0, 1.5, 1.0]
 
 
 def test_another_component_is_left_alone_when_one_is_filled(way: str) -> None:
-    found = made(way, [kind([0]), kind([1]), kind([1])], [8.0, 4.0])
+    found = made(way, [flow_class([0]), flow_class([1]), flow_class([1])], [8.0, 4.0])
     settle(found, {0: 1.0, 1: 1.0, 2: 1.0})
 
     found.fill(np.array([1, 2]), np.array([2]), np.array([1.0]))
@@ -225,7 +229,7 @@ def test_another_component_is_left_alone_when_one_is_filled(way: str) -> None:
 
 
 def test_a_component_can_be_emptied(way: str) -> None:
-    found = made(way, [kind([0])], [8.0])
+    found = made(way, [flow_class([0])], [8.0])
     settle(found, {0: 2.0})
 
     assert found.fill(np.array([0]), np.zeros(0, dtype=np.int64), np.zeros(0)).tolist() == []
@@ -234,14 +238,18 @@ def test_a_component_can_be_emptied(way: str) -> None:
 
 
 def test_a_change_that_was_given_up_can_be_filled_from_nothing(way: str) -> None:
-    n_kinds = 20
-    found = made(way, [kind([0]), *(kind([link, link + 1]) for link in range(n_kinds))], [2.0**link for link in range(n_kinds + 1)])
-    everything = dict.fromkeys(range(n_kinds + 1), 1.0)
+    n_flow_classes = 20
+    found = made(
+        way,
+        [flow_class([0]), *(flow_class([link, link + 1]) for link in range(n_flow_classes))],
+        [2.0**link for link in range(n_flow_classes + 1)],
+    )
+    everything = dict.fromkeys(range(n_flow_classes + 1), 1.0)
     settle(found, everything)
     settle(found, {0: 0.0}, patience=3)
 
-    rest = np.arange(1, n_kinds + 1)
-    expected = found.fill(np.arange(n_kinds + 1), rest, np.ones(n_kinds)).tolist()
+    rest = np.arange(1, n_flow_classes + 1)
+    expected = found.fill(np.arange(n_flow_classes + 1), rest, np.ones(n_flow_classes)).tolist()
 
     assert rates(found)[1:] == expected
     assert out_of_balance(found) == []
@@ -251,22 +259,22 @@ def test_a_change_that_was_given_up_can_be_filled_from_nothing(way: str) -> None
 def test_after_every_change_the_rates_are_those_of_progressive_filling(way: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     laid = random_wiring(generator)
-    n_kinds = len(laid.limits)
-    found, counts = following(way, laid), np.zeros(n_kinds)
+    n_flow_classes = len(laid.limits)
+    found, counts = following(way, laid), np.zeros(n_flow_classes)
 
     for _ in range(30):
-        changed = generator.choice(n_kinds, int(generator.integers(1, min(4, n_kinds) + 1)), replace=False)
+        changed = generator.choice(n_flow_classes, int(generator.integers(1, min(4, n_flow_classes) + 1)), replace=False)
         counts[changed] = generator.choice([0.0, 0.0, 1.0, 1.0, 3.0], len(changed))
-        kinds = np.flatnonzero(counts)
+        flow_classes = np.flatnonzero(counts)
         before = rates(found)
         after = settle(found, {int(number): float(counts[number]) for number in changed})
         if after is not None:
-            assert {number: after.get(number, before[number]) for number in kinds.tolist()} == {
-                number: rates(found)[number] for number in kinds.tolist()
+            assert {number: after.get(number, before[number]) for number in flow_classes.tolist()} == {
+                number: rates(found)[number] for number in flow_classes.tolist()
             }
         else:
-            found.fill(np.arange(n_kinds), kinds, counts[kinds])
+            found.fill(np.arange(n_flow_classes), flow_classes, counts[flow_classes])
 
         assert out_of_balance(found) == []
-        expected = progressive_filling(laid.problem(kinds, counts[kinds])[0]).levels
-        assert [rates(found)[number] for number in kinds] == pytest.approx(expected.tolist(), rel=1e-11)
+        expected = progressive_filling(laid.problem(flow_classes, counts[flow_classes])[0]).levels
+        assert [rates(found)[number] for number in flow_classes] == pytest.approx(expected.tolist(), rel=1e-11)

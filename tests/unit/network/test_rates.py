@@ -12,33 +12,33 @@ from clustersim.network import following
 from clustersim.network import rates as module
 from clustersim.network.following import numba_is_installed
 from clustersim.network.rates import FEW, RateCache
-from clustersim.network.wiring import Kind
-from tests.unit.network.factories import kind, wiring
+from clustersim.network.wiring import FlowClass
+from tests.unit.network.factories import flow_class, wiring
 
 needs_numba = pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')")
 
 
-def made(kinds: Sequence[Kind], capacity: Sequence[float], *, compiled: bool | None = False) -> RateCache:
-    return RateCache(wiring=wiring(kinds, capacity), compiled=compiled)
+def made(flow_classes: Sequence[FlowClass], capacity: Sequence[float], *, compiled: bool | None = False) -> RateCache:
+    return RateCache(wiring=wiring(flow_classes, capacity), compiled=compiled)
 
 
 def change(rates: RateCache, counts: dict[int, int]) -> dict[int, float]:
-    """Change counts of kinds of one component and return the new rates."""
+    """Change counts of flow classes of one component and return the new rates."""
     part = rates.component(rates.wiring.components.item(next(iter(counts))))
     found = rates.change(part, tuple(counts.items()))
     return {int(number): float(rate) for number, rate in zip(found.flows, found.rates, strict=True)}
 
 
 def test_only_new_rates_are_returned() -> None:
-    rates = made([kind([0]), kind([0, 1]), kind([1])], [2.0, 11.0])
+    rates = made([flow_class([0]), flow_class([0, 1]), flow_class([1])], [2.0, 11.0])
     assert change(rates, {0: 1, 1: 1, 2: 1}) == {0: 1.0, 1: 1.0, 2: 10.0}
 
     assert change(rates, {2: 2}) == {2: 5.0}
     assert change(rates, {2: 0}) == {}
 
 
-def test_a_kind_that_was_asked_about_is_returned_even_with_its_old_rate() -> None:
-    rates = made([kind([0], cap=1.0)], [8.0])
+def test_a_flow_class_that_was_asked_about_is_returned_even_with_its_old_rate() -> None:
+    rates = made([flow_class([0], cap=1.0)], [8.0])
     change(rates, {0: 1})
 
     assert change(rates, {0: 2}) == {0: 1.0}
@@ -48,7 +48,7 @@ def test_a_state_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     solved: list[object] = []
     real = module.progressive_filling
     monkeypatch.setattr(module, "progressive_filling", lambda problem: solved.append(problem) or real(problem))
-    rates = made([kind([0]), kind([0])], [8.0])
+    rates = made([flow_class([0]), flow_class([0])], [8.0])
 
     for _ in range(5):
         change(rates, {0: 1})
@@ -60,7 +60,7 @@ def test_a_state_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_solutions_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "N_KEPT", 20)
-    rates = made([kind([0])], [8.0])
+    rates = made([flow_class([0])], [8.0])
 
     for count in range(1, 14):
         rates.solve(((0, count),))
@@ -70,7 +70,7 @@ def test_solutions_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_change_that_came_before_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = made([kind([0]), kind([0])], [8.0])
+    rates = made([flow_class([0]), flow_class([0])], [8.0])
     ways = [{0: 1}, {1: 1}, {0: 0, 1: 0}]
     first = [change(rates, way) for way in ways]
     monkeypatch.setattr(RateCache, "_step", None)
@@ -81,7 +81,7 @@ def test_a_change_that_came_before_is_not_looked_up_again(monkeypatch: pytest.Mo
 
 def test_steps_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "N_KEPT", 12)
-    rates = made([kind([0]), kind([0])], [8.0])
+    rates = made([flow_class([0]), flow_class([0])], [8.0])
 
     for count in range(1, 9):
         assert change(rates, {0: count}) == {0: 8.0 / count}
@@ -90,29 +90,33 @@ def test_steps_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(solution.steps) for solution in rates._kept.values()) <= 3
 
 
-def test_how_many_kinds_are_few_can_be_said() -> None:
-    kinds, capacity = [kind([0, number + 1]) for number in range(2 * FEW)], [2.0 * FEW, *([1000.0] * 2 * FEW)]
-    rates = RateCache(wiring=wiring(kinds, capacity), compiled=False, few=2 * FEW)
+def test_how_many_flow_classes_are_few_can_be_said() -> None:
+    flow_classes, capacity = [flow_class([0, number + 1]) for number in range(2 * FEW)], [2.0 * FEW, *([1000.0] * 2 * FEW)]
+    rates = RateCache(wiring=wiring(flow_classes, capacity), compiled=False, few=2 * FEW)
 
     assert set(change(rates, dict.fromkeys(range(2 * FEW), 1)).values()) == {1.0}
     assert not rates.component(0).many
     assert len(rates._kept) == 2  # nothing, and all
 
 
-def test_states_of_many_kinds_are_not_kept() -> None:
-    rates = made([kind([0])] + [kind([0, link + 1]) for link in range(FEW)], [8.0] * (FEW + 1))
+def test_states_of_many_flow_classes_are_not_kept() -> None:
+    rates = made([flow_class([0])] + [flow_class([0, link + 1]) for link in range(FEW)], [8.0] * (FEW + 1))
 
     rates.solve(tuple((number, 1) for number in range(FEW + 1)))
 
     assert len(rates._kept) == 0
 
 
-def many(n_kinds: int, *, compiled: bool | None = False) -> RateCache:
-    """Return kinds on a cell of their own each, and all on one that is shared."""
-    return made([kind([0, number + 1]) for number in range(n_kinds)], [float(n_kinds), *([1e6] * n_kinds)], compiled=compiled)
+def many(n_flow_classes: int, *, compiled: bool | None = False) -> RateCache:
+    """Return flow classes on a link class of their own each, and all on one that is shared."""
+    return made(
+        [flow_class([0, number + 1]) for number in range(n_flow_classes)],
+        [float(n_flow_classes), *([1e6] * n_flow_classes)],
+        compiled=compiled,
+    )
 
 
-def test_many_kinds_are_followed_instead_of_solved_anew() -> None:
+def test_many_flow_classes_are_followed_instead_of_solved_anew() -> None:
     rates = many(2 * FEW)
 
     assert set(change(rates, dict.fromkeys(range(2 * FEW), 1)).values()) == {1.0}
@@ -134,7 +138,7 @@ def test_a_part_that_went_idle_begins_with_few_again() -> None:
     assert set(change(rates, dict.fromkeys(range(2 * FEW), 1)).values()) == {1.0}
 
 
-def test_many_kinds_may_leave_one_by_one() -> None:
+def test_many_flow_classes_may_leave_one_by_one() -> None:
     rates = many(2 * FEW)
     change(rates, dict.fromkeys(range(2 * FEW), 1))
 
@@ -156,7 +160,7 @@ def test_a_change_that_reaches_too_far_is_filled_from_nothing(monkeypatch: pytes
 
 
 def test_components_do_not_hear_of_each_other() -> None:
-    rates = made([kind([0]), kind([1])], [8.0, 4.0])
+    rates = made([flow_class([0]), flow_class([1])], [8.0, 4.0])
 
     assert change(rates, {0: 1}) == {0: 8.0}
     assert change(rates, {1: 1}) == {1: 4.0}
@@ -169,7 +173,7 @@ def test_the_solver_is_compiled_after_a_while_in_the_midst_of_what_is_in_flight(
     monkeypatch.setattr(following, "compiled_solver", cache(following.compiled_solver.__wrapped__))
     # Twice the same part of the network, side by side.
     n = 2 * FEW
-    flows = [kind([first, first + 1 + number]) for first in (0, n + 1) for number in range(n)]
+    flows = [flow_class([first, first + 1 + number]) for first in (0, n + 1) for number in range(n)]
     interpreted, compiled = (made(flows, [float(n), *([1000.0] * n)] * 2, compiled=way) for way in (False, None))
     for first in (0, n):
         for one in (interpreted, compiled):
@@ -206,7 +210,7 @@ def test_without_a_folder_for_machine_code_the_solver_is_compiled_all_the_same(t
 def test_numba_is_not_loaded_by_those_who_do_not_need_it() -> None:
     code = (
         "import sys\n"
-        "from clustersim.network.flows import Flow, Pipe, finish_times\n"
+        "from clustersim.network.flow_times import Flow, Pipe, finish_times\n"
         "finish_times([Pipe(bandwidth_bytes_per_s=1.0, latency_s=0.0)], [Flow(route=(0,), size_bytes=1.0, start_s=0.0)])\n"
         "print('numba' in sys.modules)\n"
     )

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.network.grain import GRAIN_S
 from clustersim.network.sharing import SharedNetwork
+from clustersim.network.tick import TICK_S
 from tests.unit.network.factories import INF, finish, footprint, leaf_spine
 
 
@@ -12,20 +12,20 @@ def network(*capacity: float) -> SharedNetwork:
     return SharedNetwork(np.array(capacity))
 
 
-def test_equal_kinds_have_one_number() -> None:
+def test_equal_flow_classes_have_one_number() -> None:
     shared = network(8.0, 4.0)
 
-    first = shared.add_kind(footprint([0, 1]))
-    assert shared.add_kind(footprint({0: 1.0, 1: 1.0})) == first
-    assert shared.add_kind(footprint([0, 1]), weight=2.0) != first
-    assert shared.add_kind(footprint([0, 1]), cap_bytes_per_s=2.0) != first
-    assert shared.add_kind(footprint({0: 2.0, 1: 1.0})) != first
-    assert len(shared.kinds) == 4
+    first = shared.add_class(footprint([0, 1]))
+    assert shared.add_class(footprint({0: 1.0, 1: 1.0})) == first
+    assert shared.add_class(footprint([0, 1]), weight=2.0) != first
+    assert shared.add_class(footprint([0, 1]), cap_bytes_per_s=2.0) != first
+    assert shared.add_class(footprint({0: 2.0, 1: 1.0})) != first
+    assert len(shared.flow_classes) == 4
 
 
-def test_an_emptied_network_has_the_same_kinds_and_begins_anew() -> None:
-    shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), in_grains=True, few=7)
-    first, second = shared.add_kind(footprint([0]), cap_bytes_per_s=3.0), shared.add_kind(footprint([0, 1]), weight=2.0)
+def test_an_emptied_network_has_the_same_flow_classes_and_begins_anew() -> None:
+    shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), in_ticks=True, few=7)
+    first, second = shared.add_class(footprint([0]), cap_bytes_per_s=3.0), shared.add_class(footprint([0, 1]), weight=2.0)
     shared.start(0, first, 8.0)
     shared.share()
     shared.advance(1.0)
@@ -33,49 +33,49 @@ def test_an_emptied_network_has_the_same_kinds_and_begins_anew() -> None:
     emptied = shared.emptied()
 
     assert (emptied.now_s, emptied.next_end_s()) == (0.0, INF)
-    assert [kind.key for kind in emptied.kinds] == [kind.key for kind in shared.kinds]
+    assert [flow_class.key for flow_class in emptied.flow_classes] == [flow_class.key for flow_class in shared.flow_classes]
     state = ((first, 2), (second, 1))
     assert emptied.rates(state) == shared.rates(state)
-    assert emptied.grain(0.1) == shared.grain(0.1) != 0.1
+    assert emptied.whole_ticks_s(0.1) == shared.whole_ticks_s(0.1) != 0.1
     assert emptied.idle_rate(first) == 3.0
 
 
 def test_in_grains_flows_and_all_else_take_multiples_of_one() -> None:
-    shared = SharedNetwork(np.array([3.0]), in_grains=True)
-    kinds = [shared.add_kind(footprint([0]), weight=1.0 + each) for each in range(20)]
+    shared = SharedNetwork(np.array([3.0]), in_ticks=True)
+    flow_classes = [shared.add_class(footprint([0]), weight=1.0 + each) for each in range(20)]
 
-    for each, kind in enumerate(kinds):
-        shared.start(each, kind, 0.1 * (1.0 + each))
+    for each, flow_class in enumerate(flow_classes):
+        shared.start(each, flow_class, 0.1 * (1.0 + each))
     shared.share()
     ends = finish(shared)
 
-    assert all(end_s % GRAIN_S == 0.0 for end_s in ends.values())
-    assert shared.grain(1e-3) == pytest.approx(1e-3, abs=GRAIN_S / 2)
-    assert network(3.0).grain(1e-3) == 1e-3
+    assert all(end_s % TICK_S == 0.0 for end_s in ends.values())
+    assert shared.whole_ticks_s(1e-3) == pytest.approx(1e-3, abs=TICK_S / 2)
+    assert network(3.0).whole_ticks_s(1e-3) == 1e-3
 
 
-def test_kinds_with_equal_sums_are_told_apart() -> None:
+def test_flow_classes_with_equal_sums_are_told_apart() -> None:
     shared = network(*[8.0] * 6)
 
-    first = shared.add_kind(footprint({0: 1.0, 1: 2.0, 4: 1.0, 5: 1.0}))
-    other_links = shared.add_kind(footprint({0: 1.0, 2: 2.0, 3: 1.0, 5: 1.0}))
-    other_flows = shared.add_kind(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0}))
+    first = shared.add_class(footprint({0: 1.0, 1: 2.0, 4: 1.0, 5: 1.0}))
+    other_links = shared.add_class(footprint({0: 1.0, 2: 2.0, 3: 1.0, 5: 1.0}))
+    other_flows = shared.add_class(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0}))
 
     assert [first, other_links, other_flows] == [0, 1, 2]
-    assert shared.add_kind(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0})) == other_flows
+    assert shared.add_class(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0})) == other_flows
 
 
 def test_links_that_no_flow_crosses_do_not_count() -> None:
     shared = network(8.0, 4.0)
 
-    assert shared.add_kind(footprint({0: 1.0, 1: 0.0})) == shared.add_kind(footprint([0]))
+    assert shared.add_class(footprint({0: 1.0, 1: 0.0})) == shared.add_class(footprint([0]))
 
 
 def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
     shared = network(4.0)
-    kind = shared.add_kind(footprint([0]))
-    shared.start(0, kind, 4.0)
-    shared.start(1, kind, 8.0)
+    flow_class = shared.add_class(footprint([0]))
+    shared.start(0, flow_class, 4.0)
+    shared.start(1, flow_class, 8.0)
     shared.share()
 
     assert finish(shared) == {0: 2.0, 1: 3.0}
@@ -83,14 +83,14 @@ def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
 
 def test_rates_grow_by_weight() -> None:
     shared = network(9.0)
-    light, heavy = shared.add_kind(footprint([0])), shared.add_kind(footprint([0]), weight=2.0)
+    light, heavy = shared.add_class(footprint([0])), shared.add_class(footprint([0]), weight=2.0)
 
     assert shared.rates(((light, 1), (heavy, 1))) == {light: 3.0, heavy: 6.0}
 
 
 def test_a_cap_holds_whatever_the_weight() -> None:
     shared = network(9.0)
-    light, heavy = shared.add_kind(footprint([0])), shared.add_kind(footprint([0]), weight=2.0, cap_bytes_per_s=4.0)
+    light, heavy = shared.add_class(footprint([0])), shared.add_class(footprint([0]), weight=2.0, cap_bytes_per_s=4.0)
 
     assert shared.rates(((light, 1), (heavy, 1))) == {light: 5.0, heavy: 4.0}
 
@@ -98,19 +98,19 @@ def test_a_cap_holds_whatever_the_weight() -> None:
 def test_an_idle_rate_is_that_of_one_flow_alone() -> None:
     shared = network(9.0, 4.0)
 
-    assert shared.idle_rate(shared.add_kind(footprint([0, 1]))) == 4.0
-    assert shared.idle_rate(shared.add_kind(footprint({0: 3.0, 1: 1.0}), weight=5.0)) == 3.0
-    assert shared.idle_rate(shared.add_kind(footprint([0]), cap_bytes_per_s=2.0)) == 2.0
-    assert shared.idle_rate(shared.add_kind(footprint([]))) == INF
+    assert shared.idle_rate(shared.add_class(footprint([0, 1]))) == 4.0
+    assert shared.idle_rate(shared.add_class(footprint({0: 3.0, 1: 1.0}), weight=5.0)) == 3.0
+    assert shared.idle_rate(shared.add_class(footprint([0]), cap_bytes_per_s=2.0)) == 2.0
+    assert shared.idle_rate(shared.add_class(footprint([]))) == INF
 
 
-def test_a_kind_may_be_added_while_others_are_in_flight() -> None:
+def test_a_flow_class_may_be_added_while_others_are_in_flight() -> None:
     shared = network(4.0)
-    shared.start(0, shared.add_kind(footprint([0])), 8.0)
+    shared.start(0, shared.add_class(footprint([0])), 8.0)
     shared.share()
     shared.advance(1.0)
 
-    shared.start(1, shared.add_kind(footprint([0]), weight=3.0), 3.0)
+    shared.start(1, shared.add_class(footprint([0]), weight=3.0), 3.0)
     shared.share()
 
     # 4 B left at 1 B/s for 1 s, then 3 B at 4 B/s.
@@ -119,10 +119,10 @@ def test_a_kind_may_be_added_while_others_are_in_flight() -> None:
 
 def test_background_traffic_stays_until_it_is_stopped() -> None:
     shared = network(4.0)
-    kind = shared.add_kind(footprint([0]))
-    shared.start(0, kind, INF)
-    shared.start(1, kind, 4.0)
-    shared.start(2, kind, 8.0)
+    flow_class = shared.add_class(footprint([0]))
+    shared.start(0, flow_class, INF)
+    shared.start(1, flow_class, 4.0)
+    shared.start(2, flow_class, 8.0)
     shared.share()
     assert shared.next_end_s() == 3.0
     shared.advance(3.0)
@@ -136,7 +136,7 @@ def test_background_traffic_stays_until_it_is_stopped() -> None:
 
 def test_a_flow_that_crosses_nothing_lands_at_once() -> None:
     shared = network(4.0)
-    shared.start(0, shared.add_kind(footprint([])), 1e12)
+    shared.start(0, shared.add_class(footprint([])), 1e12)
     shared.share()
 
     assert finish(shared) == {0: 0.0}
@@ -144,13 +144,13 @@ def test_a_flow_that_crosses_nothing_lands_at_once() -> None:
 
 def test_a_link_without_capacity_holds_its_flows_for_ever() -> None:
     shared = network(0.0)
-    shared.start(0, shared.add_kind(footprint([0])), 1.0)
+    shared.start(0, shared.add_class(footprint([0])), 1.0)
     shared.share()
 
     assert shared.next_end_s() == INF
 
 
-def test_nothing_happens_without_kinds() -> None:
+def test_nothing_happens_without_flow_classes() -> None:
     shared = network(4.0)
     shared.share()
     shared.advance(3.0)
@@ -162,9 +162,9 @@ def test_nothing_happens_without_kinds() -> None:
 
 def test_what_lands_is_named_in_the_order_of_its_start() -> None:
     shared = network(4.0, 4.0)
-    kinds = [shared.add_kind(footprint([link])) for link in (0, 1)]
+    flow_classes = [shared.add_class(footprint([link])) for link in (0, 1)]
     for flow, link in ((9, 1), (4, 0), (7, 1), (2, 0)):
-        shared.start(flow, kinds[link], 4.0)
+        shared.start(flow, flow_classes[link], 4.0)
     shared.share()
     shared.advance(2.0)
 
@@ -173,30 +173,30 @@ def test_what_lands_is_named_in_the_order_of_its_start() -> None:
 
 def test_the_seconds_of_each_state_are_counted() -> None:
     shared = network(4.0)
-    kind = shared.add_kind(footprint([0]))
-    shared.start(0, kind, 4.0)
-    shared.start(1, kind, 8.0)
+    flow_class = shared.add_class(footprint([0]))
+    shared.start(0, flow_class, 4.0)
+    shared.start(1, flow_class, 8.0)
     shared.share()
     finish(shared)
 
-    assert shared.occupancy() == {((kind, 2),): 2.0, ((kind, 1),): 1.0}
+    assert shared.occupancy() == {((flow_class, 2),): 2.0, ((flow_class, 1),): 1.0}
 
 
 def test_the_present_state_counts_up_to_now() -> None:
     shared = network(4.0)
-    kind = shared.add_kind(footprint([0]))
-    shared.start(0, kind, INF)
+    flow_class = shared.add_class(footprint([0]))
+    shared.start(0, flow_class, INF)
     shared.share()
 
     shared.advance(5.0)
 
-    assert shared.occupancy() == {((kind, 1),): 5.0}
-    assert shared.occupancy() == {((kind, 1),): 5.0}
+    assert shared.occupancy() == {((flow_class, 1),): 5.0}
+    assert shared.occupancy() == {((flow_class, 1),): 5.0}
 
 
-def test_kinds_that_never_meet_have_states_of_their_own() -> None:
+def test_flow_classes_that_never_meet_have_states_of_their_own() -> None:
     shared = network(4.0, 2.0)
-    first, second = (shared.add_kind(footprint([link])) for link in (0, 1))
+    first, second = (shared.add_class(footprint([link])) for link in (0, 1))
     shared.start(0, first, 4.0)
     shared.start(1, second, 4.0)
     shared.share()
@@ -205,15 +205,15 @@ def test_kinds_that_never_meet_have_states_of_their_own() -> None:
     assert shared.occupancy() == {((first, 1),): 1.0, ((second, 1),): 2.0}
 
 
-def test_seconds_are_kept_when_a_new_kind_connects_what_was_apart() -> None:
+def test_seconds_are_kept_when_a_new_flow_class_connects_what_was_apart() -> None:
     shared = network(4.0, 4.0)
-    first, second = (shared.add_kind(footprint([link])) for link in (0, 1))
+    first, second = (shared.add_class(footprint([link])) for link in (0, 1))
     shared.start(0, first, INF)
     shared.start(1, second, INF)
     shared.share()
     shared.advance(1.0)
 
-    both = shared.add_kind(footprint([0, 1]))
+    both = shared.add_class(footprint([0, 1]))
     shared.start(2, both, 4.0)
     shared.share()
     finish(shared)
@@ -223,7 +223,7 @@ def test_seconds_are_kept_when_a_new_kind_connects_what_was_apart() -> None:
 
 def test_there_is_no_account_for_those_who_want_none() -> None:
     shared = SharedNetwork(np.array([4.0]), account=False)
-    shared.start(0, shared.add_kind(footprint([0])), 4.0)
+    shared.start(0, shared.add_class(footprint([0])), 4.0)
     shared.share()
     finish(shared)
 
@@ -232,7 +232,7 @@ def test_there_is_no_account_for_those_who_want_none() -> None:
 
 def test_labels_keep_links_apart() -> None:
     shared = SharedNetwork(np.array([4.0, 4.0]), labels=np.array([0, 1]))
-    shared.add_kind(footprint([0, 1]))
+    shared.add_class(footprint([0, 1]))
 
     assert len(shared.wiring.first_link) == 2
 
@@ -245,20 +245,20 @@ def test_time_does_not_run_backwards() -> None:
         shared.advance(1.0)
 
 
-def test_many_kinds_are_shared_as_exactly_as_few() -> None:
-    shared, kinds = leaf_spine(16)
+def test_many_flow_classes_are_shared_as_exactly_as_few() -> None:
+    shared, flow_classes = leaf_spine(16)
     generator = np.random.default_rng(1)
     in_flight: dict[int, int] = {}
-    for flow, kind in enumerate(generator.permutation(kinds).tolist()):
-        shared.start(flow, kind, float(generator.uniform(1.0, 9.0)))
-        in_flight[flow] = kind
+    for flow, flow_class in enumerate(generator.permutation(flow_classes).tolist()):
+        shared.start(flow, flow_class, float(generator.uniform(1.0, 9.0)))
+        in_flight[flow] = flow_class
         shared.share()
     assert len(in_flight) == 240
 
     while in_flight:
-        state = tuple(sorted((kind, 1) for kind in in_flight.values()))
+        state = tuple(sorted((flow_class, 1) for flow_class in in_flight.values()))
         expected = shared.rates(state)
-        found = {kind: shared._flights._rate.each[kind] for kind in in_flight.values()}
+        found = {flow_class: shared._in_flight._rate.each[flow_class] for flow_class in in_flight.values()}
         assert found == pytest.approx(expected, rel=1e-11)  # follows 480 changes; each is exact to round-off
         shared.advance(shared.next_end_s())
         for flow in shared.finished():

@@ -2,76 +2,76 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.network.factories import INF, kind, wiring
+from tests.unit.network.factories import INF, flow_class, wiring
 
 
-def test_links_that_no_kind_tells_apart_are_one_cell() -> None:
-    found = wiring([kind([0, 1, 2]), kind([2, 3])], [8.0] * 5)
+def test_links_that_no_flow_class_tells_apart_are_one_link_class() -> None:
+    found = wiring([flow_class([0, 1, 2]), flow_class([2, 3])], [8.0] * 5)
 
     assert found.first_link.tolist() == [0, 2, 3]
-    assert found.cell_of_link.tolist() == [0, 0, 1, 2, -1]
+    assert found.class_of_link.tolist() == [0, 0, 1, 2, -1]
     assert found.n_links.tolist() == [2, 1, 1]
 
 
 def test_links_of_different_capacity_are_kept_apart() -> None:
-    found = wiring([kind([0, 1])], [8.0, 4.0])
+    found = wiring([flow_class([0, 1])], [8.0, 4.0])
 
     assert found.capacity_bytes_per_s.tolist() == [8.0, 4.0]
 
 
 def test_links_with_different_coefficients_are_kept_apart() -> None:
-    found = wiring([kind({0: 1.0, 1: 2.0})], [8.0, 8.0])
+    found = wiring([flow_class({0: 1.0, 1: 2.0})], [8.0, 8.0])
 
     assert found.flows.tolist() == [1.0, 2.0]
 
 
 def test_links_with_different_labels_are_kept_apart() -> None:
-    assert wiring([kind([0, 1])], [8.0, 8.0], labels=[0, 1]).n_links.tolist() == [1, 1]
+    assert wiring([flow_class([0, 1])], [8.0, 8.0], labels=[0, 1]).n_links.tolist() == [1, 1]
 
 
-def test_a_kind_has_one_entry_for_each_of_its_cells() -> None:
-    found = wiring([kind([0, 1, 2]), kind([2, 3])], [8.0] * 4)
+def test_a_flow_class_has_one_entry_for_each_of_its_link_classes() -> None:
+    found = wiring([flow_class([0, 1, 2]), flow_class([2, 3])], [8.0] * 4)
 
     assert found.starts.tolist() == [0, 2, 4]
-    assert found.cells.tolist() == [0, 1, 1, 2]
+    assert found.link_classes.tolist() == [0, 1, 1, 2]
 
 
 def test_loads_are_coefficients_times_weight_and_limits_caps_over_weight() -> None:
-    found = wiring([kind({0: 3.0}, weight=2.0, cap=10.0), kind([0])], [8.0])
+    found = wiring([flow_class({0: 3.0}, weight=2.0, cap=10.0), flow_class([0])], [8.0])
 
     assert found.loads.tolist() == [6.0, 1.0]
     assert found.flows.tolist() == [3.0, 1.0]
     assert found.limits.tolist() == [5.0, INF]
 
 
-def test_kinds_are_connected_through_others() -> None:
+def test_flow_classes_are_connected_through_others() -> None:
     # 0 and 2 meet through 1; 3 and 4 share a link; 5 is alone.
-    found = wiring([kind([0]), kind([0, 1]), kind([1]), kind([2]), kind([2]), kind([3])], [8.0] * 4)
+    found = wiring([flow_class([0]), flow_class([0, 1]), flow_class([1]), flow_class([2]), flow_class([2]), flow_class([3])], [8.0] * 4)
 
     assert found.components.tolist() == [0, 0, 0, 3, 3, 5]
 
 
-def test_a_long_chain_of_kinds_is_one_component() -> None:
-    n_kinds = 300
-    chain = [kind([link, link + 1]) for link in range(n_kinds)]
+def test_a_long_chain_of_flow_classes_is_one_component() -> None:
+    n_flow_classes = 300
+    chain = [flow_class([link, link + 1]) for link in range(n_flow_classes)]
 
-    found = wiring(chain[::-1], [8.0] * (n_kinds + 1))
+    found = wiring(chain[::-1], [8.0] * (n_flow_classes + 1))
 
     assert set(found.components.tolist()) == {0}
 
 
-def test_kinds_meet_on_a_common_link_only() -> None:
-    found = wiring([kind([0]), kind([0, 1]), kind([1])], [8.0] * 2)
+def test_flow_classes_meet_on_a_common_link_only() -> None:
+    found = wiring([flow_class([0]), flow_class([0, 1]), flow_class([1])], [8.0] * 2)
 
     assert found.meets().tolist() == [[True, True, False], [True, True, True], [False, True, True]]
 
 
-def test_a_problem_holds_the_kinds_in_flight_alone() -> None:
-    found = wiring([kind([0]), kind([0, 1]), kind({1: 2.0, 2: 1.0}, cap=3.0)], [8.0, 4.0, 2.0])
+def test_a_problem_holds_the_flow_classes_in_flight_alone() -> None:
+    found = wiring([flow_class([0]), flow_class([0, 1]), flow_class({1: 2.0, 2: 1.0}, cap=3.0)], [8.0, 4.0, 2.0])
 
-    problem, entries, cells = found.problem(np.array([2]), np.array([5.0]))
+    problem, entries, link_classes = found.problem(np.array([2]), np.array([5.0]))
 
-    assert cells.tolist() == [1, 2]
+    assert link_classes.tolist() == [1, 2]
     assert entries.tolist() == [3, 4]
     assert problem.starts.tolist() == [0, 2]
     assert problem.loads.tolist() == [10.0, 5.0]
@@ -79,15 +79,15 @@ def test_a_problem_holds_the_kinds_in_flight_alone() -> None:
     assert problem.capacity_bytes_per_s.tolist() == [4.0, 2.0]
 
 
-def test_no_kinds_have_no_cells() -> None:
+def test_no_flow_classes_have_no_link_classes() -> None:
     found = wiring([], [8.0])
 
     assert found.first_link.tolist() == []
-    assert found.cell_of_link.tolist() == [-1]
+    assert found.class_of_link.tolist() == [-1]
 
 
-def test_a_kind_without_links_is_by_itself() -> None:
-    found = wiring([kind([0]), kind([])], [8.0])
+def test_a_flow_class_without_links_is_by_itself() -> None:
+    found = wiring([flow_class([0]), flow_class([])], [8.0])
 
     assert found.components.tolist() == [0, 1]
     assert found.starts.tolist() == [0, 1, 1]

@@ -11,6 +11,7 @@ from clustersim.hardware.models import (
     Accelerator,
     Fabric,
     FabricTopology,
+    GraphSwitch,
     Host,
     Nic,
     Node,
@@ -72,7 +73,16 @@ def make_fabric(
 
 
 def fitted(fabric: Fabric, n_places: int) -> Fabric:
-    """Return a fabric that so many places fit: a torus is a ring of them."""
+    """Return a fabric that so many places fit: a torus is a ring of them, and a graph has a leaf for every few and two spines."""
+    if fabric.topology == "graph":
+        leaves = [range(first, min(first + fabric.nodes_per_leaf, n_places)) for first in range(0, n_places, fabric.nodes_per_leaf)]
+        return replace(
+            fabric,
+            graph=tuple(
+                GraphSwitch(switch=f"leaf{number}", nodes=tuple(nodes), to=(("spine0", 2), ("spine1", 2)))
+                for number, nodes in enumerate(leaves)
+            ),
+        )
     return replace(fabric, dimensions=(n_places,)) if fabric.topology == "torus" else fabric
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS, Cluster, route
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.topology.factories import make_node, ranks
 
 

@@ -101,4 +101,4 @@ def test_a_cable_carries_half_of_the_switch_at_each_end() -> None:
 
 
 def test_the_table_names_every_kind() -> None:
-    assert list(FABRICS) == ["single_switch", "leaf_spine", "rail_optimized", "fat_tree", "torus", "dragonfly"]
+    assert list(FABRICS) == ["single_switch", "leaf_spine", "rail_optimized", "fat_tree", "torus", "dragonfly", "graph"]

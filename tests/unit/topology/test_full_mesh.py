@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import route
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.full_mesh import full_mesh
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node
 

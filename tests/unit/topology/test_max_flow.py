@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.topology.max_flow import max_flow
+from clustersim.topology.bisection import max_flow
 
 EDGES = st.dictionaries(
     st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")).filter(lambda ends: ends[0] != ends[1]),

@@ -10,9 +10,9 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
-from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import route
+from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, adapters_of, make_fabric, make_node, make_servers, ranks
 

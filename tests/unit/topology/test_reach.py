@@ -4,8 +4,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node, ServerHosts
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 
 RAILS = make_fabric(nodes_per_leaf=2)

@@ -9,8 +9,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.build import build_cluster, build_mixed_cluster
 from clustersim.topology.cluster import TIERS
+from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_node
 

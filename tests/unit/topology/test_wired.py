@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, route
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
     CABLE_S,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.flow_times import Flow, Pipe, finish_times
 from clustersim.network.following import numba_is_installed
 
 

@@ -1,4 +1,4 @@
-"""What something in flight asks of the links."""
+"""Load of flows in flight on the links."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _loaded(link_ids: IntArray, flows: FloatArray) -> Footprint:
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """What many footprints put on each link in all, one after the other."""
+    """Sum of the loads of many footprints on each link, added one after the other."""
 
     _link_ids: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _flows: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -92,9 +92,9 @@ class Crossings:
     starts: IntArray
     link_ids: IntArray
     amounts: FloatArray
-    """What each of these links carries for each byte of the wave's progress."""
+    """Bytes that each of these links carries for each byte of the wave's progress."""
     latency_s: FloatArray
-    """Of each flow, along the wires."""
+    """Wire latency of each flow, in seconds."""
 
 
 def taken(crossings: Crossings, chosen: IntArray) -> Crossings:

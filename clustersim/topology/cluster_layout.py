@@ -1,4 +1,4 @@
-"""What stands where in a cluster: places, their wires, the fabric between them, and how links are numbered."""
+"""Layout of a cluster: places, their wires, the fabric between them, and the numbering of links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlaceGroup:
 
     @property
     def n_accelerators(self) -> int:
-        """Of one place."""
+        """Accelerators of one place."""
         return self.node.n_accelerators if self.node else 0
 
     @property
@@ -37,12 +37,12 @@ class PlaceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Numbering:
-    """Where the counts of ranks, wires, adapters and domains begin at each place; one more entry ends them."""
+    """Starts of the counts of ranks, wires, adapters and domains at each place; one more entry ends them."""
 
     first_place: tuple[int, ...]
-    """Of each group."""
+    """First place of each group."""
     group_of: IntArray
-    """Of each place."""
+    """Group of each place."""
     first_rank: IntArray
     first_wire: IntArray
     first_adapter: IntArray
@@ -60,7 +60,7 @@ class Numbering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class ClusterLayout:
     """The shape of a cluster, without what its links can do.
 
     Places are the nodes, group by group, and then the dedicated servers. Link ids count the wires of place 0, of place 1 and so on;
@@ -69,7 +69,7 @@ class Layout:
     """
 
     groups: tuple[PlaceGroup, ...]
-    """Of nodes of one kind each; the servers, where there are any, are the last."""
+    """Groups of nodes of one kind each; the servers, where there are any, are the last."""
     numbering: Numbering
     n_rails: int
     """Adapters of the nodes that have most, as the fabric counts them; those of other places are spread over them."""

@@ -16,21 +16,21 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.flows import BATCH, NO_FLOWS, on_links, wave
-from clustersim.collectives.layout import layouts
+from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, on_links, wave
+from clustersim.collectives.group_layout import layouts
 from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
 from clustersim.collectives.rings import ring_flows
 from clustersim.collectives.separate import Batch, separate_waves
-from clustersim.hardware.communication import Servers
+from clustersim.hardware.library_costs import Servers
 from clustersim.topology.cluster import Cluster, IntArray
 
 ADDED_MEMORY_BYTES: Final = 4.0
-"""What a gradient byte costs the memory of its server: the adapter writes it; to add it, it is read, the sum so far is read, and
+"""Memory traffic of a gradient byte on its server, in bytes: the adapter writes it; to add it, it is read, the sum so far is read, and
 the new sum is written. Caches hold neither: gradients are larger. Adapters that write into a cache (DDIO) could save up to 2."""
 WRITTEN_MEMORY_BYTES: Final = 1.0
-"""What a gradient byte costs where there is nothing to add it to: the adapter writes it, and the update reads it."""
+"""Memory traffic of a gradient byte without a sum to add it to, in bytes: the adapter writes it, and the update reads it."""
 SENT_MEMORY_BYTES: Final = 1.0
-"""What a byte that a server sends costs its memory: the adapter reads it."""
+"""Memory traffic of a byte that a server sends, in bytes: the adapter reads it."""
 ROUND_OFF: Final = 1e-9
 """By how much the sum of all shares may miss 1."""
 

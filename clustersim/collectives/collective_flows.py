@@ -10,13 +10,13 @@ import numpy as np
 
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave, amounts
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.load import Crossings, Footprint, chained, summed
+from clustersim.topology.link_demand import Crossings, Footprint, chained, summed
 
 BATCH: Final = 1 << 15
 """Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
 
 NOTHING: Final = Pattern(phases=(), uniform=True)
-"""What a group of one does."""
+"""Pattern of a group of one rank."""
 
 
 NO_FLOWS: Final = Flows(sources=np.zeros(0, dtype=np.int64), destinations=np.zeros(0, dtype=np.int64), counts=np.zeros(0))
@@ -98,7 +98,7 @@ def routed(cluster: Cluster, flows: Flows) -> Crossings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Exchange:
+class GroupExchange:
     """One step, the same in every group: who sends to whom, by their places in the group, and how many parts of the tensor."""
 
     sources: IntArray
@@ -106,7 +106,7 @@ class Exchange:
     n_parts: float
 
 
-def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[Exchange], share: float) -> Wave:
+def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[GroupExchange], share: float) -> Wave:
     """Return the wave of one or more exchanges, a step each; one that leaves a domain anywhere is a step between domains.
 
     Parameters

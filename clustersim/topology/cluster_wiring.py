@@ -12,9 +12,9 @@ from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import FABRICS
 from clustersim.topology.changes import Changed, LinkChange, change_links
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
+from clustersim.topology.cluster_layout import ClusterLayout, PlaceGroup, numbered
 from clustersim.topology.detours import detoured
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.layout import Layout, PlaceGroup, numbered
 from clustersim.topology.names import names_a_spine
 from clustersim.topology.node_wiring import (
     adapter_bandwidth_bytes_per_s,
@@ -24,7 +24,7 @@ from clustersim.topology.node_wiring import (
     wire_server,
 )
 from clustersim.topology.reach import check_reach
-from clustersim.topology.routing import Policy
+from clustersim.topology.routing import RoutingPolicy
 from clustersim.topology.scale_out import Below, ScaleOut
 from clustersim.topology.wired import WiredCluster
 
@@ -76,7 +76,7 @@ def build_mixed_cluster(
     layout = _laid(kinds, fabric, changes, servers)
     as_built_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
     bandwidth_bytes_per_s = as_built_bytes_per_s
-    policy = Policy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
+    policy = RoutingPolicy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
     shared: IntArray | None = None
     if changes:
@@ -101,7 +101,7 @@ def build_mixed_cluster(
     )
 
 
-def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[LinkChange], servers: ServerHosts | None) -> Layout:
+def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[LinkChange], servers: ServerHosts | None) -> ClusterLayout:
     """Return the shape of a cluster as built.
 
     Where one domain holds all nodes, the fabric is laid for servers, and as a way around links of the domain that are down.
@@ -120,7 +120,7 @@ def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[L
     if servers is not None:
         groups.append(PlaceGroup(node=None, host=servers.host, wiring=wire_server(servers, fabric), n_places=servers.n_hosts))
     numbering = numbered(groups)
-    return Layout(
+    return ClusterLayout(
         groups=tuple(groups),
         numbering=numbering,
         n_rails=max(n_adapters(node) for node, _ in kinds),
@@ -152,7 +152,9 @@ def _n_domains(kinds: Sequence[tuple[Node, int]]) -> int:
     return sum(-(-count // node.scale_up.nodes_per_domain) for node, count in kinds)
 
 
-def _worn(layout: Layout, policy: Policy, as_built_bytes_per_s: FloatArray, changed: Changed) -> tuple[Layout, Policy]:
+def _worn(
+    layout: ClusterLayout, policy: RoutingPolicy, as_built_bytes_per_s: FloatArray, changed: Changed
+) -> tuple[ClusterLayout, RoutingPolicy]:
     """Return layout and policy that know of changed links: detours in the places, and what is left of the links of the fabric."""
     begin, end = layout.first_fabric_link, layout.first_memory_link
     left_fraction = np.where(changed.works[begin:end], changed.bandwidth_bytes_per_s[begin:end] / as_built_bytes_per_s[begin:end], 0.0)
@@ -204,7 +206,7 @@ def _check(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHos
             )
 
 
-def _link_arrays(layout: Layout) -> tuple[FloatArray, FloatArray, IntArray]:
+def _link_arrays(layout: ClusterLayout) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return bandwidth, latency and tier of the wires of each place, of the fabric's links, and of the hosts' memories and drives."""
     bandwidths: list[FloatArray] = []
     latencies: list[FloatArray] = []

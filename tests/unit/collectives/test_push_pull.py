@@ -8,19 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.collectives.parameter_server import (
-    Servers,
-    greedy_holders,
-    lay_pull,
-    lay_push,
-    lay_push_pull,
-    lay_update,
-    place_servers,
-)
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
+from clustersim.collectives.push_pull import Servers, greedy_holders, lay_pull, lay_push, lay_push_pull, lay_update, place_servers
 from clustersim.hardware.models import ServerHosts
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, load_by_name

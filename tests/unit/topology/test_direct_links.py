@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.topology.direct import RouterGraph, with_detours
+from clustersim.topology.direct_links import RouterGraph, with_detours
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Ways
+from clustersim.topology.scale_out import FabricPaths
 from tests.unit.topology.factories import ranks
 
 LINE = RouterGraph(n_routers=4, tails=ranks(0, 1, 1, 2, 3), heads=ranks(1, 0, 2, 1, 2))
@@ -27,7 +27,7 @@ def test_the_shortest_path_over_links_that_work_is_found_or_none() -> None:
 
 
 def test_only_pairs_that_are_cut_take_a_detour() -> None:
-    ways = Ways(link_ids=np.array([[0, -1], [2, -1]]), weights=np.array([[0.5, 0.5], [1.0, 1.0]]), reached=np.array([True, False]))
+    ways = FabricPaths(link_ids=np.array([[0, -1], [2, -1]]), weights=np.array([[0.5, 0.5], [1.0, 1.0]]), reached=np.array([True, False]))
 
     mended = with_detours(ways, LINE, ranks(0, 3), ranks(1, 0), up(0, 1, 2, 3, 4))
 

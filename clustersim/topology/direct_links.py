@@ -1,4 +1,4 @@
-"""What fabrics without spines have in common: routers that are joined with each other directly."""
+"""Common parts of fabrics without spines: routers that are joined with each other directly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.topology.cluster import IntArray
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Ways
+from clustersim.topology.scale_out import FabricPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class RouterGraph:
         return rows, reached
 
 
-def with_detours(ways: Ways, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> Ways:
+def with_detours(ways: FabricPaths, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> FabricPaths:
     """Return ways in which every pair whose own paths are cut takes one shortest path around."""
     lost = np.flatnonzero(~ways.reached)
     if not len(lost):
@@ -72,7 +72,7 @@ def with_detours(ways: Ways, graph: RouterGraph, sources: IntArray, destinations
     weights[lost] = 1.0
     reached = ways.reached.copy()
     reached[lost] = found
-    return Ways(link_ids=link_ids, weights=weights, reached=reached)
+    return FabricPaths(link_ids=link_ids, weights=weights, reached=reached)
 
 
 def _adjacent(ends: IntArray, works: BoolArray, n_routers: int) -> list[list[int]]:

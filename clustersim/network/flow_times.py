@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 
 INF: Final = float("inf")
 AT_ONCE: Final = 1e-12
@@ -58,7 +58,7 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
     [2.0, 4.0]
     """
     network = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]), account=False, compiled=compiled)
-    kinds = _kinds(network, flows)
+    flow_classes = _flow_classes(network, flows)
     takes_off_s = [flow.start_s + fsum(links[link].latency_s for link in flow.route) for flow in flows]
     waiting = sorted(range(len(flows)), key=takes_off_s.__getitem__, reverse=True)
     finish_s = [INF] * len(flows)
@@ -72,20 +72,20 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
         while waiting and takes_off_s[waiting[-1]] <= now_s * (1.0 + AT_ONCE):
             index = waiting.pop()
             if flows[index].size_bytes > 0.0:
-                network.start(index, kinds[index], flows[index].size_bytes)
+                network.start(index, flow_classes[index], flows[index].size_bytes)
             else:
                 finish_s[index] = takes_off_s[index]
         network.share()
 
 
-def _kinds(network: SharedNetwork, flows: Sequence[Flow]) -> list[int]:
-    """Return the kind of each flow; those with the same way, weight and cap are of one."""
+def _flow_classes(network: SharedNetwork, flows: Sequence[Flow]) -> list[int]:
+    """Return the flow class of each flow; those with the same way, weight and cap are of one."""
     known: dict[tuple[tuple[int, ...], float, float], int] = {}
-    kinds: list[int] = []
+    flow_classes: list[int] = []
     for flow in flows:
         key = flow.route, flow.weight, flow.cap_bytes_per_s
         if key not in known:
             links = Footprint(link_ids=np.array(sorted(flow.route), dtype=np.int64), flows=np.ones(len(flow.route)))
-            known[key] = network.add_kind(links, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
-        kinds.append(known[key])
-    return kinds
+            known[key] = network.add_class(links, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
+        flow_classes.append(known[key])
+    return flow_classes

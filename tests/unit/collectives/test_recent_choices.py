@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.lately import MOST_PAIRS, MOST_RANKS, laid, sent
+from clustersim.collectives.library import MOST_PAIRS, MOST_RANKS, laid, sent
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import SHARP

@@ -7,9 +7,9 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, FabricTopology, Node
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import route
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
     MEMORY_BYTES_PER_S,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from clustersim.hardware.catalog import load_node
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.lately import MOST_RANKS, N_KEPT, cluster_of
+from clustersim.topology.recently_used import MOST_RANKS, N_KEPT, cluster_of
 
 
 def test_an_equal_cluster_is_the_same() -> None:

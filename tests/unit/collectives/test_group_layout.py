@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.layout import chains, closed_rings, largest_block, layouts, most_rails
+from clustersim.collectives.group_layout import chains, closed_rings, largest_block, layouts, most_rails
 from clustersim.collectives.pattern import grouping
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.topology.factories import make_node
 
 CLUSTER = build_cluster(make_node(), 3)

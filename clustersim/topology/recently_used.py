@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from clustersim.hardware.models import Fabric, Node, ServerHosts
-from clustersim.topology.build import build_mixed_cluster
 from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster_wiring import build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 
 MOST_RANKS: Final = 512
-"""Of a cluster that is kept. A larger one takes more memory, and wiring it less of the time of its run."""
+"""Most ranks of a cluster that is kept. A larger one takes more memory, and wiring it less of the time of its run."""
 N_KEPT: Final = 4
 """Clusters that are kept; the oldest goes first."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.load import Crossings, Footprint, Sum, summed, taken
+from clustersim.topology.link_demand import Crossings, Footprint, Sum, summed, taken
 
 
 def footprint(flows: dict[int, float]) -> Footprint:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.flows import NO_FLOWS, Exchange, crossings, exchanged, gathered, joined, on_links, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, GroupExchange, crossings, exchanged, gathered, joined, on_links, wave
 from clustersim.collectives.pattern import Flows, Wave, grouping
-from clustersim.topology.build import build_cluster
-from clustersim.topology.load import Crossings, Footprint, chained
+from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.link_demand import Crossings, Footprint, chained
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 
@@ -77,7 +77,7 @@ def one_exchange(*pairs: tuple[int, int]) -> Wave:
     cluster = build_cluster(make_node(), 2)
     sources, destinations = (ranks(*(pair[end] for pair in pairs)) for end in (0, 1))
     groups = grouping(cluster, np.array([[0, 1, 8, 9], [2, 3, 4, 10]], dtype=np.int64))
-    return exchanged(cluster, groups, [Exchange(sources=sources, destinations=destinations, n_parts=3)], 0.25)
+    return exchanged(cluster, groups, [GroupExchange(sources=sources, destinations=destinations, n_parts=3)], 0.25)
 
 
 def test_an_exchange_inside_every_domain_is_a_step_inside() -> None:

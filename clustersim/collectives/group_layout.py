@@ -1,4 +1,4 @@
-"""Where the members of groups lie: how many in each domain, and which of them stand for a rail."""
+"""Layout of groups: the number of members in each domain, and the members that stand for a rail."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clustersim.collectives.collective_flows import joined
 from clustersim.collectives.cycles import cycle_arcs
-from clustersim.collectives.flows import joined
 from clustersim.collectives.pattern import Flows, Grouping
 from clustersim.topology.cluster import Cluster, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class GroupLayout:
     """Groups with equal numbers of members in their domains.
 
     A group has as many *rails* as its smallest domain has members. Rail j joins the members at place j of each domain; data
@@ -49,34 +49,34 @@ class Layout:
             yield self.members[:, places].reshape(-1, size)
 
 
-def layouts(group: Grouping) -> tuple[Layout, ...]:
+def layouts(group: Grouping) -> tuple[GroupLayout, ...]:
     """Return groups sorted by layout; one layout where all members lie evenly."""
     if group.per_domain:
-        return (Layout(members=group.members, sizes=np.full(group.n_domains, group.per_domain, dtype=np.int64)),)
+        return (GroupLayout(members=group.members, sizes=np.full(group.n_domains, group.per_domain, dtype=np.int64)),)
     crossings, which = np.unique(np.diff(group.domains, axis=1) != 0, axis=0, return_inverse=True)
-    found: list[Layout] = []
+    found: list[GroupLayout] = []
     for number, crossing in enumerate(crossings):
         bounds = np.concatenate(([0], np.flatnonzero(crossing) + 1, [group.size]))
-        found.append(Layout(members=group.members[which.reshape(-1) == number], sizes=np.diff(bounds)))
+        found.append(GroupLayout(members=group.members[which.reshape(-1) == number], sizes=np.diff(bounds)))
     return tuple(found)
 
 
-def most_rails(found: tuple[Layout, ...]) -> int:
+def most_rails(found: tuple[GroupLayout, ...]) -> int:
     """Return the rails of the groups that have most; groups with fewer carry more on each."""
     return max(layout.n_rails for layout in found)
 
 
-def largest_block(found: tuple[Layout, ...]) -> int:
+def largest_block(found: tuple[GroupLayout, ...]) -> int:
     """Return the most members that a group has in a domain."""
     return max(int(layout.sizes.max()) for layout in found)
 
 
-def closed_rings(cluster: Cluster, layout: Layout) -> Flows:
+def closed_rings(cluster: Cluster, layout: GroupLayout) -> Flows:
     """Return rings inside one domain, as many as members: all follow the same cycles, one flow each."""
     return joined([_on_cycles(cluster, block, 0, block.shape[1]) for block in layout.blocks()])
 
 
-def chains(cluster: Cluster, layout: Layout) -> Flows:
+def chains(cluster: Cluster, layout: GroupLayout) -> Flows:
     """Return a chain through the domain from the head of each rail, one flow each: its ring without the edge that comes back."""
     return joined([_on_cycles(cluster, block, layout.n_rails, layout.n_rails) for block in layout.blocks()])
 

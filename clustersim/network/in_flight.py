@@ -1,0 +1,165 @@
+"""Flows in flight: how far each has got, and when the next one lands."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from clustersim.network.tick import TICK_S, whole_ticks_s
+from clustersim.topology.cluster import FloatArray, IntArray
+
+INF: Final = float("inf")
+ROUND_OFF: Final = 1e-12
+"""Round-off of landing times, as a share of the time so far: a flow due within it lands now."""
+REBASE: Final = 1e3
+"""Ratio of bytes moved by a flow class to those of a starting flow beyond which bytes are counted anew."""
+FEW: Final = 8
+"""Flow classes that are dealt with one by one; more are cheaper all together."""
+BOUNDLESS: Final = 1e300
+"""Bytes per second of what crosses no link: it lands at once, and what never ends can still be counted."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One number for each flow class, to be had one by one and, in the same memory, all together. The last belongs to no flow class."""
+
+    idle: float
+    """Number of a flow class that was never in flight."""
+    each: array[float] = field(init=False)
+    all: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without flow classes."""
+        self.each = array("d", [self.idle])
+        self.all = np.frombuffer(self.each, dtype=np.float64)
+
+    def grow(self, n_flow_classes: int) -> None:
+        """Make room for flow classes."""
+        self.each = array("d", [*self.each[:-1], *[self.idle] * (n_flow_classes - len(self.each) + 2)])
+        self.all = np.frombuffer(self.each, dtype=np.float64)
+
+
+@dataclass(slots=True)
+class FlowsInFlight:
+    """Bytes and ends of flows by flow class.
+
+    All flows of a flow class have the same rate, so that one figure says how far each of them has got: the bytes that a flow of the class
+    has moved since the class was last idle. A flow that starts when that is m bytes lands when it is m and its own bytes.
+    """
+
+    in_ticks: bool = False
+    """Whether flows take multiples of ``TICK_S`` at each rate that they have."""
+    counts: dict[int, int] = field(default_factory=dict[int, int])
+    """Flows in flight of each flow class that has any."""
+    _flows: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """Flow class and turn of each flow in flight."""
+    _landings: list[list[tuple[float, int, int]]] = field(default_factory=list[list[tuple[float, int, int]]])
+    """For each flow class a heap of (bytes of the class at which it lands, turn, flow), with those that were stopped."""
+    _turn: int = 0
+    _moved: Column = field(default_factory=lambda: Column(0.0))
+    """Bytes of each flow class at the time in ``_since``."""
+    _since: Column = field(default_factory=lambda: Column(0.0))
+    _rate: Column = field(default_factory=lambda: Column(0.0))
+    _target: Column = field(default_factory=lambda: Column(INF))
+    """Bytes of the class at which its next flow lands."""
+    _end: Column = field(default_factory=lambda: Column(INF))
+    """When that is."""
+
+    def grow(self, n_flow_classes: int) -> None:
+        """Make room for flow classes."""
+        self._landings.extend([] for _ in range(n_flow_classes - len(self._landings)))
+        for column in (self._moved, self._since, self._rate, self._target, self._end):
+            column.grow(n_flow_classes)
+
+    def start(self, flow: int, flow_class: int, size_bytes: float, now_s: float) -> None:
+        """Put a flow in flight; its flow class keeps its rate until it is given another."""
+        moved_bytes = self._moved_bytes(flow_class, now_s)
+        if moved_bytes > REBASE * size_bytes:
+            self._landings[flow_class] = [(target - moved_bytes, turn, other) for target, turn, other in self._landings[flow_class]]
+            moved_bytes = 0.0
+        self._moved.each[flow_class], self._since.each[flow_class] = moved_bytes, now_s
+        self._turn += 1
+        self._flows[flow] = flow_class, self._turn
+        self.counts[flow_class] = self.counts.get(flow_class, 0) + 1
+        if size_bytes < INF:
+            heappush(self._landings[flow_class], (moved_bytes + size_bytes, self._turn, flow))
+        self._aim(flow_class)
+
+    def stop(self, flow: int) -> int:
+        """Take a flow out and return its flow class."""
+        flow_class = self._take_out(flow)
+        self._aim(flow_class)
+        return flow_class
+
+    def landed(self, now_s: float) -> list[tuple[int, int]]:
+        """Take out and return the flows that have landed, each with its flow class, in the order in which they started."""
+        done: list[tuple[int, int, int]] = []
+        for flow_class in (self._end.all <= now_s * (1.0 + ROUND_OFF)).nonzero()[0].tolist():
+            reached = self._moved_bytes(flow_class, now_s) + ROUND_OFF * self._rate.each[flow_class] * now_s
+            landings = self._landings[flow_class]
+            # The first has landed by the clock, whatever round-off says of its bytes.
+            reached = max(reached, landings[0][0])
+            while landings and landings[0][0] <= reached:
+                _, turn, flow = heappop(landings)
+                if self._flows.get(flow) == (flow_class, turn):
+                    done.append((turn, flow, flow_class))
+                    self._take_out(flow)
+            self._aim(flow_class)
+        return [(flow, flow_class) for _, flow, flow_class in sorted(done)]
+
+    def set_rates(self, flow_classes: Sequence[int] | IntArray, rates: Sequence[float] | FloatArray, now_s: float) -> None:
+        """Give flow classes new rates, or the old ones after something started or landed, and foresee when their next flows land."""
+        if len(flow_classes) > FEW:
+            self._set_many(np.asarray(flow_classes), np.asarray(rates), now_s)
+            return
+        moved, since, running, target, end = (self._moved.each, self._since.each, self._rate.each, self._target.each, self._end.each)
+        for flow_class, rate in zip(flow_classes, rates, strict=True):
+            moved_bytes = moved[flow_class] + running[flow_class] * (now_s - since[flow_class])
+            moved[flow_class], since[flow_class], running[flow_class] = moved_bytes, now_s, min(rate, BOUNDLESS)
+            left_bytes = target[flow_class] - moved_bytes
+            if left_bytes <= 0.0:
+                end[flow_class] = now_s
+            elif rate <= 0.0 or left_bytes == INF:
+                end[flow_class] = INF
+            else:
+                end[flow_class] = now_s + (whole_ticks_s(left_bytes / rate) if self.in_ticks else left_bytes / rate)
+
+    def next_end_s(self) -> float:
+        """Return when the next flow lands at the present rates; infinite when none ever does."""
+        return float(self._end.all.min())
+
+    def _set_many(self, flow_classes: IntArray, rates: FloatArray, now_s: float) -> None:
+        moved, since, running = self._moved.all, self._since.all, self._rate.all
+        moved_bytes = moved[flow_classes] + running[flow_classes] * (now_s - since[flow_classes])
+        moved[flow_classes], since[flow_classes], running[flow_classes] = moved_bytes, now_s, rates
+        left_bytes = np.maximum(self._target.all[flow_classes] - moved_bytes, 0.0)
+        if rates.min() > 0.0:
+            left_s = left_bytes / rates
+        else:
+            left_s = np.divide(left_bytes, rates, out=np.where(left_bytes > 0.0, INF, 0.0), where=rates > 0.0)
+        self._end.all[flow_classes] = now_s + (np.rint(left_s / TICK_S) * TICK_S if self.in_ticks else left_s)
+
+    def _moved_bytes(self, flow_class: int, now_s: float) -> float:
+        return self._moved.each[flow_class] + self._rate.each[flow_class] * (now_s - self._since.each[flow_class])
+
+    def _take_out(self, flow: int) -> int:
+        flow_class, _ = self._flows.pop(flow)
+        self.counts[flow_class] -= 1
+        if self.counts[flow_class] == 0:
+            del self.counts[flow_class]
+            self._landings[flow_class].clear()
+            self._moved.each[flow_class] = self._rate.each[flow_class] = 0.0
+        return flow_class
+
+    def _aim(self, flow_class: int) -> None:
+        """Note what lands next; when that is follows with the rate."""
+        landings = self._landings[flow_class]
+        while landings and self._flows.get(landings[0][2]) != (flow_class, landings[0][1]):
+            heappop(landings)
+        self._target.each[flow_class] = landings[0][0] if landings else INF
+        self._end.each[flow_class] = INF
