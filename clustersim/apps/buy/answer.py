@@ -1,0 +1,315 @@
+"""The order of several offers, how sure it is, and what it turns on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.apps.buy.options import Option
+from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
+from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.config.plain import plain
+from clustersim.documents.spots import Data
+from clustersim.measure.deciding import Judged, is_better, undecided_text
+from clustersim.units.quantity import format_quantity
+
+DAY_S: Final = 86400.0
+DAYS_WITHOUT_DIGITS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEvenRent:
+    """The rent at which another option costs as much as the best."""
+
+    name: str
+    against: str
+    """The cheapest option that has a price."""
+    usd_per_gpu_hour: float
+    now_usd_per_gpu_hour: float | None
+    """None where no price is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All offers, and what follows from them."""
+
+    request: Request
+    found: tuple[Offer, ...]
+    missed: tuple[UnfitOption, ...]
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether offers are ordered by cost: every one of them has a price. Otherwise the order is that of time."""
+        return all(each.figures.usd is not None for each in self.found)
+
+    @property
+    def ranked(self) -> tuple[Offer, ...]:
+        """Offers, the cheapest first, or the fastest where not all have a price."""
+        return tuple(sorted(self.found, key=lambda each: (self.number(each.figures), each.figures.time_s)))
+
+    @property
+    def best(self) -> Offer | None:
+        """The first of them."""
+        return self.ranked[0] if self.found else None
+
+    @property
+    def of_options(self) -> tuple[Offer, ...]:
+        """The best offer of each option, in order."""
+        firsts: dict[Option, Offer] = {}
+        for each in self.ranked:
+            firsts.setdefault(each.option, each)
+        return tuple(firsts.values())
+
+    @property
+    def undecided(self) -> list[str]:
+        """Options that the best cannot be told apart from within the error bars."""
+        best, *others = self.of_options
+        judged = self._judged(best)
+        return [
+            each.option.name for each in others if judged and (other := self._judged(each)) and is_better(judged, other) == "not decided"
+        ]
+
+    def number(self, figures: Figures) -> float:
+        """Return what offers are ordered by."""
+        return figures.usd if self.by_cost and figures.usd is not None else figures.time_s
+
+    def _judged(self, offer: Offer) -> Judged | None:
+        bar, number = offer.winner.result.metrics.error_bar, self.number(offer.figures)
+        return None if bar is None else Judged(at=lambda fraction: fraction * number, bar=bar)
+
+    def break_evens(self) -> tuple[BreakEvenRent, ...]:
+        """Return the rents at which other options cost as much as the best one with a price.
+
+        The cost of an option is linear in its rent: :math:`h p + e`, with GPU hours :math:`h` and energy :math:`e`. It is that of the best,
+        :math:`C`, at :math:`p = (C - e) / h`.
+        """
+        priced = [(each.figures.usd, each) for each in self.of_options if each.figures.usd is not None]
+        lowest_usd, best = min(priced, key=lambda pair: pair[0], default=(0.0, None))
+        if best is None:
+            return ()
+        found: list[BreakEvenRent] = []
+        for each in self.of_options:
+            hours = each.figures.gpu_hours
+            if each is not best and hours is not None:
+                price = (lowest_usd - (each.figures.other_usd or 0.0)) / hours
+                now = each.figures.usd_per_gpu_hour
+                names = {"name": each.option.name, "against": best.option.name}
+                found.append(BreakEvenRent(**names, usd_per_gpu_hour=price, now_usd_per_gpu_hour=now))
+        return tuple(found)
+
+    def best_under(self, condition: str) -> str | None:
+        """Return the best option under another condition; None where an offer does not run under it."""
+        offers = self.of_options
+        if any(condition not in each.others for each in offers):
+            return None
+        return min(offers, key=lambda each: self.number(each.others[condition])).option.name
+
+    def best_of_nics(self) -> dict[str, str]:
+        """Return the best option with each bandwidth of adapters, as far as all run with it."""
+        n_options = len(self.of_options)
+        found: dict[str, str] = {}
+        for nic in self.request.nics:
+            with_it = [each for each in self.ranked if each.nic == nic]
+            if len(with_it) == n_options:
+                found[nic] = with_it[0].option.name
+        return found
+
+    def lines(self) -> list[str]:
+        """Return the answer in four lines: what, in which layout, how sure, and what it turns on."""
+        best = self.best
+        if best is None:
+            return ["none: the model runs on none of these clusters in any layout"]
+        what = "cheapest" if self.by_cost else "fastest"
+        winner = best.winner
+        mfu = f"{100 * winner.result.metrics.mfu:.1f} % MFU"
+        return [
+            f"{best.name} is {what}: {days_text(best)}{_cost_text(best)}",
+            f"Layout: {winner.layout.words()}; {mfu}",
+            f"{self._decided()}{self._fastest()}",
+            f"The order turns on: {'; '.join(self.turns())}",
+        ]
+
+    def _decided(self) -> str:
+        if len(self.of_options) == 1:
+            return "No other option runs"
+        doubt = undecided_text(self.undecided)
+        return f"{doubt[0].upper()}{doubt[1:]}" if doubt else "Decided: the error bars do not change the first place"
+
+    def _fastest(self) -> str:
+        fastest = min(self.found, key=lambda each: each.figures.time_s)
+        if not self.by_cost or fastest.option == self.ranked[0].option:
+            return ""
+        return f"; the fastest is {fastest.name}: {days_text(fastest)}"
+
+    def turns(self) -> list[str]:
+        """Return what another option is best at: its rent, the adapters, the batch, failures."""
+        best = self.of_options[0].option.name
+        found = [_even_text(each) for each in self.break_evens()]
+        bests = {f"adapters of {nic}": name for nic, name in self.best_of_nics().items()}
+        # Adapters that were asked for have layouts of their own; half of the best is then no news.
+        bests |= {name: under for name in CONDITIONS if (under := self.best_under(name)) and not (bests and name == HALF_NETWORK)}
+        found += [f"{name}: {under} is best" for name, under in bests.items() if under != best]
+        same = [name for name, under in bests.items() if under == best]
+        if same and len(self.of_options) > 1:
+            found.append(f"not on {_listed(same)}")
+        return found or ["nothing, there is no other option"]
+
+    def notes(self) -> list[str]:
+        """Return what was adapted, what was assumed, where prices are from, and what is not known."""
+        lines = [
+            f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
+            for each in self.of_options
+            if each.batch != each.asked_batch
+        ]
+        lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
+        lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
+        common = {line for each in self.found for line in each.assumed if all(line in other.assumed for other in self.found)}
+        every = dict.fromkeys((each.option.name, line) for each in self.found for line in each.assumed if line not in common)
+        lines += [f"{name}: {line}" for name, line in every if not line.startswith(NO_PRICES)]
+        lines += [
+            f"assumed: {line}"
+            for line in (self.found[0].assumed if self.found else ())
+            if line in common and not line.startswith(NO_PRICES)
+        ]
+        lines += [f"{each.option.name}: no failures are counted, {each.no_failures}" for each in self.of_options if each.no_failures]
+        codes = ("single_source_price", "assumed_failure_rate", "memory_tight")
+        lines += list(dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes))
+        return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return columns and a row for each offer, the best first."""
+        columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU", ">memory", "layout")
+        rows: list[tuple[str, ...]] = []
+        for each in self.ranked:
+            metrics, price = each.winner.result.metrics, each.figures.usd_per_gpu_hour
+            least, most = interval(each)
+            usd, days = each.figures.usd, each.figures.time_s / DAY_S
+            memory = metrics.memory
+            rows.append(
+                (
+                    each.name,
+                    _days(days),
+                    f"{_days(least * days)} to {_days(most * days)}",
+                    "no price" if usd is None else format_quantity(usd, "USD"),
+                    "" if usd is None else usd_range(least * usd, most * usd),
+                    "-" if price is None else f"{price:.2f}",
+                    f"{100 * metrics.mfu:.1f} %",
+                    f"{100 * memory.peak_bytes / memory.capacity_bytes:.0f} %, {memory.verdict}",
+                    each.winner.layout.words(),
+                )
+            )
+        return columns, rows
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``buy --json`` prints."""
+        best = self.best
+        return {
+            "schema_version": 1,
+            "answer": list[Data](self.lines()),
+            "tokens": self.request.tokens,
+            "ordered_by": "cost" if self.by_cost else "time",
+            "best": None if best is None else best.name,
+            "undecided": list[Data](self.undecided) if self.found else [],
+            "offers": [_offer_data(each) for each in self.ranked],
+            "missed": [{"name": each.name, "why": each.why} for each in self.missed],
+            "break_even": [plain(each) for each in self.break_evens()],
+            "best_under": {name: self.best_under(name) for name in CONDITIONS} if self.found else {},
+            "best_of_nics": dict[str, Data](self.best_of_nics()),
+            "notes": list[Data](self.notes()),
+        }
+
+
+def answered(request: Request) -> Answer:
+    """Return the best layout of every option and their order.
+
+    Raises
+    ------
+    ScenarioError
+        When something is wrong with all of them.
+    """
+    found, missed = offers(request)
+    return Answer(request=request, found=tuple(found), missed=tuple(missed))
+
+
+def interval(offer: Offer) -> tuple[float, float]:
+    """Return the least and the most of what was predicted that time and cost are expected at."""
+    bar = offer.winner.result.metrics.error_bar
+    return (1.0, 1.0) if bar is None else (bar.least_fraction, bar.most_fraction)
+
+
+def days_text(offer: Offer) -> str:
+    """Return how long an offer takes, with its interval."""
+    least, most = interval(offer)
+    days = offer.figures.time_s / DAY_S
+    return f"{_days(days)} days ({_days(least * days)} to {_days(most * days)})"
+
+
+def _days(days: float) -> str:
+    return f"{days:,.0f}" if days >= DAYS_WITHOUT_DIGITS else f"{days:.1f}"
+
+
+def _cost_text(offer: Offer) -> str:
+    usd = offer.figures.usd
+    if usd is None:
+        return ", no price"
+    least, most = interval(offer)
+    return f", {format_quantity(usd, 'USD')} ({usd_range(least * usd, most * usd)})"
+
+
+def usd_range(least: float, most: float) -> str:
+    """Return two amounts of money in the unit of the larger.
+
+    Examples
+    --------
+    >>> usd_range(0.95e6, 1.24e6), usd_range(31e3, 42.25e3)
+    ('0.95 to 1.24 MUSD', '31.0 to 42.2 kUSD')
+    """
+    factor, unit = next(((f, u) for f, u in ((1e6, "MUSD"), (1e3, "kUSD")) if most >= f), (1.0, "USD"))
+    digits = 3 - len(f"{most / factor:.0f}")
+    return f"{least / factor:.{digits}f} to {most / factor:.{digits}f} {unit}"
+
+
+def _even_text(even: BreakEvenRent) -> str:
+    now = "no price" if even.now_usd_per_gpu_hour is None else f"{even.now_usd_per_gpu_hour:.2f} now"
+    if even.usd_per_gpu_hour <= 0.0:
+        return f"{even.name} is dearer even without a rent"
+    return f"{even.name} costs as much as {even.against} at {even.usd_per_gpu_hour:.2f} USD a GPU hour ({now})"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _offer_data(each: Offer) -> Data:
+    metrics = each.winner.result.metrics
+    least, most = interval(each)
+    figures: Mapping[str, Figures] = each.others
+    return {
+        "option": each.option.name,
+        "nic": each.nic,
+        "gpus": each.n_gpus,
+        "global_batch_size": each.batch,
+        "asked_global_batch_size": each.asked_batch,
+        "layout": each.winner.layout.words(),
+        "step_time_s": metrics.step_time_s,
+        "mfu": metrics.mfu,
+        "memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,
+        "memory_verdict": metrics.memory.verdict,
+        "goodput_fraction": each.goodput_fraction,
+        **_figures_data(each.figures),
+        "interval_fraction": [least, most],
+        "others": {name: _figures_data(value) for name, value in figures.items()},
+        "price_lists": list[Data](each.price_lists),
+        "flags": plain(each.flags),
+        "scenario": dict(each.scenario),
+    }
+
+
+def _figures_data(figures: Figures) -> dict[str, Data]:
+    return {
+        "time_s": figures.time_s,
+        "usd": figures.usd,
+        "gpu_hours": figures.gpu_hours,
+        "usd_per_gpu_hour": figures.usd_per_gpu_hour,
+    }

@@ -1,0 +1,237 @@
+"""The best layout of every option, and its time and cost under other conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clustersim.apps.buy.options import Option, adapted_batch
+from clustersim.apps.plan.asking import PlanRequest, asked_of
+from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.findings import Tried
+from clustersim.apps.plan.plan_layouts import NoLayoutError, searched
+from clustersim.apps.plan.replays import ReplayOutcome, Replays
+from clustersim.apps.plan.search import Terms
+from clustersim.apps.plan.space import usual_limits
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.notices import Flag
+from clustersim.progress import advanced, phase
+
+_BATCH: Final = "training.global_batch_size"
+HALF_NETWORK: Final = "adapters at half of their bandwidth"
+HALF_BATCH: Final = "half of the batch"
+TWICE_BATCH: Final = "twice the batch"
+NO_FAILURES: Final = "no failures"
+CONDITIONS: Final = (HALF_NETWORK, HALF_BATCH, TWICE_BATCH, NO_FAILURES)
+"""Other conditions of each offer, whose layout stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Training and the clusters to choose from."""
+
+    model: str
+    tokens: float
+    options: tuple[Option, ...]
+    nics: tuple[str, ...] = ()
+    """Bandwidths of adapters that each option is tried with; none for those of the node."""
+    overrides: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    terms: Terms = field(default_factory=Terms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Time and cost of the whole training."""
+
+    time_s: float
+    usd: float | None
+    """None where no price is known."""
+    gpu_hours: float | None
+    usd_per_gpu_hour: float | None
+
+    @property
+    def other_usd(self) -> float | None:
+        """Energy, which is paid beside the rent."""
+        if self.usd is None or self.gpu_hours is None or self.usd_per_gpu_hour is None:
+            return None
+        return self.usd - self.gpu_hours * self.usd_per_gpu_hour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The best layout on one cluster."""
+
+    option: Option
+    nic: str | None
+    batch: int
+    asked_batch: int
+    n_gpus: int
+    winner: Tried
+    figures: Figures
+    """With failures."""
+    goodput_fraction: float | None
+    """None where failures could not be counted."""
+    no_failures: str
+    """Why they could not be; empty where they were."""
+    others: Mapping[str, Figures]
+    """By name of ``CONDITIONS``; those under which the layout does not run are missing."""
+    flags: tuple[Flag, ...]
+    price_lists: tuple[str, ...]
+    assumed: tuple[str, ...]
+    scenario: Mapping[str, Data]
+
+    @property
+    def name(self) -> str:
+        """Option and adapters."""
+        return self.option.name if self.nic is None else f"{self.option.name}, {self.nic}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfitOption:
+    """A cluster on which no layout runs."""
+
+    name: str
+    why: str
+
+
+def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
+    """Return the best layout of every option and bandwidth of adapters, in the order in which they were given.
+
+    Raises
+    ------
+    ScenarioError
+        When something is wrong with all of them.
+    """
+    found: list[Offer] = []
+    missed: list[UnfitOption] = []
+    pairs = [(option, nic) for option in request.options for nic in request.nics or (None,)]
+    with phase("plan options"):
+        for place, (option, nic) in enumerate(pairs):
+            advanced(place, len(pairs))
+            one = _offer(request, option, nic)
+            if isinstance(one, UnfitOption):
+                missed.append(one)
+            else:
+                found.append(one)
+    return found, missed
+
+
+def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOption:
+    asked, batches, assumed = _asked(request, option, nic)
+    name = option.name if nic is None else f"{option.name}, {nic}"
+    try:
+        drafts, search, _ = searched(asked, request.terms)
+    except NoLayoutError as error:
+        return UnfitOption(name=name, why=error.message)
+    winner = search.winner
+    if winner is None:
+        return UnfitOption(name=name, why=search.commonest)
+    scenario = {"reliability": {}, **drafts.document(winner.layout)}
+    with asked.told(), Replays() as replays:
+        known, why = _outcomes(scenario, _halves(drafts, winner, batches[1]), replays)
+    plain = _figures(winner.result, request.tokens)
+    failing = known.pop("", None)
+    figures = plain if failing is None else _figures(failing, request.tokens)
+    # Failures take the same share of the time, whatever a step takes.
+    longer = figures.time_s / plain.time_s
+    others = {key: _longer(_figures(outcome, request.tokens), longer) for key, outcome in known.items()}
+    cost = winner.result.cost
+    return Offer(
+        option=option,
+        nic=nic,
+        batch=batches[1],
+        asked_batch=batches[0],
+        n_gpus=asked.space.n_ranks,
+        winner=winner,
+        figures=figures,
+        goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
+        no_failures=why,
+        others={**others, NO_FAILURES: plain},
+        flags=tuple((failing or winner.result).metrics.flags),
+        price_lists=cost.price_lists if cost else (),
+        assumed=assumed,
+        scenario=scenario,
+    )
+
+
+def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanRequest, tuple[int, int], tuple[str, ...]]:
+    """Return what to search for one cluster, the batch as it was given and as it is, and what nobody said."""
+    overrides = [*request.overrides, f"training.tokens={request.tokens:.0f}"]
+    if nic is not None:
+        overrides.append(f"cluster.nics.bandwidth={nic}")
+    if option.usd_per_gpu_hour is not None:
+        overrides.append(f"cost.gpu_hour={option.usd_per_gpu_hour!r} USD/h")
+    limits = usual_limits(request.limits)
+    asked = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=overrides, limits=limits)
+    batch, assumed = asked.space.batch, (*asked.assumed, *asked.unknown)
+    adapted = adapted_batch(batch, asked.space.n_ranks)
+    if adapted != batch:
+        kept = [text for text in overrides if text.partition("=")[0].strip() != _BATCH]
+        again = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
+        return again, (batch, adapted), assumed
+    return asked, (batch, batch), assumed
+
+
+def _halves(drafts: Drafts, winner: Tried, batch: int) -> dict[str, tuple[str, str, Data]]:
+    """Return the section, key and value that each condition changes."""
+    rate = drafts.first.cluster.node.nic.bandwidth_bytes_per_s / 2
+    found: dict[str, tuple[str, str, Data]] = {HALF_NETWORK: ("cluster", "nics", {"bandwidth": f"{rate:.0f} B/s"})}
+    per_pass = winner.layout.family.dp * winner.layout.family.micro_batch_size
+    if batch % (2 * per_pass) == 0:
+        found[HALF_BATCH] = ("training", "global_batch_size", batch // 2)
+    found[TWICE_BATCH] = ("training", "global_batch_size", 2 * batch)
+    return found
+
+
+def _outcomes(
+    scenario: Mapping[str, Data], changes: Mapping[str, tuple[str, str, Data]], replays: Replays
+) -> tuple[dict[str, ReplayOutcome], str]:
+    """Return the outcomes under other conditions by name, and that with failures under an empty one, or why there is none."""
+    bare = {key: value for key, value in scenario.items() if key != "reliability"}
+    begun = [("", replays.begin(scenario))]
+    for name, (section, key, value) in changes.items():
+        part = bare[section]
+        assert isinstance(part, dict)
+        before = part.get(key)
+        # Adapters may say more than their bandwidth.
+        changed = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+        begun.append((name, replays.begin({**bare, section: {**part, key: changed}})))
+    ended = [(name, replays.end(future)) for name, future in begun]
+    why = next((outcome for name, outcome in ended if not name and isinstance(outcome, str)), "")
+    return {name: outcome for name, outcome in ended if not isinstance(outcome, str)}, why
+
+
+def _figures(outcome: ReplayOutcome, tokens: float) -> Figures:
+    cost = outcome.cost
+    training = cost.training if cost else None
+    return Figures(
+        time_s=outcome.time_to_train_s or tokens / outcome.metrics.tokens_per_s,
+        usd=training.usd if training and cost and cost.prices.usd_per_gpu_hour is not None else None,
+        gpu_hours=training.gpu_hours if training else None,
+        usd_per_gpu_hour=cost.prices.usd_per_gpu_hour if cost else None,
+    )
+
+
+def _longer(figures: Figures, times: float) -> Figures:
+    scaled = [None if each is None else times * each for each in (figures.usd, figures.gpu_hours)]
+    return Figures(time_s=times * figures.time_s, usd=scaled[0], gpu_hours=scaled[1], usd_per_gpu_hour=figures.usd_per_gpu_hour)
+
+
+def check_options(options: Sequence[Option]) -> None:
+    """Refuse fewer than two options, or one twice.
+
+    Raises
+    ------
+    ScenarioError
+        Says which.
+    """
+    if len(options) < 2:
+        hint = "write --option '64 dgx-h100' --option '32 dgx-b200'; `clustersim plan` is for one cluster"
+        raise ScenarioError("there is nothing to choose from", field="--option", hint=hint)
+    names = [each.name for each in options]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScenarioError(f"'{twice}' stands twice", field="--option", hint="delete one of the two")

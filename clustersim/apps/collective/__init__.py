@@ -1,0 +1,1 @@
+"""The network model alone: single collectives, and files of flows."""

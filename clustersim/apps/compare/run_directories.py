@@ -1,0 +1,158 @@
+"""Runs as input: from a scenario, or from a run directory that a user names, which is replayed as it was run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run_built
+from clustersim.config.build import build
+from clustersim.config.load import Scenario, ScenarioText, checked_scenario, load_scenario, read_source
+from clustersim.config.overriding import Override, parse_override
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.json_text import read_json
+from clustersim.errors import InfeasibleError, Place, ScenarioError
+
+RESULTS: Final = "results.json"
+RESOLVED: Final = "resolved.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedRun:
+    """A run that came out as it had before, with what it was made from."""
+
+    written: ScenarioText
+    changes: tuple[Override, ...]
+    result: Result
+
+
+def named_directory(source: str, overrides: Sequence[str] = ()) -> Path | None:
+    """Return the run directory that a user names, by itself, by a folder that holds it alone or by its results; None for a scenario.
+
+    Raises
+    ------
+    ScenarioError
+        When a folder holds no run or several, or something is to be set in one.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if overrides:
+            place = Place(file=source)
+            raise ScenarioError("is a run directory, in which nothing can be set", place=place, hint="name its scenario.yaml instead")
+        return find_run_directory(path)
+    return path.parent if path.name == RESULTS and path.is_file() else None
+
+
+def find_run_directory(path: Path) -> Path:
+    """Return a run directory, or the single one that a folder holds.
+
+    Raises
+    ------
+    ScenarioError
+        When there is none, or several.
+    """
+    if (path / RESULTS).is_file():
+        return path
+    inside = sorted(each.parent for each in path.glob(f"*/{RESULTS}"))
+    if len(inside) == 1:
+        return inside[0]
+    if inside:
+        names = ", ".join(str(each) for each in inside[:4])
+        raise ScenarioError(f"holds {len(inside)} runs", place=Place(file=str(path)), hint=f"name one or several of them, such as {names}")
+    near = did_you_mean(path.name, [each.name for each in path.parent.iterdir() if each.is_dir() and each != path]) if path.name else None
+    raise ScenarioError(
+        f"is no run directory: {RESULTS} is missing", place=Place(file=str(path)), hint=near or "name what 'run' has written"
+    )
+
+
+def replayed(folder: Path) -> ReplayedRun:
+    """Return the run of a directory with all that happened in it.
+
+    A run directory keeps what came out and not each moment; since equal runs are equal to the last bit, its scenario is replayed, with
+    the seed and the changes of its manifest, and must come out as it did.
+
+    Raises
+    ------
+    ScenarioError
+        When it comes out otherwise, or a file cannot be used.
+    """
+    recorded, (seed, overrides) = _digits(folder / RESULTS), _manifest(folder / "manifest.json")
+    # As it was written first, so that figures keep their sources; what it refers to may be gone, and then as it was resolved.
+    with suppress(ScenarioError):
+        found = _run(folder / "scenario.yaml", overrides, seed)
+        if found.result.scenario_hash == recorded:
+            return found
+    found = _run(folder / RESOLVED, (), seed)
+    if found.result.scenario_hash != recorded:
+        raise ScenarioError(
+            f"was made by another version: it is {recorded}, and comes out as {found.result.scenario_hash} now",
+            place=Place(file=str(folder)),
+            hint=f"run {folder / 'scenario.yaml'} again",
+        )
+    return found
+
+
+def written_scenario(folder: Path) -> Scenario:
+    """Return the scenario of a run directory with what was set for the run; none of the files that it names is read.
+
+    Raises
+    ------
+    ScenarioError
+        When a file of the directory cannot be used.
+    """
+    _, overrides = _manifest(folder / "manifest.json")
+    return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
+
+
+def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
+    written, changes = read_source(path), tuple(parse_override(text) for text in overrides)
+    return ReplayedRun(written=written, changes=changes, result=run_built(build(checked_scenario(written, changes)), seed=seed))
+
+
+def _digits(path: Path) -> str:
+    name, _, results = read_json(str(path))
+    if not isinstance(results, dict) or "scenario_hash" not in results:
+        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
+    return str(results["scenario_hash"])
+
+
+def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
+    """Return seed and changes of a run; those of one that was asked for plainly where there is no manifest."""
+    if not path.is_file():
+        return 0, ()
+    _, _, manifest = read_json(str(path))
+    seed, overrides = (manifest.get("seed"), manifest.get("overrides")) if isinstance(manifest, dict) else (None, None)
+    texts = tuple(str(text) for text in overrides) if isinstance(overrides, list) else ()
+    return seed if isinstance(seed, int) else 0, texts
+
+
+def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result:
+    """Return a run with its timeline.
+
+    Parameters
+    ----------
+    source
+        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``.
+    overrides
+        ``key=value`` texts for a scenario.
+    seed
+        Of everything random in a scenario; a run directory has its own.
+
+    Raises
+    ------
+    ScenarioError
+        When there is neither, or the directory is not one of this version.
+    InfeasibleError
+        When the scenario cannot run.
+    """
+    folder = named_directory(source, overrides)
+    if folder is not None:
+        return replayed(folder).result
+    try:
+        return run_built(build(load_scenario(source, overrides)), seed=seed)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{source}: {error}") from error

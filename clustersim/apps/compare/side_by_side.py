@@ -1,0 +1,247 @@
+"""Runs side by side: only what differs between their scenarios, and their figures against those of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory
+from clustersim.apps.importing.entries import LoggedSteps
+from clustersim.apps.importing.opening import open_job, open_measured
+from clustersim.apps.run.rundir import results_document
+from clustersim.apps.run.running import run_built
+from clustersim.apps.run.simulation import SCHEMA_VERSION
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.config.build import build
+from clustersim.config.load import Scenario
+from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.documents.json_text import read_json
+from clustersim.documents.spots import Data, Scalar
+from clustersim.documents.text import read_document
+from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better
+
+_MEASURED: Final = (
+    *("ranks", "gpus", "step_time_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_step"),
+    *("hardware_flops_per_step", "tflops_per_gpu", "mfu", "hfu"),
+)
+"""Figures that the step time and the model alone give."""
+_ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.n_tasks", "engine.wall_s")
+"""Figures of the simulator and not of what it simulates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """One run: what it was, and what came out."""
+
+    source: str
+    """As it was named."""
+    name: str
+    scenario_hash: str
+    resolved: Mapping[str, Data]
+    results: Mapping[str, Data]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A key of the scenario that is not the same in all runs."""
+
+    key: str
+    values: tuple[Data, ...]
+    """One for each run; None where the key is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFigure:
+    """One figure of all runs."""
+
+    key: str
+    values: tuple[float | None, ...]
+    """None where a run does not have it."""
+
+    @property
+    def relative(self) -> tuple[float | None, ...]:
+        """Excess over the first, as a fraction of it; None where that says nothing."""
+        first = self.values[0]
+        return tuple(None if value is None or not first else value / first - 1.0 for value in self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Several runs, the first of which the others are held against."""
+
+    runs: tuple[ComparedRun, ...]
+    labels: tuple[str, ...]
+    """A short name for each run, no two alike."""
+    differences: tuple[Difference, ...]
+    figures: tuple[ComparedFigure, ...]
+    """All single figures of the results, in their order."""
+
+    def faster(self, place: int) -> Decision | None:
+        """Return whether a run trains faster than the first, as far as the error bars tell; None where they are one run or one has none."""
+        first, run = self.runs[0], self.runs[place]
+        if run.scenario_hash == first.scenario_hash:
+            return None
+        judged = [_judged(each.results) for each in (run, first)]
+        return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
+
+    def figure(self, key: str) -> ComparedFigure | None:
+        """Return a figure by its key, if any run has it."""
+        return next((figure for figure in self.figures if figure.key == key), None)
+
+
+def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> ComparedRun:
+    """Return a run: read from its directory, or simulated from a scenario.
+
+    Parameters
+    ----------
+    source
+        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``; a log of a job, which is measured.
+    overrides
+        ``key=value`` texts for a scenario.
+    seed
+        Of everything random in a scenario.
+
+    Raises
+    ------
+    ScenarioError
+        When there is neither, or the directory is not one of this version.
+    InfeasibleError
+        When the scenario cannot run.
+    """
+    folder = named_directory(source, overrides)
+    if folder is not None:
+        return _read(source, folder)
+    logged = open_measured(source, overrides)
+    if logged is not None:
+        return measured_run(source, *logged)
+    try:
+        job = open_job(source, overrides)
+        result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{source}: {error}") from error
+    except ScenarioError as error:
+        if error.place is None and not Path(source).suffix:
+            raise ScenarioError(
+                error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
+            ) from error
+        raise
+    return ComparedRun(
+        source=source,
+        name=result.metrics.scenario,
+        scenario_hash=result.scenario_hash,
+        resolved=result.resolved,
+        results=results_document(result),
+    )
+
+
+def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> ComparedRun:
+    """Return the prediction of the scenario that a log describes."""
+    result = run_built(build(scenario), seed=seed)
+    return ComparedRun(
+        source=source,
+        name=result.metrics.scenario,
+        scenario_hash=result.scenario_hash,
+        resolved=result.resolved,
+        results=results_document(result),
+    )
+
+
+def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> ComparedRun:
+    """Return what a log measured: step time, and the rates that follow from it with the FLOPs of the model.
+
+    The timer of the optimizer stands where predictions have theirs; others have names of their own, as they count otherwise.
+    """
+    predicted = predicted_run(source, scenario)
+    kept = {key: value for key, value in predicted.results.items() if key in _MEASURED and isinstance(value, int | float)}
+    seconds = predicted.results["step_time_s"]
+    assert isinstance(seconds, int | float)
+    results: dict[str, Data] = dict(figures_at(kept, measured.step_time_s / seconds))
+    timers: dict[str, Data] = dict(measured.timers_s)
+    optimizer = timers.pop("optimizer", None)
+    if optimizer is not None:
+        results["breakdown_s"] = {"optimizer": optimizer}
+    if timers:
+        results["timers_s"] = timers
+    name = f"{predicted.name} (measured)"
+    return ComparedRun(source=source, name=name, scenario_hash=predicted.scenario_hash, resolved=predicted.resolved, results=results)
+
+
+def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:
+    """Return runs side by side."""
+    return SideBySide(
+        runs=tuple(runs),
+        labels=_labels(runs),
+        differences=_differences([run.resolved for run in runs]),
+        figures=_figures([run.results for run in runs]),
+    )
+
+
+def _judged(results: Mapping[str, Data]) -> Judged | None:
+    """Return a run by the time that a token takes."""
+    rate, bar = results.get("tokens_per_s"), bar_of(results.get("error_bar"))
+    if bar is None or not isinstance(rate, int | float) or rate <= 0.0:
+        return None
+    return Judged(at=lambda fraction: fraction / rate, bar=bar)
+
+
+def _read(source: str, folder: Path) -> ComparedRun:
+    name, _, results = read_json(str(folder / RESULTS))
+    if not isinstance(results, dict) or "scenario_hash" not in results:
+        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
+    version = results.get("schema_version")
+    if version != SCHEMA_VERSION:
+        message = f"is of schema version {version}, and this is version {SCHEMA_VERSION}"
+        raise ScenarioError(message, place=Place(file=name), hint=f"run {folder / 'scenario.yaml'} again")
+    return ComparedRun(
+        source=source,
+        name=str(results.get("scenario", folder.parent.name)),
+        scenario_hash=str(results["scenario_hash"]),
+        resolved=read_document(folder / RESOLVED).data,
+        results=results,
+    )
+
+
+def _labels(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
+    """Return the names of runs, with what tells them apart where two have the same."""
+    names = [run.name for run in runs]
+    labels: list[str] = []
+    for run in runs:
+        label = run.name if names.count(run.name) == 1 else f"{run.name} {run.scenario_hash}"
+        labels.append(
+            label if label not in labels else f"{label} ({labels.count(label) + sum(each.startswith(f'{label} (') for each in labels) + 1})"
+        )
+    return tuple(labels)
+
+
+def _differences(resolved: Sequence[Mapping[str, Data]]) -> tuple[Difference, ...]:
+    flat = [dict(_flat(each)) for each in resolved]
+    keys = dict.fromkeys(key for each in flat for key in each if key not in {"name", "version"})
+    rows = [Difference(key=key, values=tuple(each.get(key) for each in flat)) for key in keys]
+    return tuple(row for row in rows if any(value != row.values[0] for value in row.values))
+
+
+def _figures(results: Sequence[Mapping[str, Data]]) -> tuple[ComparedFigure, ...]:
+    flat = [{key: value for key, value in _flat(each) if _is_number(value)} for each in results]
+    keys = dict.fromkeys(key for each in flat for key in each if key not in _ABOUT_THE_RUN)
+    return tuple(ComparedFigure(key=key, values=tuple(_number(each.get(key)) for each in flat)) for key in keys)
+
+
+def _flat(data: Mapping[str, Data], prefix: str = "") -> Iterator[tuple[str, Data]]:
+    """Yield dotted keys and what stands there; lists stay whole, and of empty mappings there is nothing."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_number(value: Data) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Data | Scalar) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

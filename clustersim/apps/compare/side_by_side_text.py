@@ -1,0 +1,294 @@
+"""Runs side by side as a table for people, as Markdown, CSV and plain data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Difference, SideBySide
+from clustersim.config.plain import plain
+from clustersim.documents.csv_text import csv_text as csv_of
+from clustersim.documents.spots import Data
+from clustersim.expressions.measures import measure_of_key
+from clustersim.measure.deciding import UNDECIDED
+from clustersim.measure.metrics import COMMUNICATION
+from clustersim.report.shares import PART_LABELS
+from clustersim.units.quantity import format_quantity
+
+SCHEMA_VERSION: Final = 1
+NOTHING: Final = "-"
+EQUAL: Final = "="
+_EQUAL: Final = 5e-5
+"""Relative to the first: what one decimal of a percentage would show as 0.0."""
+_TONNE_KG: Final = 1e3
+_LONGEST: Final = 40
+"""Characters of a value of the scenario."""
+_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
+"""Signs that Markdown reads; an underscore between letters is none."""
+_SMALL: Final = 1e-7
+"""Share of the step time: what is shorter is round-off of a difference."""
+
+
+def _breakdown_rows() -> dict[str, str]:
+    exposed = {key: f"breakdown_s.exposed_communication.{key}" for key in COMMUNICATION}
+    return {label: exposed.get(key, f"breakdown_s.{key}") for key, label in PART_LABELS.items()}
+
+
+ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "Speed": {
+            "GPUs": "gpus",
+            "step time": "step_time_s",
+            "tokens/s": "tokens_per_s",
+            "tokens/s/GPU": "tokens_per_s_per_gpu",
+            "TFLOP/s per GPU": "tflops_per_gpu",
+            "MFU": "mfu",
+            "HFU": "hfu",
+            "peak memory": "memory.peak_bytes",
+        },
+        "Where the step goes": {
+            **_breakdown_rows(),
+            **{f"hidden {key.upper()}": f"overlapped_communication_s.{key}" for key in COMMUNICATION},
+        },
+        "Serving": {
+            "requests/s": "requests_per_s",
+            "output tokens/s": "output_tokens_per_s",
+            "output tokens/s/GPU": "output_tokens_per_s_per_gpu",
+            "time to first token, p50": "ttft_s.p50",
+            "time to first token, p99": "ttft_s.p99",
+            "time per output token, p50": "tpot_s.p50",
+            "time per output token, p99": "tpot_s.p99",
+            "goodput, requests/s": "slo.goodput_requests_per_s",
+            "KV cache, peak": "kv.peak_fraction",
+            "cost of a million output tokens": "cost.per_million_output_tokens.usd",
+        },
+        "Whole training": {
+            "time without failures": "time_to_train_s",
+            "goodput": "goodput.goodput_fraction",
+            "time with failures": "goodput.time_to_train.mean_s",
+            "best interval between checkpoints": "goodput.best_interval.closed_form_s",
+            "power of the building": "cost.power.facility_w",
+            "cost of a million tokens": "cost.per_million_tokens.usd",
+            "cost": "cost.training.usd",
+            "GPU hours": "cost.training.gpu_hours",
+            "energy": "cost.training.energy_kwh",
+            "CO2e": "cost.training.emissions_kg_co2e",
+        },
+    }
+)
+"""Metrics to compare, by heading: a name and the key of the result."""
+
+_PERCENT: Final = ("mfu", "hfu")
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A heading and rows of text."""
+
+    heading: str
+    columns: tuple[str, ...]
+    """One that begins with ``>`` holds numbers, set to the right."""
+    rows: tuple[tuple[str, ...], ...]
+
+
+def verdicts(compared: SideBySide) -> tuple[str, ...]:
+    """Return one sentence for each run but the first: how much more or less it trains than that."""
+    rates, steps = compared.figure("tokens_per_s"), compared.figure("step_time_s")
+    if rates is None or steps is None:
+        return ()
+    first = compared.labels[0]
+    others = [(place, label) for place, label in enumerate(compared.labels) if place]
+    return tuple(_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others)
+
+
+def tables(compared: SideBySide) -> tuple[TextTable, ...]:
+    """Return what differs in the scenarios, and the figures that people compare, as far as any run has them."""
+    names = tuple(f">{label}" for label in compared.labels)
+    found = [TextTable(heading="What differs", columns=("key", *names), rows=tuple(_difference(row) for row in compared.differences))]
+    step = compared.figure("step_time_s")
+    shortest_s = min((value for value in step.values if value), default=0.0) if step else 0.0
+    columns = ["", f">{compared.labels[0]}"]
+    for label in compared.labels[1:]:
+        columns += [f">{label}", ">"]
+    for heading, named in ROWS.items():
+        figures = [(name, compared.figure(key)) for name, key in named.items()]
+        threshold = _SMALL * shortest_s if heading == "Where the step goes" else 0.0
+        rows = [_row(name, figure) for name, figure in figures if figure is not None and _says_something(figure, threshold)]
+        if heading == "Speed":
+            rows += _answers(compared.runs)
+        if rows:
+            found.append(TextTable(heading=heading, columns=tuple(columns), rows=tuple(rows)))
+    return tuple(table for table in found if table.rows)
+
+
+def markdown(compared: SideBySide) -> str:
+    """Return all of it as Markdown."""
+    blocks = [f"# {' against '.join(_escaped(label) for label in compared.labels)}", *(_escaped(line) + "." for line in verdicts(compared))]
+    if not compared.differences:
+        blocks.append("The scenarios do not differ.")
+    for table in tables(compared):
+        header = [_escaped(column.removeprefix(">")) for column in table.columns]
+        rule = ["---:" if column.startswith(">") else "---" for column in table.columns]
+        rows = [header, rule, *([_escaped(cell) for cell in row] for row in table.rows)]
+        blocks.append(f"## {table.heading}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(blocks) + "\n"
+
+
+def csv_text(compared: SideBySide) -> str:
+    """Return everything as tidy CSV: what differs, then all single figures in SI units, with what each is relative to the first."""
+    unrelated = [None for _ in compared.labels[1:]]
+    return csv_of(
+        [
+            ["kind", "key", *compared.labels, *(f"relative {label}" for label in compared.labels[1:])],
+            *(
+                ["scenario", row.key, *(None if value is None else _plain(value) for value in row.values), *unrelated]
+                for row in compared.differences
+            ),
+            *(["result", figure.key, *figure.values, *figure.relative[1:]] for figure in compared.figures),
+        ]
+    )
+
+
+def document(compared: SideBySide) -> dict[str, object]:
+    """Return everything as plain data, for JSON."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [
+            {"label": label, "source": run.source, "scenario": run.name, "scenario_hash": run.scenario_hash}
+            for label, run in zip(compared.labels, compared.runs, strict=True)
+        ],
+        "verdicts": [
+            {"label": label, "against": compared.labels[0], "faster": compared.faster(place), "text": text}
+            for (place, label), text in zip(list(enumerate(compared.labels))[1:], verdicts(compared), strict=False)
+        ],
+        "differences": plain(compared.differences),
+        "figures": [{"key": each.key, "values": list(each.values), "relative": list(each.relative)} for each in compared.figures],
+    }
+
+
+def shown(key: str, value: float | None) -> str:
+    """Return a figure as people read it, by the unit in which its key ends.
+
+    Examples
+    --------
+    >>> shown("step_time_s", 0.0123), shown("mfu", 0.4321), shown("tokens_per_s", 1234567.0)
+    ('12.3 ms', '43.2 %', '1,234,567')
+    """
+    if value is None:
+        return NOTHING
+    measure = measure_of_key(key)
+    unit = _UNITS.get((measure.powers, measure.scale))
+    if unit == "kg" and value >= _TONNE_KG:
+        return f"{value / _TONNE_KG:,.0f} t" if value >= _TONNE_KG * 1e3 else f"{value / _TONNE_KG:.4g} t"
+    if unit is not None:
+        return format_quantity(value, unit, 4)
+    if key in _PERCENT or key.endswith("_fraction"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+
+
+_UNITS: Final[Mapping[object, str]] = MappingProxyType(
+    {
+        ((("s", 1),), 1.0): "s",
+        ((("B", 1),), 1.0): "B",
+        ((("USD", 1),), 1.0): "USD",
+        ((("J", 1),), 3.6e6): "kWh",
+        ((("J", 1), ("s", -1)), 1.0): "W",
+        ((("kg", 1),), 1.0): "kg",
+    }
+)
+"""By what a key measures."""
+
+
+def _undecided(compared: SideBySide, place: int) -> str:
+    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
+
+
+def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: int) -> str:
+    relative = rates.relative[index]
+    if relative is not None and abs(relative) < _EQUAL:
+        return f"{names}: as fast, {shown('tokens_per_s', rates.values[index])} tokens/s"
+    both = f"{shown('tokens_per_s', rates.values[index])} instead of {shown('tokens_per_s', rates.values[0])} tokens/s"
+    longer = steps.relative[index]
+    step = "" if longer is None else f", a step {_signed(longer)}"
+    return f"{names}: {NOTHING if relative is None else _signed(relative)}, {both}{step}"
+
+
+def _row(name: str, figure: ComparedFigure) -> tuple[str, ...]:
+    cells = [name, shown(figure.key, figure.values[0])]
+    for value, relative in zip(figure.values[1:], figure.relative[1:], strict=True):
+        cells += [shown(figure.key, value), NOTHING if relative is None else _signed(relative)]
+    return tuple(cells)
+
+
+def _answers(runs: Sequence[ComparedRun]) -> list[tuple[str, ...]]:
+    """Return whether plans fit, and how many checks hold."""
+    fits = [_fits(run) for run in runs]
+    checks = [_checks(run) for run in runs]
+    rows = [("fits in memory", fits)] + ([("checks that hold", checks)] if any(each != NOTHING for each in checks) else [])
+    return [(name, cells[0], *(part for cell in cells[1:] for part in (cell, ""))) for name, cells in rows]
+
+
+def _fits(run: ComparedRun) -> str:
+    memory = run.results.get("memory")
+    fits = memory.get("fits") if isinstance(memory, dict) else None
+    return {True: "yes", False: "no"}[fits] if isinstance(fits, bool) else NOTHING
+
+
+def _checks(run: ComparedRun) -> str:
+    checks = run.results.get("checks")
+    if not isinstance(checks, list) or not checks:
+        return NOTHING
+    return f"{sum(bool(each.get('holds')) for each in checks if isinstance(each, dict))} of {len(checks)}"
+
+
+def _says_something(figure: ComparedFigure, threshold: float) -> bool:
+    return any(value is not None and abs(value) > threshold for value in figure.values)
+
+
+def _difference(row: Difference) -> tuple[str, ...]:
+    return (row.key, *(_cut(_plain(value)) for value in row.values))
+
+
+def _plain(value: Data) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _signed(fraction: float) -> str:
+    return EQUAL if abs(fraction) < _EQUAL else f"{100 * fraction:+.1f} %"
+
+
+def _escaped(text: str) -> str:
+    """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
+    shown = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in columns of equal width; one whose name begins with ``>`` is set to the right.
+
+    Examples
+    --------
+    >>> print(aligned(("case", ">step"), [("base", "16.7 s"), ("wide", "9 s")]))
+    case    step
+    base  16.7 s
+    wide     9 s
+    """
+    cells = [[name.removeprefix(">") for name in columns], *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = [">" if name.startswith(">") else "<" for name in columns]
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in cells
+    )

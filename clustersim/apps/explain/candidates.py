@@ -1,0 +1,293 @@
+"""Changes to a scenario, one at a time, and the gain of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from clustersim.apps.run.bound import run_bound
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run_built, seeded
+from clustersim.apps.run.simulation import memory_report
+from clustersim.config.build import Built, build
+from clustersim.config.load import ScenarioText, checked_scenario
+from clustersim.config.overriding import Override, parse_override
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.deciding import Decision, is_shorter
+from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
+from clustersim.progress import advanced, phase
+from clustersim.workloads.operators import VECTOR_BYTES
+
+RECOMPUTATION: Final = ("none", "selective", "full")
+"""From the least work to the least memory."""
+INTERLEAVED: Final = "interleaved_1f1b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateChange:
+    """One change."""
+
+    family: str
+    """Setting that is changed; of several changes of one family only the best is of interest."""
+    what: str
+    """In words."""
+    overrides: tuple[str, ...]
+    """As ``--set`` takes them."""
+    remark: str = ""
+    """Effects other than on time."""
+
+
+def candidates(built: Built) -> tuple[CandidateChange, ...]:
+    """Return changes of a scenario that may shorten its step; whether they can be made shows when they are built.
+
+    Batch size, sequence length, model and number of accelerators stay.
+    """
+    return tuple(
+        candidate
+        for family in (_micro_batches, _layouts, _schedules, _overlaps, _sharding, _recomputation, _kernels, _machine)
+        for candidate in family(built)
+    )
+
+
+def _micro_batches(built: Built) -> Iterator[CandidateChange]:
+    size = built.plan.training.micro_batch_size
+    for other in (size // 2, 2 * size, 4 * size):
+        if other >= 1:
+            unit = built.plan.model.unit
+            yield CandidateChange(
+                family="micro-batch",
+                what=f"micro-batches of {other} {unit}{'s' if other > 1 else ''} instead of {size}",
+                overrides=(f"training.micro_batch_size={other}",),
+            )
+
+
+def _layouts(built: Built) -> Iterator[CandidateChange]:
+    """Turn one dimension by two, and let another or the replicas take it up; tensor parallelism stays where links are fast."""
+    strategy, node = built.plan.strategy, built.cluster.node
+    domain = node.n_accelerators * max(1, node.scale_up.nodes_per_domain)
+    now = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp}
+    steps = [{"tp": 0.5}, {"tp": 2.0}, {"pp": 0.5}, {"pp": 2.0}, {"cp": 0.5}, {"tp": 0.5, "pp": 2.0}, {"tp": 2.0, "pp": 0.5}]
+    for step in steps:
+        then = {**now, **{name: now[name] * factor for name, factor in step.items()}}
+        if any(value != int(value) for value in then.values()) or any(now[name] == 1 for name, factor in step.items() if factor < 1.0):
+            continue
+        sizes = {name: int(value) for name, value in then.items()}
+        if sizes["tp"] > max(domain, strategy.tp):
+            continue  # over the network each layer would wait for its collectives
+        dp = built.plan.n_ranks // (sizes["tp"] * sizes["pp"] * sizes["cp"])
+        changed = ", ".join(f"{name} {sizes[name]} instead of {now[name]}" for name in step)
+        yield CandidateChange(
+            family="layout",
+            what=f"{changed}, dp {dp}",
+            overrides=(*(f"strategy.{name}={sizes[name]}" for name in step), "strategy.dp=auto", *_parts(built, sizes["pp"])),
+        )
+
+
+def _parts(built: Built, pp: int) -> tuple[str, ...]:
+    """Return what a list of layers for each stage becomes with other stages."""
+    listed = isinstance(built.scenario.spec.strategy.stage_layers, tuple)
+    return ("strategy.stage_layers=balanced",) if listed and pp > 1 else ("strategy.stage_layers=even",) if listed else ()
+
+
+def _schedules(built: Built) -> Iterator[CandidateChange]:
+    strategy = built.plan.strategy
+    if strategy.pp == 1 or strategy.written is not None:
+        return
+    n_layers = built.plan.model.n_layers
+    for chunks in (2, 3, 4, 5, 6, 8):
+        if n_layers % (strategy.pp * chunks) == 0 and (strategy.schedule, strategy.virtual_stages) != (INTERLEAVED, chunks):
+            yield CandidateChange(
+                family="schedule",
+                what=f"interleaved stages of {chunks} chunks instead of {_named(strategy.schedule, strategy.virtual_stages)}",
+                overrides=(f"strategy.schedule={INTERLEAVED}", f"strategy.virtual_stages={chunks}", *_parts(built, strategy.pp)),
+            )
+    for schedule in ("1f1b", "zb_h1", "zb_2p"):
+        if strategy.schedule != schedule:
+            yield CandidateChange(
+                family="schedule",
+                what=f"the schedule {schedule} instead of {_named(strategy.schedule, strategy.virtual_stages)}",
+                overrides=(f"strategy.schedule={schedule}", "strategy.virtual_stages=1", *_parts(built, strategy.pp)),
+            )
+    if built.scenario.spec.strategy.stage_layers is None:
+        yield CandidateChange(
+            family="stages",
+            what="layers dealt out to stages by time, embedding and logits counted, instead of evenly",
+            overrides=("strategy.stage_layers=balanced",),
+        )
+
+
+def _named(schedule: str, chunks: int) -> str:
+    return f"{schedule} of {chunks} chunks" if chunks > 1 else schedule
+
+
+def _overlaps(built: Built) -> Iterator[CandidateChange]:
+    strategy = built.plan.strategy
+    if strategy.tp > 1:
+        if not strategy.sequence_parallel:
+            yield CandidateChange(
+                family="sequence parallelism", what="with sequence parallelism", overrides=("strategy.sequence_parallel=true",)
+            )
+        elif strategy.overlap_tp != "gemm_chunks":
+            yield CandidateChange(
+                family="tensor overlap",
+                what=f"tensor-parallel collectives beside chunks of products instead of {strategy.overlap_tp}",
+                overrides=("strategy.overlap_tp=gemm_chunks",),
+                remark="needs kernels that do so",
+            )
+    if strategy.pp > 1 and not strategy.overlap_p2p:
+        yield CandidateChange(
+            family="stage overlap", what="sends between stages beside computation", overrides=("strategy.overlap_p2p=true",)
+        )
+    if strategy.replicas > 1 and not strategy.data_parallel.overlap and strategy.data_parallel.mode == "sync":
+        yield CandidateChange(
+            family="gradient overlap",
+            what="gradients reduced while the backward pass runs",
+            overrides=("strategy.data_parallel.overlap=true",),
+        )
+
+
+def _sharding(built: Built) -> Iterator[CandidateChange]:
+    strategy = built.plan.strategy
+    if strategy.replicas == 1 or strategy.data_parallel.algorithm == "parameter_server":
+        return
+    for stage in (0, 1, 2, 3):
+        if stage != strategy.zero_stage:
+            yield CandidateChange(
+                family="sharding", what=f"ZeRO stage {stage} instead of {strategy.zero_stage}", overrides=(f"strategy.zero_stage={stage}",)
+            )
+
+
+def _recomputation(built: Built) -> Iterator[CandidateChange]:
+    now = built.plan.strategy.recompute
+    if now in RECOMPUTATION:
+        for other in RECOMPUTATION[: RECOMPUTATION.index(now)]:
+            yield CandidateChange(
+                family="recomputation", what=f"recomputation {other} instead of {now}", overrides=(f"strategy.recompute={other}",)
+            )
+
+
+def _kernels(built: Built) -> Iterator[CandidateChange]:
+    training = built.plan.training
+    if training.attention == "unfused" and built.plan.model.divisible:
+        yield CandidateChange(family="attention", what="fused attention", overrides=("training.attention=flash",))
+    if training.kernels == "eager":
+        yield CandidateChange(
+            family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",)
+        )
+    if head_vector_bytes(local_model(built.plan), training.precision) < VECTOR_BYTES:
+        padded = padded_vocabulary(built.plan.model.vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
+        yield CandidateChange(
+            family="vocabulary",
+            what=f"a vocabulary of {padded} words, of which {padded - built.plan.model.vocab_size} are padding",
+            overrides=(f"training.vocabulary_multiple={WHOLE_VOCABULARY}",),
+        )
+    if _has_fp8(built):
+        yield CandidateChange(
+            family="precision",
+            what="products in fp8 instead of bf16",
+            overrides=("training.precision=fp8", f"strategy.overlap_tp={built.plan.strategy.overlap_tp}"),
+            remark="changes the numbers that are trained with",
+        )
+
+
+def _has_fp8(built: Built) -> bool:
+    known = all("fp8" in node.accelerator.peak_flops_per_s for node, _ in built.cluster.kinds)
+    return built.plan.training.precision == "bf16" and known and built.plan.model.divisible
+
+
+def _machine(built: Built) -> Iterator[CandidateChange]:
+    spec = built.scenario.spec.cluster
+    if built.plan.n_ranks > built.cluster.node.n_accelerators and not isinstance(spec.nodes, list):
+        faster = f"{2 * 8 * built.cluster.node.nic.bandwidth_bytes_per_s / 1e9:.12g} Gbit/s"
+        yield CandidateChange(
+            family="adapters",
+            what=f"network adapters of {faster}, twice as fast",
+            overrides=(f"cluster.nics.bandwidth={faster}",),
+            remark="is another machine",
+        )
+        if built.cluster.fabric.oversubscription > 1.0:
+            yield CandidateChange(
+                family="oversubscription",
+                what=f"as much bandwidth up as down at every leaf instead of 1:{built.cluster.fabric.oversubscription:.3g}",
+                overrides=("cluster.fabric.oversubscription=1",),
+                remark="is another machine",
+            )
+    if spec.stragglers:
+        yield CandidateChange(family="stragglers", what="no slow ranks", overrides=("cluster.stragglers=[]",), remark="is another machine")
+    if spec.links:
+        yield CandidateChange(family="links", what="no changed links", overrides=("cluster.links=[]",), remark="is another machine")
+
+
+LEAST: Final = 1e-3
+"""Share of the step from which on a gain is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """One change that shortens the step."""
+
+    change: CandidateChange
+    step_time_s: float
+    saved_s: float
+    peak_bytes: float
+    """Memory of the fullest accelerator, in bytes."""
+    better_than_base: Decision | None
+    """Whether it is shorter, as far as the error bars tell; None without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """All that were looked for."""
+
+    best: tuple[Gain, ...]
+    """Best candidate of each family, the largest gain first."""
+    n_tried: int
+    n_impossible: int
+    """Contradict the scenario."""
+    n_misfits: int
+    """Could be faster, and need more memory than there is."""
+
+
+def gains(source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange]) -> Gains:
+    """Return what each of some changes gains over a run, replayed with the same seed.
+
+    A change is not replayed where closed forms say that it does not fit in memory, or that no step of it can be short enough to be the
+    best of its family: a step of many ranks takes seconds to replay.
+
+    Parameters
+    ----------
+    source
+        The scenario as it was written.
+    changes
+        Of the run itself.
+    """
+    best: dict[str, Gain] = {}
+    n_impossible = n_misfits = 0
+    with phase("replay changes"):
+        for number, candidate in enumerate(tried):
+            advanced(number, len(tried))
+            known = best.get(candidate.family)
+            enough_s = min(known.step_time_s if known else inf, (1.0 - LEAST) * base.step_time_s)
+            try:
+                built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
+                if run_bound(built, base.seed).bound_s >= enough_s:
+                    continue
+                if base.metrics.memory.fits and not memory_report(built.plan, built.cluster).fits:
+                    n_misfits += 1
+                    continue
+                metrics = run_built(built, seed=base.seed).metrics
+            except (ScenarioError, InfeasibleError):
+                n_impossible += 1
+                continue
+            if metrics.step_time_s < enough_s:
+                best[candidate.family] = Gain(
+                    change=candidate,
+                    step_time_s=metrics.step_time_s,
+                    saved_s=base.step_time_s - metrics.step_time_s,
+                    peak_bytes=metrics.memory.peak_bytes,
+                    better_than_base=is_shorter(metrics, base.metrics),
+                )
+    ordered = sorted(best.values(), key=lambda gain: -gain.saved_s)
+    return Gains(best=tuple(ordered), n_tried=len(tried), n_impossible=n_impossible, n_misfits=n_misfits)

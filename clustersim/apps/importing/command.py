@@ -1,0 +1,131 @@
+"""Words of a command line to keys and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.parts import Command, command_file, exported, together
+from clustersim.apps.importing.shell import Word, read_script
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+LAUNCHER: Final = "launcher"
+"""Stands before the options of what starts the processes, such as torchrun."""
+_OPTION: Final = re.compile(r"--?[A-Za-z][\w.-]*")
+_ASSIGNED: Final = re.compile(r"((?:--?|\+{0,2})[A-Za-z][\w.\[\]/@-]*)=(.*)", re.DOTALL)
+_DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_CONTAINERS: Final = ("docker", "podman", "nerdctl")
+_IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
+_MODULE: Final = "-m"
+_STARTERS: Final = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+"""Modules that start another script."""
+_LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
+
+
+def read_commands(text: str, file: str) -> Contents:
+    """Return the options of a command line or a shell script; nothing of it is executed.
+
+    Of several commands for one job, the one with the most options counts.
+    """
+    script = read_script(text)
+    commands: list[tuple[Word, ...]] = []
+    for words in script.commands:
+        # A line that begins with an option goes on with the line before, as where a command was broken for reading.
+        if commands and _OPTION.fullmatch(words[0].text):
+            commands[-1] += words
+        else:
+            commands.append(words)
+    found: list[Entry] = []
+    for match in _DIRECTIVE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Entry(key=f"sbatch.{match[1]}", value=_value([match[2]] if match[2] else []), file=file, line=line))
+    found += exported(script.exported, file)
+    read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
+    return Contents(file=file, format="arguments", entries=(*found, *read.entries))
+
+
+def options(words: Sequence[Word], file: str) -> tuple[Entry, ...]:
+    """Return the options of a command, with its program, its container image, and its arguments that are no options."""
+    contained = words[0].text in _CONTAINERS if words else False
+    image = next((word for word in words[2:] if contained and _IMAGE.fullmatch(word.text)), None)
+    found = () if image is None else (Entry(key="image", value=image.text, file=file, line=image.line),)
+    return (*found, *_entries(words, file))
+
+
+def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
+    start, at = _start_of_arguments(words), 0
+    prefix = f"{LAUNCHER}." if start else ""
+    while at < len(words):
+        if at >= start:
+            prefix = ""
+        word = words[at]
+        assigned = _ASSIGNED.fullmatch(word.text)
+        at += 1
+        if assigned is not None:
+            yield Entry(key=prefix + assigned[1].lstrip("+"), value=_value([assigned[2]]), file=file, line=word.line)
+        elif _OPTION.fullmatch(word.text):
+            values: list[str] = []
+            while at < len(words) and not (at < start and words[at].text in _LAUNCHERS) and _is_value(words[at].text) and at != start - 1:
+                values.append(words[at].text)
+                at += 1
+            yield Entry(key=prefix + word.text, value=_value(values), file=file, line=word.line)
+        elif at == start or (at == 1 and not start):
+            n_sub = 1 if at < len(words) and words[at].text in command_file().subcommands else 0
+            n_sub += n_sub and at + 1 < len(words) and words[at + 1].text in command_file().subcommands
+            yield Entry(key="program", value=" ".join(each.text for each in words[at - 1 : at + n_sub]), file=file, line=word.line)
+            at += n_sub
+        elif word.text in _LAUNCHERS:
+            yield Entry(key="program", value=f"{words[0].text} {word.text}", file=file, line=word.line)
+        elif at > start:
+            yield Entry(key="argument", value=word.text, file=file, line=word.line)
+
+
+def _start_of_arguments(words: Sequence[Word]) -> int:
+    """Return the number of words up to the script and with it; 0 without one."""
+    image = 0
+    for at, word in enumerate(words):
+        if word.text.endswith(".py"):
+            return at + 1
+        if at and words[at - 1].text == _MODULE and word.text not in _STARTERS:
+            return at + 1
+        if at and word.text.rpartition("/")[2] in command_file().programs and words[at - 1].text != "--entrypoint":
+            return at + 1
+        if not image and at > 1 and words[0].text in _CONTAINERS and _IMAGE.fullmatch(word.text):
+            image = at + 1
+    return image
+
+
+def _is_value(text: str) -> bool:
+    return not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
+
+
+def _value(texts: list[str]) -> Data:
+    if not texts:
+        return True
+    values: list[Data] = [scalar(text) for text in texts]
+    return values[0] if len(values) == 1 else values
+
+
+def scalar(text: str) -> Data:
+    """Return a word as the number, truth value or text that it is; ``None`` is no value.
+
+    Examples
+    --------
+    >>> scalar("8"), scalar("1e-5"), scalar("None"), scalar("99,1,0"), scalar("[1, 2]")
+    (8, 1e-05, None, '99,1,0', [1, 2])
+    """
+    if text in ("None", "null"):
+        return None
+    if text in ("True", "False"):
+        return text == "True"
+    if len(text) > 200 or ":" in text:
+        return text
+    try:
+        read = read_yaml(text, "", [text], lenient=True)
+    except ScenarioError:
+        return text
+    return text if read is None or isinstance(read[0], dict) else read[0]

@@ -1,0 +1,176 @@
+"""Commands of containers, in the YAML of Kubernetes, Helm and Docker Compose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from clustersim.apps.importing.command import options
+from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.parts import Command, exported, part_of, together
+from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.spots import Data, Spot
+from clustersim.errors import ScenarioError
+
+_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command):", re.MULTILINE)
+_BETWEEN: Final = re.compile(r"^---\s*(?:#.*)?$", re.MULTILINE)
+_SHELLS: Final = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/env")
+_COUNTS: Final = ("replicas", "numReplicas")
+_MODELS: Final = ("name", "uri")
+_PARALLELISM: Final = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "pipeline": "--pipeline-parallel-size"}
+"""Keys of the Helm chart of llm-d that its templates turn into options of vLLM."""
+_PODS: Final = {"DaemonSet", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"}
+_MOST_REPLICAS: Final = 1_000_000
+_LONGEST_SERVICE: Final = 500
+
+
+@dataclass(slots=True)
+class _Found:
+    commands: list[Command] = field(default_factory=list[Command])
+    documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
+    exported: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+
+
+def read_containers(text: str, file: str) -> Contents | None:
+    """Return the options of the commands in containers; None where no container has a command of a job.
+
+    Nothing is executed, and a value that another object holds stays open.
+    """
+    if _CONTAINER.search(text) is None:
+        return None
+    found = _Found()
+    for part, line in _documents(text):
+        try:
+            read = read_yaml(part.replace("\t", "  "), file, part.splitlines(), lenient=True)
+        except ScenarioError:
+            continue
+        if read is not None:
+            _walk(*read, _Around(file=file, first_line=line), found)
+    if not any(part_of(command) in ("client", "prefill", "decode", "serve") for command in found.commands):
+        return None
+    contents = together(found.commands, found.documents, file, counted=True)
+    return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries))
+
+
+def _documents(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the documents of a stream, each with its first line."""
+    at = 0
+    for match in (*_BETWEEN.finditer(text), None):
+        end = len(text) if match is None else match.start()
+        if text[at:end].strip():
+            yield text[at:end], text.count("\n", 0, at) + 1
+        at = end if match is None else match.end()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """Facts of the objects that hold a container."""
+
+    file: str
+    first_line: int
+    service: str = ""
+    replicas: int = 1
+    model: str = ""
+    options: tuple[str, ...] = ()
+
+
+def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
+    if isinstance(data, list):
+        for index, item in enumerate(data):
+            if index in spot.children:
+                _walk(item, spot.children[index], around, found)
+    if not isinstance(data, dict):
+        return
+    around = _inner(data, around)
+    if data.get("kind") == "ConfigMap" and isinstance(held := data.get("data"), dict):
+        line = around.first_line + spot.line - 1
+        found.documents += [EmbeddedFile(name=name, text=text, line=line) for name, text in held.items() if isinstance(text, str)]
+    if isinstance(data.get("args"), list | str) or isinstance(data.get("command"), list | str):
+        _container(data, spot, around, found)
+    for key, value in data.items():
+        if isinstance(value, dict | list) and key in spot.children:
+            service = around.service if key in ("spec", "template", "metadata", "containers") else f"{around.service} {key}"
+            _walk(value, spot.children[key], replace(around, service=service[-_LONGEST_SERVICE:]), found)
+
+
+def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
+    """Return what an object says about the containers in it."""
+    count = next((number for key in _COUNTS if (number := _count(data.get(key))) is not None), None)
+    artifacts, parallelism, metadata = data.get("modelArtifacts"), data.get("parallelism"), data.get("metadata")
+    model, given, service = around.model, around.options, around.service
+    if isinstance(artifacts, dict):
+        model = next((name for key in _MODELS if isinstance(name := artifacts.get(key), str)), model)
+    if isinstance(parallelism, dict):
+        given = tuple(word for key, option in _PARALLELISM.items() if key in parallelism for word in (option, str(parallelism[key])))
+    kinds = [name for key in ("componentType", "subComponentType") if isinstance(name := data.get(key), str)]
+    if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str) and data.get("kind") in _PODS:
+        kinds.append(name)
+    replicas = around.replicas if count is None else count
+    return replace(around, service=" ".join((service, *kinds)), replicas=replicas, model=model, options=given)
+
+
+def _count(value: Data) -> int | None:
+    text = str(value)
+    return int(text) if text.isdecimal() and int(text[:9]) <= _MOST_REPLICAS else None
+
+
+def _container(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
+    words = [word for key in ("command", "args") for word in _words(data.get(key), spot.children.get(key), around)]
+    variables = _environment(data)
+    found.exported |= {name: (value, around.first_line + spot.line - 1) for name, value in variables.items()}
+    if words and words[0].text in _SHELLS and (script := next((word for word in words if " " in word.text or "\n" in word.text), None)):
+        read = read_script(script.text, variables)
+        found.documents += [EmbeddedFile(name=each.name, text=each.text, line=each.line + script.line - 1) for each in read.documents]
+        commands = [tuple(Word(text=word.text, line=word.line + script.line - 1) for word in each) for each in read.commands]
+    else:
+        commands = [tuple(Word(text=_known(word.text, variables), line=word.line) for word in words)]
+    for each in commands:
+        if each:
+            found.commands.append(_command(each, data, around))
+
+
+def _command(words: tuple[Word, ...], data: Mapping[str, Data], around: _Around) -> Command:
+    line, image = words[0].line, data.get("image")
+    if data.get("modelCommand") == "vllmServe":
+        # The chart of llm-d puts the model and these options before those of the file.
+        before = ("vllm", "serve", *((around.model.removeprefix("hf://"),) if around.model else ()), *around.options)
+        words = (*(Word(text=text, line=line) for text in before), *words)
+    elif isinstance(image, str) and words[0].text.startswith("-"):
+        words = (Word(text=image, line=line), *words)
+    entries = options(words, around.file)
+    if isinstance(image, str):
+        entries = (Entry(key="image", value=image, file=around.file, line=line), *entries)
+    return Command(words=words, entries=entries, service=around.service, replicas=around.replicas)
+
+
+def _words(value: Data, spot: Spot | None, around: _Around) -> Iterator[Word]:
+    line = around.first_line - 1 + (spot.line if spot is not None else 1)
+    if isinstance(value, str):
+        for command in read_script(value).commands[:1]:
+            yield from (Word(text=word.text, line=word.line + line - 1) for word in command)
+    for index, item in enumerate(value if isinstance(value, list) else []):
+        below = spot.children.get(index) if spot is not None else None
+        yield Word(text=str(item), line=line if below is None else around.first_line - 1 + below.line)
+
+
+def _environment(data: Mapping[str, Data]) -> dict[str, str]:
+    """Return the variables of a container whose values are there."""
+    found: dict[str, str] = {}
+    for key in ("env", "environment"):
+        listed = data.get(key)
+        for item in listed if isinstance(listed, list) else []:
+            if isinstance(item, dict) and isinstance(name := item.get("name"), str) and isinstance(item.get("value"), str | int):
+                found[name] = str(item["value"])
+            elif isinstance(item, str) and "=" in item:
+                found[item.partition("=")[0]] = item.partition("=")[2]
+        if isinstance(listed, dict):
+            found |= {name: str(value) for name, value in listed.items() if isinstance(value, str | int)}
+    return found
+
+
+def _known(text: str, variables: Mapping[str, str]) -> str:
+    """Return a word with ``$(NAME)`` replaced, as Kubernetes does."""
+    return re.sub(r"\$\(([A-Za-z_]\w*)\)", lambda match: variables.get(match[1], match[0]), text)

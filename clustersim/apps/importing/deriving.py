@@ -1,0 +1,280 @@
+"""Settings that follow from others: ranks, nodes, batch, stages, shards and tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from clustersim.apps.importing.imported_settings import Draft
+from clustersim.apps.importing.transforms import number
+from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCluster:
+    """Cluster that a job is put on."""
+
+    cluster: dict[str, Data]
+    n_ranks: int | None
+    missing: tuple[str, ...] = ()
+
+
+def drop_open(draft: Draft) -> None:
+    """Forget degrees and batches of 0 or -1, which leave them to the framework."""
+    degrees = ("tp", "pp", "cp", "ep", "etp", "virtual_stages", "expert_capacity")
+    served = ("tp", "pp", "dp", "ep", "replicas", "max_num_seqs", "max_batched_tokens")
+    batches = ("global_batch_size", "micro_batch_size", "seq_length")
+    keys = (
+        "model.sliding_window",
+        *(f"strategy.{key}" for key in degrees),
+        *(f"training.{key}" for key in batches),
+        *(f"serving.{key}" for key in served),
+    )
+    draft.drop(*(key for key in keys if isinstance(value := draft.get(key), int | float) and value <= 0))
+
+
+def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetCluster:
+    """Return the cluster of a job, of a name that was given or of the accelerators that a log shows.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such cluster, or the ranks of the job do not fill its nodes.
+    """
+    missing: list[str] = []
+    known = name or _text(draft.get("cluster.node"))
+    if known is None:
+        missing.append("the accelerators: --cluster NAME (a shipped node or cluster)")
+    elif known not in (*cluster_names(), *node_names()):
+        raise ScenarioError(
+            f"there is no cluster or node '{known}'", field="--cluster", hint=choices_hint(known, (*cluster_names(), *node_names()))
+        )
+    per_node = _per_node(draft, known)
+    ranks = _ranks(draft, per_node)
+    if nodes is None and ranks is None and draft.whole("job.nodes") is None:
+        missing.append("the number of nodes: --nodes N")
+    cluster: dict[str, Data] = {} if known is None else {"name" if known in cluster_names() else "node": known}
+    if missing or known is None or per_node is None:
+        return TargetCluster(cluster=cluster, n_ranks=None, missing=tuple(missing))
+    shipped = shipped_per_node(known)
+    if nodes is None and ranks is not None:
+        per_node = min(per_node, ranks)
+        if ranks % per_node:
+            raise ScenarioError(
+                f"{ranks} ranks do not fill nodes of {per_node}", field="--cluster", hint="give --nodes, or another --cluster"
+            )
+        nodes = ranks // per_node
+        draft.derive("cluster.nodes", nodes, f"{ranks} ranks on nodes of {per_node}")
+    if nodes is not None:
+        cluster["nodes"] = nodes
+    if per_node != shipped:
+        cluster["accelerators_per_node"] = per_node
+        draft.derive("cluster.accelerators_per_node", per_node, f"processes of a node; {known} has {shipped}")
+    return TargetCluster(cluster=cluster, n_ranks=(nodes or 0) * per_node)
+
+
+def _per_node(draft: Draft, name: str | None) -> int | None:
+    asked = draft.whole("job.ranks_per_node")
+    if name is None:
+        return asked
+    shipped = shipped_per_node(name)
+    return asked if asked is not None and asked < shipped else shipped
+
+
+def shipped_per_node(name: str) -> int:
+    """Return the accelerators in a node of a shipped node or cluster."""
+    if name in node_names():
+        return load_node(name).n_accelerators
+    return load_cluster(name).node.n_accelerators
+
+
+def _ranks(draft: Draft, per_node: int | None) -> int | None:
+    """Return the processes of the job, as far as files say them."""
+    ranks, nodes = draft.whole("job.ranks"), draft.whole("job.nodes")
+    # A launcher for each node starts the processes of that node.
+    one_each = ranks is not None and ranks == nodes and (draft.whole("job.ranks_per_node") or 1) > 1
+    if ranks is not None and not one_each:
+        return ranks
+    if nodes is not None and (each := draft.whole("job.ranks_per_node") or per_node) is not None:
+        return nodes * each
+    replicas = draft.whole("job.dp")
+    if replicas is None and (shard := draft.whole("job.shard")) is not None:
+        replicas = shard * (draft.whole("job.replicate") or 1)
+    return None if replicas is None else replicas * model_parallel(draft)
+
+
+def model_parallel(draft: Draft) -> int:
+    """Return the ranks that hold one replica together."""
+    return prod(draft.whole(f"strategy.{key}") or 1 for key in ("tp", "pp", "cp"))
+
+
+def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None) -> None:
+    """Fill in batch, stages and shards.
+
+    Raises
+    ------
+    ScenarioError
+        When the ranks do not divide into replicas.
+    """
+    together = model_parallel(draft)
+    if n_ranks % together:
+        raise ScenarioError(
+            f"{n_ranks} ranks do not divide by tp x pp x cp = {together}",
+            field="--nodes",
+            hint=f"give nodes with a multiple of {together} ranks",
+        )
+    dp = n_ranks // together
+    _batch(draft, dp, together)
+    _stages(draft, n_layers)
+    _shards(draft, dp * (draft.whole("strategy.cp") or 1))
+    _offload(draft)
+    _recomputation(draft, n_layers)
+    if (draft.whole("strategy.tp") or 1) == 1:
+        draft.drop("strategy.sequence_parallel")
+    if (draft.whole("strategy.ep") or 1) == 1:
+        draft.drop("strategy.etp", "strategy.dispatch")
+    if draft.get("training.precision") != "fp8":
+        draft.drop("training.fp8_parameters")
+
+
+def _batch(draft: Draft, dp: int, together: int) -> None:
+    local, each = draft.whole("job.local_batch"), draft.get("job.batch_per_rank")
+    accumulation = draft.whole("job.accumulation")
+    key, total = "training.micro_batch_size", "training.global_batch_size"
+    if isinstance(each, int | float) and each > 0:
+        draft.derive(key, max(1, round(each * together)), f"{each} samples a device, times {together} devices of a replica")
+    if local is not None:
+        staged = (draft.whole("strategy.pp") or 1) > 1
+        draft.derive(
+            key, (draft.whole("job.pipeline_micro_batch") or 1) if staged else local, "the local batch, or a micro-batch of the pipeline"
+        )
+        if draft.whole(total) is None:
+            draft.derive(total, local * dp, f"the local batch on {dp} replicas")
+    micro, batch = draft.whole(key), draft.whole(total)
+    if batch is None and micro is not None and accumulation is not None:
+        draft.derive(total, micro * accumulation * dp, f"{micro} x {accumulation} accumulated x {dp} replicas")
+    elif micro is None and batch is not None and accumulation is not None and batch % (dp * accumulation) == 0:
+        draft.derive(key, batch // (dp * accumulation), f"{batch} in {dp} replicas and {accumulation} accumulated")
+    limit = draft.whole("job.micro_batch_limit")
+    if limit is not None and batch is not None and batch % dp == 0:
+        draft.derive(key, min(limit, batch // dp), f"at most {limit}, and {batch} sequences on {dp} replicas")
+
+
+def _stages(draft: Draft, n_layers: int | None) -> None:
+    pp = draft.whole("strategy.pp") or 1
+    if pp == 1:
+        draft.drop("strategy.virtual_stages", "strategy.schedule", "strategy.overlap_p2p", "strategy.stage_layers")
+        return
+    per_chunk, layout = draft.whole("job.layers_per_virtual_stage"), draft.get("job.layout")
+    if per_chunk is not None and n_layers is not None and n_layers % (pp * per_chunk) == 0:
+        draft.derive("strategy.virtual_stages", n_layers // (pp * per_chunk), f"{n_layers} layers, {per_chunk} in a chunk, {pp} stages")
+    if (chunks := draft.whole("job.chunks")) is not None and draft.whole("strategy.virtual_stages") is None:
+        draft.derive("strategy.virtual_stages", chunks, "the schedule has so many chunks on a stage unless layers of one are given")
+    if draft.get("strategy.virtual_stages") == 1:
+        draft.drop("strategy.virtual_stages")
+    chunks = draft.whole("strategy.virtual_stages") or 1
+    if isinstance(layout, list) and len(layout) % pp == 0:
+        parts = [count for count in layout if isinstance(count, int)]
+        if len(parts) > pp:
+            draft.derive("strategy.virtual_stages", len(parts) // pp, f"{len(parts)} parts on {pp} stages")
+        _stage_layers(draft, parts, n_layers, "the layout")
+    elif n_layers is not None:
+        _uneven(draft, pp * chunks, n_layers)
+
+
+def _uneven(draft: Draft, n_parts: int, n_layers: int) -> None:
+    """Put fewer or more layers on the ends of a pipeline."""
+    front = draft.get("job.embedding_counts") is True
+    back = draft.get("job.loss_counts") is True
+    first, last = draft.whole("job.first_stage_layers"), draft.whole("job.last_stage_layers")
+    ends = (first is not None) + (last is not None)
+    if (front or back) and (n_layers + front + back) % n_parts == 0:
+        parts = [(n_layers + front + back) // n_parts] * n_parts
+        parts[0] -= front
+        parts[-1] -= back
+        _stage_layers(draft, parts, n_layers, "embedding and loss count as layers")
+    elif ends and n_parts > ends:
+        left = n_layers - (first or 0) - (last or 0)
+        if left % (n_parts - ends) == 0:
+            parts = [left // (n_parts - ends)] * (n_parts - ends)
+            _stage_layers(
+                draft, [*([first] if first else []), *parts, *([last] if last else [])], n_layers, "layers of the first or last stage"
+            )
+
+
+def _stage_layers(draft: Draft, parts: Sequence[int], n_layers: int | None, note: str) -> None:
+    if all(count > 0 for count in parts) and (n_layers is None or sum(parts) == n_layers):
+        if len(set(parts)) > 1:
+            draft.derive("strategy.stage_layers", [*parts], note)
+    else:
+        draft.derive("strategy.stage_layers", "balanced", f"{note} has parts without a layer, or not {n_layers} layers: balanced instead")
+
+
+def _shards(draft: Draft, replicas: int) -> None:
+    replicate, shard = draft.whole("job.replicate"), draft.whole("job.shard")
+    if draft.get("job.shard_in_node") is True:
+        degree = max(1, (draft.whole("job.node_size") or 8) // (draft.whole("strategy.tp") or 1))
+        if degree < replicas and replicas % degree == 0:
+            draft.derive("strategy.shard_degree", degree, "replicas of a node shard among themselves")
+        return
+    cp = draft.whole("strategy.cp") or 1
+    if replicate is None and shard is not None and shard * cp < replicas and replicas % (shard * cp) == 0:
+        replicate = replicas // (shard * cp)
+    if replicate is not None and replicate > 1 and replicas % replicate == 0:
+        if replicate == replicas:
+            # Nothing is sharded any more: replicas with whole states.
+            draft.derive("strategy.preset", "pytorch_ddp", "all replicas hold the whole state")
+            draft.drop("strategy.zero_stage", "strategy.reshard_after_forward")
+        else:
+            draft.derive("strategy.shard_degree", replicas // replicate, f"{replicas} replicas, {replicate} copies of the state")
+
+
+def _recomputation(draft: Draft, n_layers: int | None) -> None:
+    layers = draft.whole("job.recompute_layers")
+    if draft.get("job.recompute_method") == "block" and draft.get("strategy.recompute") == "full" and layers is not None:
+        chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
+        layers = layers if n_layers is None else min(layers, -(-n_layers // chunks))
+        draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk, if it has them")
+    granularity = draft.get("job.recompute_granularity")
+    if draft.get("strategy.recompute") == "full" and granularity is not None:
+        draft.derive("strategy.recompute", granularity, "the granularity")
+    every = draft.whole("job.recompute_every")
+    if draft.get("strategy.recompute") == "selective" and every is not None:
+        draft.derive("strategy.recompute", "full" if every == 1 else "alternate", f"every {every} layers" if every > 1 else "every layer")
+    if draft.get("strategy.recompute") != "selective":
+        draft.drop("strategy.recompute_modules")
+
+
+def _offload(draft: Draft) -> None:
+    parts = [part for part in ("optimizer", "gradients", "parameters", "activations") if draft.get(f"job.offload_{part}")]
+    if not parts:
+        return
+    to_drive = "nvme" in (draft.get("job.offload_optimizer"), draft.get("job.offload_parameters"))
+    value: list[Data] = [*parts, {"to": "nvme"}] if to_drive else [*parts]
+    draft.derive("strategy.offload", value, "kept on the host" if not to_drive else "kept on drives")
+
+
+def derive_tokens(draft: Draft) -> None:
+    """Fill in the total budget from steps or samples."""
+    seq, batch = draft.whole("training.seq_length"), draft.whole("training.global_batch_size")
+    steps, samples = draft.whole("job.steps"), draft.whole("job.samples")
+    duration = re.fullmatch(r"([\d_.]+(?:e\d{1,2})?)\s*(ba|tok|T|)", str(draft.get("job.duration") or "").replace("_", ""))
+    if duration is not None and duration[2] in ("ba", ""):
+        steps = int(number(duration[1]))
+    elif duration is not None:
+        draft.derive("training.tokens", str(int(number(duration[1]))), "the duration")
+    if draft.get("training.tokens") is not None or seq is None:
+        return
+    if samples is not None:
+        draft.derive("training.tokens", str(samples * seq), f"{samples} samples of {seq} tokens")
+    elif steps is not None and batch is not None:
+        draft.derive("training.tokens", str(steps * batch * seq), f"{steps} steps of {batch} x {seq} tokens")
+
+
+def _text(value: Data) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,99 @@
+"""Keys and values of a file, flat, with the line of each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from clustersim.apps.importing.machine_files import ListedFabric
+from clustersim.documents.spots import Data, Spot
+from clustersim.errors import Place
+
+Format = Literal["arguments", "yaml", "json", "toml", "log", "machine"]
+
+_DASHES: Final = re.compile(r"(?:^|(?<=\.))-+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One key of a file, with its value."""
+
+    key: str
+    """Dotted from the top, as it is written."""
+    value: Data
+    file: str
+    line: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The key as tables spell it: without leading dashes, with underscores.
+
+        Examples
+        --------
+        >>> Entry(key="MODEL_ARGS.--num-layers", value=2, file="x").name
+        'MODEL_ARGS.num_layers'
+        """
+        return _DASHES.sub("", self.key).replace("-", "_")
+
+    @property
+    def place(self) -> Place:
+        """File and line."""
+        return Place(file=self.file, line=self.line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedSteps:
+    """Step times that a log reports, in seconds."""
+
+    step_time_s: float
+    """Median of those after the first."""
+    n_steps: int
+    timers_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Parts of a step by the names of their timers: medians of the largest over ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A file as keys and values."""
+
+    file: str
+    format: Format
+    entries: tuple[Entry, ...]
+    measured: LoggedSteps | None = None
+    fabric: ListedFabric | None = None
+    """Switches that it lists."""
+
+
+def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterator[Entry]:
+    """Yield the leaves of nested data; a list of scalars is one leaf, and so is an empty mapping."""
+    line = spot.line if spot is not None else None
+    if isinstance(data, dict) and data:
+        for name, value in data.items():
+            below = spot.children.get(name) if spot is not None else None
+            # The key, and not the value, is what a reader looks for.
+            at = spot.keys.get(name) if spot is not None else None
+            where = Spot(line=at[0], column=at[1], keys=below.keys, children=below.children) if below and at else below
+            yield from flattened(value, where, file, f"{key}.{name}" if key else name)
+    elif isinstance(data, list) and any(isinstance(item, dict | list) for item in data):
+        for index, item in enumerate(data):
+            yield from flattened(
+                item, spot.children.get(index) if spot is not None else None, file, f"{key}.{index}" if key else str(index)
+            )
+    elif key:
+        yield Entry(key=_whole(key), value=_clean(data), file=file, line=line)
+
+
+def _clean(value: Data) -> Data:
+    """Return a leaf that any file can hold: numbers that are none, and halves of characters, as text."""
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return _whole(value) if isinstance(value, str) else value
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", errors="replace").decode("utf-8")

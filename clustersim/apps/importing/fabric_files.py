@@ -1,0 +1,270 @@
+"""Descriptions of fabrics and of schedulers' clusters: ibnetdiscover, Slurm, topograph, InfraGraph, labels of Kubernetes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from clustersim.apps.importing.machine_files import Described, Fact, ListedFabric, counted, expanded
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.spots import Data
+from clustersim.errors import Place, ScenarioError
+
+_SWITCH: Final = re.compile(r'Switch\s+\d+\s+"(S-\w+)"\s*#\s*"([^"]*)"')
+_PORT: Final = re.compile(r'\[(\d+)\]\s+"([SH]-\w+)"\[\d+\](?:\(\w+\))?\s*#\s*"([^"]*)".*?\b(\d{1,2})x([A-Z]+)\b')
+_LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0}
+"""Gigabits per second of one lane of InfiniBand, as its generations are named."""
+_AGGREGATION: Final = "Aggregation Node"
+_UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
+_SLURM: Final = re.compile(r"(\w+)=(\S+)")
+_END: Final = re.compile(r"([\w-]+)\.(\d{1,6})\.(.+?)\.(\d{1,6})")
+_SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
+_LEVELS: Final = (
+    ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
+    ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"),
+    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+    ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2", "topology.k8s.aws/network-node-layer-1"),
+)
+"""Labels of nodes that name their switches, from the lowest level."""
+_DOMAINS: Final = ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
+_LABELS: Final = {
+    "nvidia.com/gpu.product": "accelerators.product",
+    "nvidia.com/gpu.count": "accelerators.count",
+    "amd.com/gpu.product-name": "accelerators.product",
+    "node.kubernetes.io/instance-type": "instance",
+    "beta.kubernetes.io/instance-type": "instance",
+    "cloud.google.com/gke-accelerator": "accelerators.product",
+    "gpu.nvidia.com/model": "accelerators.product",
+}
+
+
+def read_ibnetdiscover(text: str, _file: str) -> Described:
+    """Return the switches and cables that ``ibnetdiscover`` lists; nodes are told by the names of their adapters."""
+    fabric, widths, names = ListedFabric(), list[str](), dict[str, str]()
+    for match in _SWITCH.finditer(text):
+        names[match[1]] = _free(match[2].partition(";")[2].partition(":")[0] or match[2], match[1], names)
+    here = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (switch := _SWITCH.match(line)) is not None:
+            here = names[switch[1]]
+            fabric.at(here, number)
+        elif not line.startswith("["):
+            here = here if not line.startswith("Ca") else ""
+        elif here and (port := _PORT.match(line)) is not None:
+            _cable(fabric.at(here).links, fabric.at(here).hosts, port, names, here)
+            if port[2].startswith("S-"):
+                widths.append(f"{int(port[4]) * _LANES.get(port[5], 0.0):g}")
+    fabric.bandwidth = next((f"{width} Gbit/s" for width in counted(widths) if float(width) > 0.0), None)
+    return Described(title="ibnetdiscover", fabric=fabric)
+
+
+def _cable(links: dict[str, int], hosts: dict[str, int], port: re.Match[str], names: Mapping[str, str], here: str) -> None:
+    peer, described = port[2], port[3]
+    if peer.startswith("S-"):
+        other = names.get(peer, peer)
+        # Both ends list a cable; the one that comes first by name counts it, or the only one that is in the file.
+        if peer not in names or here < other:
+            links[other] = links.get(other, 0) + 1
+    elif _AGGREGATION not in described:
+        # An adapter without a name is taken as a node of its own.
+        name = peer if _UNNAMED.search(described) else described.split(" ")[0]
+        hosts[name] = hosts.get(name, 0) + 1
+
+
+def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
+    return f"{name}-{guid}" if name in taken.values() else name
+
+
+def read_slurm(text: str, file: str) -> Described:
+    """Return the switches or blocks of a ``topology.conf`` of Slurm."""
+    fabric = ListedFabric()
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields = {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
+        nodes = expanded(fields.get("nodes", ""), file)
+        if "switchname" in fields:
+            switch = fabric.at(fields["switchname"], number)
+            switch.hosts |= dict.fromkeys(nodes, 0)
+            for below in expanded(fields.get("switches", ""), file):
+                fabric.at(below).links[fields["switchname"]] = 0
+        elif "blockname" in fields:
+            fabric.domains[fields["blockname"]] = [*nodes]
+    return Described(title="topology.conf of Slurm", fabric=fabric)
+
+
+def read_topograph(text: str, file: str) -> Described:
+    """Return the switches and blocks of a model of topograph."""
+    data = _mapping(text, file)
+    fabric = ListedFabric()
+    switches = data.get("switches")
+    for name, switch in switches.items() if isinstance(switches, dict) else ():
+        fabric.at(name)
+        below = switch.get("switches") if isinstance(switch, dict) else None
+        for other in _texts(below):
+            fabric.at(other).links[name] = 0
+        nodes = switch.get("nodes") if isinstance(switch, dict) else None
+        fabric.at(name).hosts |= {node: 0 for item in _texts(nodes) for node in expanded(item, file)}
+    for key in ("blocks", "capacity_blocks"):
+        blocks = data.get(key)
+        for number, block in enumerate(blocks if isinstance(blocks, list) else []):
+            if isinstance(block, dict):
+                _block(block, number, fabric, file)
+    return Described(title="topograph of NVIDIA", fabric=fabric)
+
+
+def _block(block: Mapping[str, Data], number: int, fabric: ListedFabric, file: str) -> None:
+    nodes = [node for item in _texts(block.get("nodes")) for node in expanded(item, file)]
+    switch, annotations = block.get("switch"), block.get("annotations")
+    if isinstance(switch, str):
+        fabric.at(switch).hosts |= dict.fromkeys(nodes, 0)
+    domain = block.get("nvlink") or block.get("name")
+    for key, value in annotations.items() if isinstance(annotations, dict) else ():
+        domain = value if key.startswith("accelerator.topology") else domain
+    fabric.domains[str(domain or f"block{number}")] = nodes
+
+
+def read_infragraph(text: str, file: str) -> Described:
+    """Return the nodes and switches of an InfraGraph, from its connections with written-out ends."""
+    data = _mapping(text, file)
+    inner = data.get("infrastructure")
+    infrastructure = inner if isinstance(inner, dict) else data
+    fabric, facts = ListedFabric(), list[Fact]()
+    widths = {str(link.get("name")): _width(link) for link in _mappings(infrastructure.get("links"))}
+    between, to_hosts = list[str](), list[str]()
+    for end, other, link in _connections(infrastructure):
+        (between if end[1] and other[1] else to_hosts).append(link)
+        for (name, is_switch), (peer, peer_is_switch) in ((end, other), (other, end)):
+            if is_switch and not peer_is_switch:
+                hosts = fabric.at(name).hosts
+                hosts[peer] = hosts.get(peer, 0) + 1
+        if end[1] and other[1]:
+            links = fabric.at(end[0]).links
+            links[other[0]] = links.get(other[0], 0) + 1
+    fabric.bandwidth = next((width for link in counted(between) if (width := widths.get(link))), None)
+    adapters = {sum(switch.hosts.get(node, 0) for switch in fabric.switches.values()) for node in fabric.nodes}
+    if len(adapters) == 1:
+        facts += [("adapters.count", adapters.pop(), None)]
+        facts += [("adapters.bandwidth", width, None) for link in counted(to_hosts) if (width := widths.get(link))][:1]
+    for device in _mappings(infrastructure.get("devices")):
+        facts += _device(device)
+    if not fabric.switches and not facts:
+        raise ScenarioError(
+            "has no connections between nodes and switches with both ends written out, and no device with accelerators",
+            place=Place(file=file),
+            hint="write connections as server.0.nic.0.eth.leaf.0.port.0",
+        )
+    return Described(title="InfraGraph", facts=tuple(facts), fabric=fabric if fabric.switches else None)
+
+
+def _connections(infrastructure: Mapping[str, Data]) -> Iterator[tuple[tuple[str, bool], tuple[str, bool], str]]:
+    """Yield both ends of each connection, each with whether it is a switch, and the name of the link."""
+    known = {str(each.get("name")): f"{each.get('name')} {each.get('device')}" for each in _mappings(infrastructure.get("instances"))}
+    for text in _texts(infrastructure.get("connections")):
+        parts = text.split(".")
+        if len(parts) == 9 and parts[0] in known and parts[5] in known:
+            ends = [(f"{parts[at]}{parts[at + 1]}", _SWITCHES.search(known[parts[at]]) is not None) for at in (0, 5)]
+            yield ends[0], ends[1], parts[4]
+
+
+def _width(link: Mapping[str, Data]) -> str | None:
+    given = link.get("bandwidth")
+    if not isinstance(given, dict):
+        return None
+    for key, unit in (("gigabytes_per_second", "GB/s"), ("gigabits_per_second", "Gbit/s"), ("megabytes_per_second", "MB/s")):
+        value = given.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
+            return f"{value:g} {unit}"
+    return None
+
+
+def _device(device: Mapping[str, Data]) -> Iterator[Fact]:
+    """Yield the accelerators and adapters of a device that has them."""
+    kinds = {str(each.get("name")): each for each in _mappings(device.get("components"))}
+    accelerator = next((each for each in kinds.values() if each.get("type") in ("xpu", "gpu")), None)
+    if accelerator is None:
+        return
+    name = str(accelerator.get("name"))
+    ends = {match[0] for text in _texts(device.get("connections")) for match in re.finditer(rf"\b{re.escape(name)}\.\d{{1,4}}\b", text)}
+    count = accelerator.get("count")
+    yield "accelerators.count", count if isinstance(count, int) else len(ends), None
+    yield "accelerators.product", str(accelerator.get("description") or device.get("name")), None
+    nics = {str(each.get("name")) for each in _mappings(device.get("instances"))} | {
+        name for name, each in kinds.items() if each.get("type") == "nic"
+    }
+    found = {
+        match[0]
+        for nic in nics
+        for text in _texts(device.get("connections"))
+        for match in re.finditer(rf"\b{re.escape(nic)}\.\d{{1,4}}\b", text)
+    }
+    if found:
+        yield "adapters.count", len(found), None
+
+
+def read_kubernetes_nodes(text: str, file: str) -> Described:
+    """Return the nodes of ``kubectl get nodes -o yaml`` by their labels.
+
+    Raises
+    ------
+    ScenarioError
+        When no node has labels of accelerators.
+    """
+    labels = list(_node_labels(_mapping(text, file)))
+    known = {key: counted(each[key] for each in labels if each.get(key)) for key in _LABELS}
+    facts: list[Fact] = [(_LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
+    if not facts:
+        raise ScenarioError(
+            "is an object of Kubernetes without labels of accelerators",
+            place=Place(file=file),
+            hint="name what kubectl get nodes -o yaml writes, or the file with the job's command",
+        )
+    if "accelerators.count" in {key for key, _, _ in facts}:
+        facts = [
+            (key, int(str(value)[:4]) if key == "accelerators.count" and str(value).isdecimal() else value, at) for key, value, at in facts
+        ]
+    facts.append(("nodes.count", len(labels), None))
+    return Described(title="nodes of Kubernetes", facts=tuple(facts), fabric=_labelled(labels))
+
+
+def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
+    items = data.get("items")
+    for number, node in enumerate(_mappings(items) if isinstance(items, list) else [data]):
+        metadata = node.get("metadata")
+        found = metadata.get("labels") if isinstance(metadata, dict) else None
+        if node.get("kind", "Node") == "Node" and isinstance(found, dict):
+            name = metadata.get("name") if isinstance(metadata, dict) else None
+            yield {**{key: str(value) for key, value in found.items()}, "": str(name or f"node-{number}")}
+
+
+def _labelled(labels: list[dict[str, str]]) -> ListedFabric | None:
+    levels = next((levels for levels in _LEVELS if all(levels[0] in each for each in labels)), None)
+    fabric = ListedFabric()
+    for each in labels:
+        for key in _DOMAINS:
+            if key in each:
+                fabric.domains.setdefault(each[key], []).append(each[""])
+                break
+        if levels is None:
+            continue
+        fabric.at(each[levels[0]]).hosts[each[""]] = 0
+        for below, above in pairwise(levels):
+            if below in each and above in each:
+                fabric.at(each[below]).links[each[above]] = 0
+                fabric.at(each[above])
+    return fabric if fabric.switches or fabric.domains else None
+
+
+def _mapping(text: str, file: str) -> dict[str, Data]:
+    read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+    if read is None or not isinstance(read[0], dict):
+        raise ScenarioError("is not a mapping of keys to values", place=Place(file=file))
+    return read[0]
+
+
+def _mappings(data: Data) -> Iterator[dict[str, Data]]:
+    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, dict))
+
+
+def _texts(data: Data) -> Iterator[str]:
+    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, str))

@@ -1,0 +1,188 @@
+"""Models of imported jobs: a shipped one by its name or by its dimensions, else the dimensions themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from clustersim.apps.importing.imported_settings import Draft
+from clustersim.documents.data import data_path
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.workloads.reading.model_fields import ModelSpec
+from clustersim.workloads.reading.model_spec import load_model, model_names
+from clustersim.workloads.transformer import Transformer
+
+_AFFIXES: Final = re.compile(
+    r"^(meta-|base-)|(-hf|-instruct|-chat|-base|-it|-v0\.\d|-pretrain(ing)?|-bf16|-fp8(-dynamic|-block)?|-nvfp4|-fp4|-awq|-gptq(-int\d)?"
+    r"|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|-\d{1,2}e)+$"
+)
+_LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_EXPERTS: Final = (
+    *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "scoring_func"),
+    *("n_group", "topk_group", "router_bias", "first_k_dense_replace", "decoder_sparse_step", "shared_expert_gate"),
+)
+_LENGTHS: Final = ("max_position_embeddings", "dropout", "vocab_size")
+"""Fields that a job may have otherwise without being of another model: its tokenizer pads, and it is trained on shorter sequences."""
+_NOT_DIMENSIONS: Final = ("name", "description", "sources", "published_parameters", "published_parameters_rounded", "published_scope")
+_NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+
+
+def shipped_name(text: str) -> str | None:
+    """Return the shipped model that a name of the Hugging Face Hub, of a recipe or of a folder means.
+
+    Examples
+    --------
+    >>> shipped_name("meta-llama/Meta-Llama-3.1-8B-Instruct"), shipped_name("mine/unheard-of")
+    ('llama3.1-8b', None)
+    """
+    base = text.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
+    while (shorter := _AFFIXES.sub("", base)) != base:
+        base = shorter
+    return _by_letters().get(_letters(base))
+
+
+@lru_cache
+def _by_letters() -> Mapping[str, str]:
+    return {_letters(name): name for name in model_names()}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def complete_model(draft: Draft) -> None:
+    """Fill in what follows from other dimensions, and leave out what belongs to parts that the model does not have."""
+    if draft.get("job.grouped_queries") is False:
+        draft.drop("model.num_key_value_heads")
+    if (
+        draft.get("job.latent_attention") is not True
+        and draft.get("model.kv_lora_rank") is not None
+        and "job.latent_attention" in draft.settings
+    ):
+        draft.drop(*(f"model.{name}" for name in _LATENT))
+    if (draft.whole("model.num_experts") or 0) < 2:
+        draft.drop("model.num_experts", "job.dense_layers", *(f"model.{name}" for name in _EXPERTS))
+    _width(draft)
+    _dense_layers(draft)
+    _vocabulary(draft)
+    length = draft.whole("training.seq_length")
+    if draft.get("model.position_embedding") == "learned" and draft.get("model.max_position_embeddings") is None and length is not None:
+        draft.derive("model.max_position_embeddings", length, "as many positions as a sequence has tokens")
+
+
+def _width(draft: Draft) -> None:
+    hidden, multiple = draft.whole("model.hidden_size"), draft.whole("job.mlp_multiple") or 1
+    fused, ratio, fused_ratio = draft.whole("job.fused_width"), draft.get("job.mlp_ratio"), draft.get("job.fused_mlp_ratio")
+    gated = draft.get("model.gated_mlp") is True
+    if hidden is None or draft.get("model.intermediate_size") is not None:
+        return
+    if fused is not None:
+        width = multiple * ceil(fused / 3 / multiple) if gated else fused
+        draft.derive("model.intermediate_size", width, "a third of the width that is given, which counts three matrices" if gated else "")
+    elif (both := draft.whole("job.fused_mlp_hidden")) is not None:
+        draft.derive("model.intermediate_size", both // (2 if gated else 1), "mlp_hidden_size counts both halves of a gated MLP")
+    elif isinstance(fused_ratio, int | float):
+        draft.derive(
+            "model.intermediate_size", int(fused_ratio * hidden / (2 if gated else 1)), "mlp_ratio counts both halves of a gated MLP"
+        )
+    elif isinstance(ratio, int | float):
+        draft.derive("model.intermediate_size", int(ratio * hidden), f"{ratio} times the hidden size")
+    elif gated and draft.get("job.gated_width") == "megatron":
+        draft.derive("model.intermediate_size", int(4 * hidden * 2 / 3 / 64) * 64, "two thirds of four times the hidden size, by 64")
+    elif gated and draft.get("job.gated_width") == "llama":
+        draft.derive("model.intermediate_size", multiple * ceil(int(8 * hidden / 3) / multiple), f"8/3 of the hidden size, by {multiple}")
+
+
+def _dense_layers(draft: Draft) -> None:
+    dense, n_layers = draft.get("job.dense_layers"), draft.whole("model.num_hidden_layers")
+    if not isinstance(dense, list) or n_layers is None:
+        return
+    kept = [layer for layer in dense if isinstance(layer, int) and layer < n_layers]
+    if kept == list(range(len(kept))):
+        if kept:
+            draft.derive("model.first_k_dense_replace", len(kept), "the first layers of the pattern have no experts")
+    else:
+        layers: list[Data] = [*kept]
+        draft.derive("model.mlp_only_layers", layers, "layers of the pattern without experts")
+
+
+def _vocabulary(draft: Draft) -> None:
+    tokenizer = draft.get("job.tokenizer")
+    if draft.get("model.vocab_size") is not None or not isinstance(tokenizer, str):
+        return
+    name = shipped_name(tokenizer)
+    size = load_model(name).model.vocab_size if name is not None else None
+    if name is not None and size:
+        draft.derive("model.vocab_size", size, f"tokens of the tokenizer of {name}")
+
+
+def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
+    """Return the model as a scenario has it, and what is still missing, with the option that gives it."""
+    fields = {key.removeprefix("model."): each.value for key, each in draft.settings.items() if key.startswith("model.")}
+    named = given if given is not None else draft.get("model")
+    name = (named if named in model_names() else shipped_name(named)) if isinstance(named, str) else None
+    if given is not None and (name is None or given.startswith("hf:") or given.endswith((".yaml", ".yml"))):
+        return given, []
+    if name is not None:
+        return _changed(name, draft), []
+    if any(fields.get(key) is None for key in _NEEDED):
+        what = f"the dimensions of '{named}', which is not shipped" if isinstance(named, str) else "the model"
+        return None, [f"{what}: --model NAME, or --model hf:path/to/config.json"]
+    if fields.get("vocab_size") is None:
+        alike = next(iter(_alike({**fields, "vocab_size": 1}, vocabulary=False)), None)
+        other = f" (or --model {alike}, which has these dimensions)" if alike else ""
+        return None, [f"the size of the vocabulary: -s model.vocab_size=...{other}"]
+    if fields.get("gated_mlp") is True and fields.get("intermediate_size") is None and fields.get("moe_intermediate_size") is None:
+        return None, ["the width of the MLP: -s model.intermediate_size=..."]
+    alike = _alike(fields, vocabulary=True)
+    return (alike[0] if alike else fields), []
+
+
+def _changed(name: str, draft: Draft) -> Data:
+    """Return a shipped model: its name, or its description with the dimensions that files give otherwise."""
+    spec = load_model(name).spec
+    settings = {key.removeprefix("model."): each for key, each in draft.settings.items() if key.startswith("model.")}
+    said = {key: each.value for key, each in settings.items() if each.how in ("read", "given") and key not in _LENGTHS}
+    base: dict[str, Data] = spec.model_dump(mode="json", exclude_unset=True, exclude=set(_NOT_DIMENSIONS))
+    changes = {key: value for key, value in said.items() if getattr(spec, key, None) != value}
+    if not changes or not isinstance(spec, ModelSpec):
+        return name
+    # Some are told in other words, such as a head_dim that follows from the others.
+    found: dict[str, Data] = {**base, **changes}
+    try:
+        same = _sizes(load_model(found).model, vocabulary=True) == _sizes(load_model(name).model, vocabulary=True)
+    except ScenarioError:
+        same = False
+    return name if same else found
+
+
+def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
+    """Return the shipped models that are the same transformer as some dimensions, positions aside."""
+    try:
+        mine = load_model(dict(fields)).model
+    except ScenarioError:
+        return []
+    if not isinstance(mine, Transformer):
+        return []
+    layers = re.compile(rf"^num_hidden_layers: {mine.n_layers}$", re.MULTILINE)
+    near = [name for name in model_names() if layers.search((data_path("scenarios") / "models" / f"{name}.yaml").read_text("utf-8"))]
+    same = [name for name in near if _sizes(load_model(name).model, vocabulary=vocabulary) == _sizes(mine, vocabulary=vocabulary)]
+    return sorted(same, key=lambda name: load_model(name).model.max_positions != mine.max_positions)
+
+
+def _sizes(model: object, *, vocabulary: bool) -> object:
+    if not isinstance(model, Transformer):
+        return model
+    return replace(
+        model,
+        name="",
+        max_positions=0,
+        published_parameters=None,
+        published_scope="model",
+        vocab_size=model.vocab_size if vocabulary else 0,
+    )

@@ -1,0 +1,143 @@
+"""Settings of served models that follow from others: layout of replicas and pools, engine, arrivals and lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.apps.importing.deriving import shipped_per_node
+from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft
+from clustersim.apps.importing.parts import POOLS
+from clustersim.documents.spots import Data
+from clustersim.errors import DomainError
+from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.serving.engines import engine_names
+from clustersim.workloads.reading.model_spec import load_model
+from clustersim.workloads.transformer import Transformer
+
+NEEDED: Final = (
+    (
+        "requests.arrival",
+        "how requests arrive: -s requests.arrival=closed -s requests.concurrency=..., or poisson and -s requests.rate=...",
+    ),
+    ("requests.count", "the number of requests: -s requests.count=..."),
+    ("requests.input_tokens", "the length of prompts: -s requests.input_tokens=..."),
+    ("requests.output_tokens", "the length of answers: -s requests.output_tokens=..."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Keys of a deployment, or of one of its pools."""
+
+    name: str
+
+    def serving(self, key: str) -> str:
+        return f"serving.disaggregated.{self.name}.{key}" if self.name else f"serving.{key}"
+
+    def job(self, key: str) -> str:
+        return f"job.{self.name}.{key}" if self.name else f"job.{key}"
+
+
+def derive_serving(draft: Draft, model: Data) -> None:
+    """Fill in layout, engine and requests."""
+    experts = _n_experts(model)
+    if any(pool.name for pool in _pools(draft)):
+        draft.drop(*(f"serving.{key}" for key in OF_A_POOL))
+    for pool in _pools(draft):
+        _layout(draft, pool, has_experts=experts > 1)
+    engine, version = draft.get("serving.engine"), draft.get("job.version")
+    if version is not None and engine in engine_names():
+        draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")
+    _requests(draft)
+
+
+def n_ranks(draft: Draft) -> int:
+    """Return the accelerators of all replicas."""
+    return sum(_size(draft, pool) * (draft.whole(pool.serving("replicas")) or 1) for pool in _pools(draft))
+
+
+def n_nodes(draft: Draft, cluster: str | None) -> int | None:
+    """Return the nodes that the replicas fill; None without a shipped cluster."""
+    if cluster not in (*cluster_names(), *node_names()):
+        return None
+    return -(-n_ranks(draft) // shipped_per_node(cluster))
+
+
+def _pools(draft: Draft) -> Iterator[_Pool]:
+    found = [pool for pool in POOLS if any(key.startswith(f"serving.disaggregated.{pool}.") for key in draft.settings)]
+    return (_Pool(name) for name in found or [""])
+
+
+def _size(draft: Draft, pool: _Pool) -> int:
+    return math.prod(draft.whole(pool.serving(key)) or 1 for key in ("tp", "pp", "dp"))
+
+
+def _layout(draft: Draft, pool: _Pool, *, has_experts: bool) -> None:
+    """Fill in the degrees of a replica, and how many there are."""
+    tp, replicas = draft.whole(pool.serving("tp")) or 1, draft.whole(pool.serving("replicas")) or 1
+    shared, copies = draft.whole(pool.job("dp")), draft.whole(pool.serving("dp"))
+    if draft.get(pool.job("attention_dp")) is True:
+        dp = shared or tp
+        draft.derive(pool.serving("dp"), dp, "attention is data parallel on the ranks of tensor parallelism")
+        draft.derive(pool.serving("tp"), max(1, tp // dp), f"{tp} ranks, of which {dp} share no attention")
+    elif shared is not None and shared > 1:
+        replicas *= shared
+        draft.derive(pool.serving("replicas"), replicas, "data parallelism is whole copies of the model")
+    elif copies is not None and copies > 1 and not has_experts:
+        replicas *= copies
+        draft.drop(pool.serving("dp"))
+        draft.derive(pool.serving("replicas"), replicas, "data parallelism of a model without experts is whole copies")
+    ranks = (draft.whole(pool.serving("tp")) or 1) * (draft.whole(pool.serving("dp")) or 1)
+    if not has_experts:
+        draft.drop(pool.serving("ep"))
+    elif draft.get(pool.job("expert_parallel")) is True and draft.whole(pool.serving("ep")) is None:
+        draft.derive(pool.serving("ep"), ranks, "experts are divided among the ranks of tensor and data parallelism")
+    if draft.whole(pool.serving("replicas")) is None:
+        draft.derive(pool.serving("replicas"), replicas, "one command is one replica")
+
+
+def _n_experts(model: Data) -> int:
+    try:
+        found = load_model(model).model
+    except DomainError:
+        return 0
+    return found.experts.n_experts if isinstance(found, Transformer) and found.experts is not None else 0
+
+
+def _requests(draft: Draft) -> None:
+    rate, concurrency = draft.get("job.rate"), draft.whole("job.concurrency")
+    paced = isinstance(rate, int | float) and 0 < rate < math.inf
+    if draft.get("requests.arrival") is None and draft.get("job.client") is not None:
+        if paced:
+            burstiness = draft.get("requests.burstiness")
+            bursts = isinstance(burstiness, int | float) and burstiness not in (0, 1)
+            draft.derive("requests.arrival", "gamma" if bursts else "poisson", f"{rate} requests in a second")
+            draft.derive("requests.rate", f"{rate} /s", "")
+        elif concurrency is not None:
+            draft.derive("requests.arrival", "closed", f"at most {concurrency} requests under way")
+        else:
+            draft.derive("requests.arrival", "at_once", "all requests are sent at once")
+    if draft.get("requests.arrival") == "closed" and concurrency is not None and draft.get("requests.concurrency") is None:
+        draft.derive("requests.concurrency", concurrency, "requests under way")
+    if draft.get("requests.arrival") != "gamma":
+        draft.drop("requests.burstiness")
+    _lengths(draft)
+
+
+def _lengths(draft: Draft) -> None:
+    """Turn lengths with a relative spread into distributions."""
+    spread = draft.get("job.length_spread")
+    for key in ("requests.input_tokens", "requests.output_tokens"):
+        length = draft.whole(key)
+        if length is None or not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread <= 1:
+            continue
+        if draft.get("job.spread_of") == "below":
+            least, most = max(1, math.floor(length * spread)), length
+        else:
+            least, most = max(1, math.floor(length * (1 - spread))), math.ceil(length * (1 + spread))
+        if least < most:
+            ends: list[Data] = [least, most]
+            draft.derive(key, {"uniform": ends}, f"{length} with a range ratio of {spread}")

@@ -1,0 +1,261 @@
+"""Settings from the keys of files, by the table of their framework; every key gets a line in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.interpolation import is_open
+from clustersim.apps.importing.table import Default, KeyRow, Value, Vocabulary, canonical
+from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, truth
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.spots import Data, Scalar
+from clustersim.errors import Place
+
+How = Literal["read", "given", "default", "derived", "not_modelled", "no_effect", "unknown"]
+
+_LEFT_OPEN: Final = ("auto", "default", "")
+"""Values that leave a choice to the framework."""
+_FIRST_FIELDS: Final = ("model", "model.", "training.", "strategy.", "cluster.", "serving.", "requests.", "slo.", "steps", "reliability.")
+"""Beginnings of keys that stand in a scenario; others are facts that it is derived from."""
+_OTHERS: Final = ("other_command.", "router.")
+"""Beginnings of the keys of commands that are not of the job."""
+_ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
+OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "replicas")
+"""Settings of serving that each pool has its own of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One line of the report."""
+
+    key: str
+    how: How
+    file: str | None = None
+    line: int | None = None
+    to: str | None = None
+    value: Data = None
+    """Value of the scenario; that of the file where there is none."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A value of the scenario, or a fact that some follow from."""
+
+    value: Data
+    how: How
+    place: Place | None = None
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """Settings as far as they are known, and the report."""
+
+    settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
+    keys: list[Key] = field(default_factory=list[Key])
+    open: dict[str, str] = field(default_factory=dict[str, str])
+    """Keys of files whose values depend on variables that no file sets, by the settings that they would be."""
+
+    def get(self, key: str) -> Data:
+        """Return the value of a setting; None where it is not known."""
+        found = self.settings.get(key)
+        return None if found is None else found.value
+
+    def whole(self, key: str) -> int | None:
+        """Return a count; None where it is not known, or no count."""
+        value = self.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+    def derive(self, key: str, value: Data, note: str) -> None:
+        """Set what follows from other settings."""
+        self.settings[key] = Setting(value=value, how="derived", note=note)
+
+    def drop(self, *keys: str) -> None:
+        """Forget settings that do not apply."""
+        for key in keys:
+            self.settings.pop(key, None)
+
+
+def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
+    """Return what files say in the words of scenarios; the last file, and the last line, of several for one key counts."""
+    draft = Draft()
+    of_row: dict[int, dict[str, list[Entry]]] = {}
+    for entry in (entry for each in contents for entry in each.entries):
+        number = None if entry.name.startswith(_OTHERS) else table.row_of(entry.name)
+        if number is None:
+            draft.keys.append(_without_row(table, entry))
+        else:
+            of_row.setdefault(number, {}).setdefault(table.pool_of(entry.name), []).append(entry)
+    n_own = len(table.file.rows)
+    for number in (*range(n_own, len(table.rows)), *range(n_own)):
+        # Pools share all but their layout; of two values the decode pool's counts.
+        for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
+            row = _of_pool(table.rows[number], pool)
+            *earlier, last = entries
+            last = next((entry for entry in reversed(entries) if entry.value is not None and not is_open(entry.value)), last)
+            for entry in (each for each in (*earlier, entries[-1]) if each is not last):
+                draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
+            draft.keys.append(_apply(draft, row, last))
+    for number, row in enumerate(table.rows):
+        if row.default is not None and number not in of_row:
+            _apply_default(draft, row)
+    family, flavour = draft.get("job.family"), draft.get("job.flavour")
+    named = "/".join(str(each) for each in (family, flavour) if each is not None) or str(draft.get("model") or "").rpartition("/")[2]
+    known = next((name for pattern, name in table.models.items() if fnmatchcase(named.lower(), pattern)), None)
+    names = {name for each in contents for entry in each.entries if entry.value is not None for name in table.names(entry.name)}
+    for default in table.defaults:
+        if default.to not in draft.settings and _holds(default, names, draft):
+            draft.settings[default.to] = Setting(value=_data(default.value), how="default", note=default.reason)
+    if known is not None:
+        draft.derive("model", known, f"{named} of {table.file.title}")
+    draft.keys.sort(key=lambda key: (key.file or "", key.line or 0))
+    return draft
+
+
+def _holds(default: Default, names: set[str], draft: Draft) -> bool:
+    if any(canonical(key) in names for key in default.absent) or not all(canonical(key) in names for key in default.present):
+        return False
+    return all(_is_one_of(draft.get(key), values) for key, values in default.where.items())
+
+
+def _is_one_of(value: Data, values: Sequence[Scalar]) -> bool:
+    if isinstance(value, str):
+        return any(fnmatchcase(value.lower(), each.lower()) for each in values if isinstance(each, str))
+    return value in values
+
+
+def _of_pool(row: KeyRow, pool: str) -> KeyRow:
+    """Return a row with the settings of a pool in the place of those of a deployment."""
+    if not pool:
+        return row
+
+    def renamed(key: str) -> str:
+        section, _, rest = key.partition(".")
+        if section == "serving" and rest in OF_A_POOL:
+            return f"serving.disaggregated.{pool}.{rest}"
+        return f"job.{pool}.{rest}" if section == "job" else key
+
+    values = row.values
+    if values is not None:
+        values = {
+            said: {renamed(key): each for key, each in meant.items()} if isinstance(meant, dict) else meant
+            for said, meant in values.items()
+        }
+    return row.model_copy(update={"to": None if row.to is None else renamed(row.to), "values": values})
+
+
+def _without_row(table: Vocabulary, entry: Entry) -> Key:
+    silent = entry.name.startswith(("env.", *_OTHERS)) or entry.name.rpartition(".")[2] in _ALWAYS_SILENT
+    if silent or table.has_no_effect(entry.name):
+        return _key(entry, "no_effect")
+    if entry.value is None or entry.value in ("", {}, []):
+        return _key(entry, "no_effect", note="is empty")
+    near = did_you_mean(entry.name.rpartition(".")[2], table.known)
+    return _key(entry, "unknown", note=near)
+
+
+def _apply(draft: Draft, row: KeyRow, entry: Entry) -> Key:
+    value = entry.value
+    if value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None):
+        return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
+    if is_open(value):
+        if row.to is not None and _in_scenario(row.to):
+            draft.open[row.to] = entry.key
+        hint = f"; give -s {row.to}=..." if _in_scenario(row.to) else ""
+        return _key(entry, "unknown" if hint else "no_effect", note=f"depends on a variable that no file sets{hint}")
+    try:
+        found = _settings(row, value)
+    except UnreadableError as error:
+        return _key(entry, "unknown", to=row.to, note=f"is not {error}")
+    if row.lost is not None and not _is_neutral(row, value):
+        for key, each in found.items():
+            draft.settings[key] = Setting(value=each, how="read", place=entry.place, note=row.note)
+        return _key(entry, "not_modelled", to=next(iter(found), None), note=row.lost)
+    if not found:
+        return _key(entry, "no_effect" if row.to is None else "read", note=row.note)
+    for key, each in found.items():
+        was = draft.settings.get(key)
+        keeps = row.either and was is not None and was.value is True
+        if not keeps:
+            draft.settings[key] = Setting(value=each, how="read", place=entry.place, note=row.note)
+    first, shown = next(iter(found.items()))
+    return _key(entry, "read", to=first, value=shown, note=row.note)
+
+
+def _apply_default(draft: Draft, row: KeyRow) -> None:
+    for key, value in _settings(row, row.default).items():
+        if key not in draft.settings:
+            draft.settings[key] = Setting(value=value, how="default", note=row.note or f"{row.keys[-1]} is {_shown(row.default)} there")
+
+
+def _settings(row: KeyRow, value: Data) -> dict[str, Data]:
+    """Return what a value means.
+
+    Raises
+    ------
+    UnreadableError
+        When it is none of those that the row knows.
+    """
+    if row.values is not None and row.transform != "same":
+        value = TRANSFORMS[row.transform](value)
+    if row.values is not None and isinstance(value, list) and row.to is not None:
+        mapped_items = [item for each in value for item in [_mapped(row, each)] if item is not None]
+        if len(mapped_items) < len(value):
+            raise UnreadableError(f"a list of {', '.join(row.values)}")
+        items: list[Data] = [item for (item,) in mapped_items if isinstance(item, str | int | float)]
+        return {row.to: items}
+    if row.values is not None:
+        found = _mapped(row, value)
+        if found is None:
+            raise UnreadableError(f"one of {', '.join(row.values)}")
+        (mapped,) = found
+        if isinstance(mapped, dict):
+            return {key: _data(each) for key, each in mapped.items()}
+        return {} if mapped is None or row.to is None else {row.to: _data(mapped)}
+    if row.to is None:
+        return {}
+    read = TRANSFORMS[row.transform](value)
+    return {} if read is None else {row.to: read}
+
+
+def _mapped(row: KeyRow, value: Data) -> tuple[Value | dict[str, Value]] | None:
+    """Return our value for theirs, in a tuple; None where the row has none."""
+    known = {key.lower(): each for key, each in (row.values or {}).items()}
+    said = truth(value)
+    for text in (str(value).strip().lower(), *(() if said is None else (str(said).lower(),))):
+        if text in known:
+            return (known[text],)
+    text = str(value).strip().lower()
+    return next(((each,) for key, each in known.items() if "*" in key and fnmatchcase(text, key)), None)
+
+
+def _is_neutral(row: KeyRow, value: Data) -> bool:
+    texts = {str(each).lower() for each in row.unless}
+    return str(value).strip().lower() in texts
+
+
+def _key(entry: Entry, how: How, *, to: str | None = None, value: Data = None, note: str | None = None) -> Key:
+    shown = entry.value if value is None else value
+    return Key(key=entry.key, how=how, file=entry.file, line=entry.line, to=to, value=shown, note=note)
+
+
+def _in_scenario(key: str | None) -> bool:
+    return key is not None and key.startswith(_FIRST_FIELDS)
+
+
+def in_scenario(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return the settings that stand in a scenario, without the facts that they follow from."""
+    return {key: each for key, each in settings.items() if _in_scenario(key)}
+
+
+def _data(value: Value) -> Data:
+    return [*value] if isinstance(value, list) else value
+
+
+def _shown(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

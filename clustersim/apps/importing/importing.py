@@ -1,0 +1,361 @@
+"""From files of a framework to a scenario and a report of every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of
+from clustersim.apps.importing.entries import Contents, LoggedSteps
+from clustersim.apps.importing.imported_models import complete_model, model_of
+from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
+from clustersim.apps.importing.imported_serving import derive_serving, n_nodes
+from clustersim.apps.importing.imported_settings import Draft, Key, Setting, in_scenario, read_settings
+from clustersim.apps.importing.machines import cluster_with, join_machines, machine_contents, shipped_machine
+from clustersim.apps.importing.reading import name_of, read_contents, read_raw
+from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
+from clustersim.apps.importing.table import JobKind, load_table, machine_table
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.config.build import build
+from clustersim.config.load import Scenario, ScenarioText, checked_scenario, example_names
+from clustersim.config.machine import hardware_of
+from clustersim.config.overriding import Override, apply_overrides, parse_override
+from clustersim.config.preset_file import load_preset
+from clustersim.config.scenario_schema import ClusterSpec
+from clustersim.config.serving.serving_load import ServingScenario, checked_serving, is_serving
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.check import validate_part
+from clustersim.documents.spots import Data
+from clustersim.documents.text import parse_document, plain_document
+from clustersim.errors import ClustersimError, DomainError, Place, ScenarioError
+from clustersim.topology.cluster_wiring import build_mixed_cluster
+from clustersim.workloads.reading.model_spec import load_model, model_names
+
+_SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving", "requests", "slo")}
+"""Sections of a scenario that an import fills in, by the kind of job."""
+_DEGREES: Final = ("strategy.tp", "strategy.pp", "strategy.cp", "strategy.ep", "serving.")
+"""Settings that no default stands for where a file gives them by a variable."""
+_NEEDED: Final = (
+    ("training.seq_length", "the length of sequences: -s training.seq_length=..."),
+    ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
+    ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
+)
+_BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A scenario made of a framework's files."""
+
+    framework: str
+    title: str
+    files: tuple[str, ...]
+    data: dict[str, Data]
+    """The scenario as it is written."""
+    scenario: Scenario | ServingScenario | None
+    """None where the files describe a cluster alone."""
+    keys: tuple[Key, ...]
+    measured: LoggedSteps | None
+
+
+def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
+    """Return the scenario of a job, from the files that describe it together.
+
+    Raises
+    ------
+    ScenarioError
+        When a file is no description of a training job, something is missing (with the option that gives it), or the job cannot be
+        simulated; with ``strict``, when a key is unknown.
+    """
+    contents = [_contents(source, asked) for source in sources]
+    machines = [each for each in contents if each.format == "machine"]
+    if len(machines) == len(contents):
+        return _imported_cluster(machines, asked)
+    jobs = [each for each in contents if each.format != "machine"]
+    name = asked.framework or framework_of(jobs)
+    table = load_table(name)
+    draft = read_settings(table, jobs)
+    join_machines(draft, machines)
+    if asked.strict:
+        _refuse_unknown(draft, table.file.title)
+    changes = [parse_override(text) for text in asked.overrides]
+    data = _scenario(draft, asked, changes, [*jobs, *machines], job=table.file.job)
+    files = tuple(dict.fromkeys(each.file for each in contents))
+    # What is set of the model is in it by now, unless it is described in a file of its own.
+    elsewhere = isinstance(data["model"], str) and data["model"] not in model_names()
+    changes = [each for each in changes if each.path[0] != "model" or elsewhere]
+    data, scenario = _checked(data, draft, " and ".join(files), changes)
+    return Imported(
+        framework=name,
+        title=table.file.title,
+        files=files,
+        data=data,
+        scenario=scenario,
+        keys=tuple(_with_results(draft, scenario, asked)),
+        measured=next((each.measured for each in contents if each.measured), None),
+    )
+
+
+def _imported_cluster(machines: Sequence[Contents], asked: ImportOptions) -> Imported:
+    """Return the cluster that descriptions of machines give, as the part of a scenario that it is.
+
+    Raises
+    ------
+    ScenarioError
+        When no file tells the accelerators or the nodes, or the cluster cannot be wired.
+    """
+    draft = Draft()
+    join_machines(draft, machines)
+    if draft.get("job.nodes") is None:
+        draft.derive("job.nodes", 1, "one node is described")
+    files = " and ".join(dict.fromkeys(each.file for each in machines))
+    given = None if asked.cluster is None else shipped_machine(asked.cluster)
+    machine = machine_of(draft, given, asked.nodes)
+    if machine.missing:
+        raise ScenarioError(f"no file says {'; nor '.join(machine.missing)}", place=Place(file=files))
+    data: dict[str, Data] = {"cluster": cluster_with(machine.cluster, draft, machines)}
+    changes = [parse_override(text) for text in asked.overrides]
+    document = apply_overrides(plain_document(data, files), changes)
+    try:
+        hardware = hardware_of(validate_part(ClusterSpec, document.data["cluster"], document, ("cluster",)), document)
+        build_mixed_cluster(hardware.kinds, hardware.fabric)
+    except DomainError as error:
+        raise ScenarioError(f"cannot be simulated: {error.message}", hint=error.hint, place=Place(file=files)) from error
+    keys = [*draft.keys, *(Key(key=key, how=each.how, to=key, value=each.value, note=each.note) for key, each in _told(draft))]
+    if asked.cluster is not None:
+        keys.append(Key(key="cluster.node", how="given", to="cluster.node", value=given, note="--cluster"))
+    return Imported(
+        framework="machine",
+        title=machine_table().file.title,
+        files=tuple(dict.fromkeys(each.file for each in machines)),
+        data=document.data,
+        scenario=None,
+        keys=tuple(keys),
+        measured=None,
+    )
+
+
+def _told(draft: Draft) -> Iterator[tuple[str, Setting]]:
+    """Yield what of a cluster follows from others, or is a default."""
+    return ((key, each) for key, each in draft.settings.items() if key.startswith("cluster.") and each.how in ("derived", "default"))
+
+
+def foreign_source(source: str) -> bool:
+    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory.
+
+    Raises
+    ------
+    ScenarioError
+        When it is a description of a cluster, a trace or another file that is recognised and cannot be imported.
+    """
+    if source in example_names() or not Path(source).is_file():
+        return False
+    text = read_raw(source)
+    try:
+        contents = read_contents(text, source)
+    except ScenarioError:
+        refuse_foreign(text, source)
+        return False
+    if is_own(contents):
+        return False
+    if candidates([contents]):
+        return True
+    refuse_foreign(text, source)
+    return False
+
+
+def _contents(source: str, asked: ImportOptions) -> Contents:
+    text, name = read_raw(source), name_of(source)
+    try:
+        contents = read_contents(text, name)
+    except ScenarioError:
+        machine = machine_contents(text, name)
+        if machine is not None:
+            return machine
+        refuse_foreign(text, name)
+        raise
+    if asked.framework is None and is_own(contents):
+        raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
+    if not candidates([contents]) and (machine := machine_contents(text, name)) is not None:
+        return machine
+    if asked.framework is None and not candidates([contents]):
+        refuse_foreign(text, name)
+    return contents
+
+
+def _refuse_unknown(draft: Draft, title: str) -> None:
+    unknown = next((key for key in draft.keys if key.how == "unknown"), None)
+    if unknown is None:
+        return
+    number = sum(key.how == "unknown" for key in draft.keys)
+    others = f", the first of {number}" if number > 1 else ""
+    hint = unknown.note or "leave out --strict to go on without it"
+    place = Place(file=unknown.file or "", line=unknown.line)
+    raise ScenarioError(f"is no key of {title} that is known{others}", field=unknown.key, hint=hint, place=place)
+
+
+def _scenario(
+    draft: Draft, asked: ImportOptions, changes: Sequence[Override], contents: Sequence[Contents], *, job: JobKind
+) -> dict[str, Data]:
+    """Return the scenario, without what ``--set`` adds.
+
+    Raises
+    ------
+    ScenarioError
+        Naming all that no file says, each with the option that gives it.
+    """
+    set_ = {".".join(change.path): change.value for change in changes}
+    cluster = asked.cluster or next((value for key in ("cluster.node", "cluster.name") if isinstance(value := set_.get(key), str)), None)
+    cluster = None if cluster is None else shipped_machine(cluster)
+    nodes = asked.nodes or next((value for value in [set_.get("cluster.nodes")] if isinstance(value, int)), None)
+    model_given = asked.model or next((value for value in [set_.get("model")] if isinstance(value, str)), None)
+    for key, value in set_.items():
+        if key.startswith(("model.", *(f"{section}." for section in _SECTIONS[job]))):
+            draft.settings[key] = Setting(value=value, how="given")
+    drop_open(draft)
+    complete_model(draft)
+    model, missing = model_of(draft, _model_path(model_given))
+    if job == "serving":
+        derive_serving(draft, model)
+        nodes = nodes or n_nodes(draft, cluster or _text(draft.get("cluster.node")))
+    machines = [each for each in contents if each.format == "machine"]
+    machine = machine_of(draft, cluster, nodes)
+    missing = [*missing, *(option for option in machine.missing if job == "training" or "--nodes" not in option)]
+    if machine.n_ranks is not None and model is not None and job == "training":
+        draft.derive("job.node_size", machine.n_ranks // (nodes or _nodes(machine.cluster)), "")
+        derive_strategy(draft, n_ranks=machine.n_ranks, n_layers=_n_layers(model))
+    if job == "training":
+        derive_tokens(draft)
+    of_files = " and ".join(dict.fromkeys(each.file for each in contents))
+    # Batches follow from the number of ranks, and are asked for when that is known.
+    later = [] if job == "serving" else [key for key, _ in _NEEDED if missing and key != "training.seq_length"]
+    needed = SERVING_NEEDED if job == "serving" and draft.get("requests.trace") is None else _NEEDED if job == "training" else ()
+    missing += [option for key, option in needed if draft.get(key) is None and key not in later]
+    asked_for = " ".join(missing)
+    missing += [
+        f"{name}, which depends on a variable: -s {key}=..."
+        for key, name in draft.open.items()
+        if key.startswith(_DEGREES)
+        and f"-s {key}=" not in asked_for
+        and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
+    ]
+    if missing:
+        listed = "; nor ".join(missing)
+        for option, key in () if asked.by_option else _BY_SET.items():
+            listed = listed.replace(option, key)
+        raise ScenarioError(f"no file says {listed}", place=Place(file=of_files))
+    data: dict[str, Data] = {"version": 1, "name": _name(contents[0].file), "model": model}
+    data["cluster"] = cluster_with(machine.cluster, draft, machines)
+    for section in _SECTIONS[job]:
+        found = {key: each.value for key, each in in_scenario(draft.settings).items() if key.startswith(f"{section}.")}
+        if found or section != "slo":
+            data[section] = _nested({key.removeprefix(f"{section}."): value for key, value in found.items()})
+    return data
+
+
+def _text(value: Data) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _nodes(cluster: dict[str, Data]) -> int:
+    nodes = cluster.get("nodes")
+    return nodes if isinstance(nodes, int) else 1
+
+
+def _model_path(model: str | None) -> str | None:
+    """Return a model with its path made absolute: a scenario may be written elsewhere."""
+    if model is None or not (model.startswith("hf:") or model.endswith((".yaml", ".yml"))):
+        return model
+    prefix = "hf:" if model.startswith("hf:") else ""
+    return f"{prefix}{Path(model.removeprefix('hf:')).absolute()}"
+
+
+def _n_layers(model: Data) -> int | None:
+    try:
+        return load_model(model).model.n_layers
+    except ScenarioError:
+        return None
+
+
+def _nested(flat: dict[str, Data]) -> dict[str, Data]:
+    data: dict[str, Data] = {}
+    for key, value in flat.items():
+        *above, last = key.split(".")
+        below = data
+        for part in above:
+            inner = below.setdefault(part, {})
+            below = inner if isinstance(inner, dict) else {}
+        below[last] = value
+    return data
+
+
+def _name(file: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")[:80]
+    return stem or "imported"
+
+
+def _checked(
+    data: dict[str, Data], draft: Draft, files: str, changes: Sequence[Override]
+) -> tuple[dict[str, Data], Scenario | ServingScenario]:
+    """Return the scenario as written and checked as far as it can be without a run; a mistake is told of the key that brought the value."""
+    document = plain_document(data, files)
+    try:
+        read = checked_job(ScenarioText(document=document, text=yaml_text(data), folder=Path()), changes)
+        if isinstance(read, ServingScenario):
+            build_serving(read)
+        else:
+            build(read)
+    except DomainError as error:
+        field = error.field if isinstance(error, ScenarioError) else None
+        setting = draft.settings.get(field or "")
+        place = setting.place if setting is not None and setting.place is not None else Place(file=files)
+        raise ScenarioError(f"cannot be simulated: {error.message}", field=field, hint=error.hint, place=place) from error
+    except ClustersimError as error:
+        raise ScenarioError(f"cannot be simulated: {error}", place=Place(file=files)) from error
+    # Read again from its own text, so that it is the scenario that a file of it would be.
+    written = apply_overrides(document, changes).data
+    text = yaml_text(written)
+    return written, checked_job(ScenarioText(document=parse_document(text, files), text=text, folder=Path()), ())
+
+
+def checked_job(source: ScenarioText, changes: Sequence[Override]) -> Scenario | ServingScenario:
+    """Return a checked scenario of training or of serving."""
+    return checked_serving(source, changes) if is_serving(source) else checked_scenario(source, changes)
+
+
+def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: ImportOptions) -> list[Key]:
+    """Return the keys of the files, then what was given, derived and left to the framework."""
+    changes = {".".join(change.path): change.value for change in map(parse_override, asked.overrides)}
+    model, cluster = scenario.document.data.get("model"), scenario.document.data.get("cluster")
+    keys = list(draft.keys)
+    shown = [
+        ("model", model, asked.model, "--model"),
+        *((f"cluster.{key}", _at(cluster, key), asked.cluster, "--cluster") for key in ("name", "node")),
+        ("cluster.nodes", _at(cluster, "nodes"), asked.nodes, "--nodes"),
+    ]
+    for key, value, given, option in shown:
+        if isinstance(value, str | int) and (given or key not in draft.settings) and key not in changes:
+            keys.append(Key(key=key, how="given" if given else "derived", to=key, value=value, note=option if given else None))
+    keys += [Key(key=key, how="given", to=key, value=value, note="--set") for key, value in changes.items()]
+    for key, setting in in_scenario(draft.settings).items():
+        own = key not in changes and not (isinstance(model, str) and key.startswith("model"))
+        if own and setting.how in ("derived", "default"):
+            keys.append(Key(key=key, how=setting.how, to=key, value=setting.value, note=setting.note or None))
+    if isinstance(scenario, ServingScenario):
+        return keys
+    preset = scenario.spec.strategy.preset
+    reasons = {(each.key, str(each.data)): each.reason for each in load_preset(preset).settings} if preset else {}
+    for key in sorted(scenario.of_preset):
+        value = _at(scenario.document.data, key)
+        keys.append(Key(key=key, how="default", to=key, value=value, note=reasons.get((key, str(value)))))
+    return keys
+
+
+def _at(data: Data, key: str) -> Data:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data

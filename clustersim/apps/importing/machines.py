@@ -1,0 +1,155 @@
+"""Machines of an import: descriptions that are read, and the cluster that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.fabric import laid_fabric
+from clustersim.apps.importing.fabric_files import read_ibnetdiscover, read_infragraph, read_kubernetes_nodes, read_slurm, read_topograph
+from clustersim.apps.importing.imported_settings import Draft, Setting, read_settings
+from clustersim.apps.importing.machine_files import Described, ListedFabric
+from clustersim.apps.importing.node_files import read_hwloc, read_nccl_topology, read_nvidia_smi
+from clustersim.apps.importing.recognise import foreign_kind
+from clustersim.apps.importing.table import machine_table
+from clustersim.documents.spots import Data
+from clustersim.errors import Place, ScenarioError
+from clustersim.hardware.catalog import load_cluster, load_node, node_names
+from clustersim.hardware.models import Node
+
+_READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyType(
+    {
+        "nccl_topology": read_nccl_topology,
+        "nvidia_smi": read_nvidia_smi,
+        "hwloc": read_hwloc,
+        "ibnetdiscover": read_ibnetdiscover,
+        "slurm": read_slurm,
+        "topograph": read_topograph,
+        "infragraph": read_infragraph,
+        "kubernetes_nodes": read_kubernetes_nodes,
+    }
+)
+_OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node")
+"""Facts of machines that a job may say itself."""
+
+
+def machine_contents(text: str, file: str) -> Contents | None:
+    """Return what a description of a machine says; None for any other file.
+
+    Raises
+    ------
+    ScenarioError
+        When it is of a known format, and cannot be read.
+    """
+    kind = foreign_kind(text)
+    if kind is None or kind.reader is None:
+        return None
+    described = _READERS[kind.reader](text, file)
+    entries = tuple(Entry(key=key, value=value, file=file, line=line) for key, value, line in described.facts)
+    if not entries and not (described.fabric is not None and described.fabric.nodes):
+        raise ScenarioError("names no node and no accelerator", place=Place(file=file), hint=f"name the whole output of {described.title}")
+    return Contents(file=file, format="machine", entries=entries, fabric=described.fabric)
+
+
+def join_machines(draft: Draft, machines: Sequence[Contents]) -> None:
+    """Add what descriptions say of the machine to a draft; what the job says of its processes counts before them."""
+    if not machines:
+        return
+    found = read_settings(machine_table(), machines)
+    draft.keys += found.keys
+    said = any(draft.get(key) is not None for key in ("job.ranks", "job.nodes"))
+    for key, setting in found.settings.items():
+        if key.startswith("cluster.") or (key in _OF_THE_JOB and draft.get(key) is None and not (said and key == "job.nodes")):
+            draft.settings[key] = setting
+    fabric = fabric_of(machines)
+    if fabric is not None and not said and draft.get("job.nodes") is None:
+        draft.derive("job.nodes", len(fabric.nodes), "nodes that the file names")
+
+
+def fabric_of(machines: Sequence[Contents]) -> ListedFabric | None:
+    """Return the switches of the last file that lists any."""
+    return next((each.fabric for each in reversed(machines) if each.fabric is not None and each.fabric.nodes), None)
+
+
+def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Contents]) -> dict[str, Data]:
+    """Return a cluster with the adapters and the fabric that files describe, as far as they are not those of the shipped node.
+
+    Raises
+    ------
+    ScenarioError
+        When the fabric has fewer nodes than the job.
+    """
+    node = _shipped(cluster)
+    if node is None or not machines:
+        return cluster
+    per_node, nodes = cluster.get("accelerators_per_node"), cluster.get("nodes")
+    count, bandwidth = draft.whole("cluster.nics.count"), draft.get("cluster.nics.bandwidth")
+    nics: dict[str, Data] = {}
+    if count is not None and count != node.n_nics:
+        nics["count"] = count
+    if isinstance(bandwidth, str) and bandwidth != f"{8 * node.nic.bandwidth_bytes_per_s / 1e9:g} Gbit/s":
+        nics["bandwidth"] = bandwidth
+    for key in ("count", "bandwidth"):
+        if key not in nics:
+            draft.drop(f"cluster.nics.{key}")
+    found = dict(cluster)
+    if nics:
+        found["nics"] = nics
+    node = replace(node, n_nics=count or node.n_nics, n_accelerators=per_node if isinstance(per_node, int) else node.n_accelerators)
+    fabric = fabric_of(machines)
+    if fabric is None:
+        return found
+    n_nodes = nodes if isinstance(nodes, int) else 1
+    if n_nodes > len(fabric.nodes):
+        raise ScenarioError(
+            f"names {len(fabric.nodes)} nodes, and the job has {n_nodes}",
+            place=Place(file=next(each.file for each in machines if each.fabric is fabric)),
+            hint="give fewer --nodes, or leave the file out",
+        )
+    return found | _domain(fabric, node, draft) | _laid(fabric, node, n_nodes, draft)
+
+
+def _laid(fabric: ListedFabric, node: Node, n_nodes: int, draft: Draft) -> dict[str, Data]:
+    laid = laid_fabric(fabric, node, n_nodes) if n_nodes > 1 else None
+    if laid is None:
+        return {}
+    draft.settings["cluster.fabric.topology"] = Setting(
+        value=laid.keys["topology"], how="derived", note="; ".join(laid.notes) or "from the switches and cables of the file"
+    )
+    found: dict[str, Data] = {"fabric": laid.keys}
+    return found
+
+
+def _domain(fabric: ListedFabric, node: Node, draft: Draft) -> dict[str, Data]:
+    """Return the size of a scale-up domain, where the node has one that spans servers."""
+    sizes = {len(nodes) for nodes in fabric.domains.values()}
+    if node.scale_up.nodes_per_domain == 1 or len(sizes) != 1:
+        return {}
+    (size,) = sizes
+    if size == node.scale_up.nodes_per_domain:
+        return {}
+    draft.derive("cluster.scale_up.nodes_per_domain", size, "nodes of a block")
+    return {"scale_up": {"nodes_per_domain": size}}
+
+
+def _shipped(cluster: Mapping[str, Data]) -> Node | None:
+    name = cluster.get("node", cluster.get("name"))
+    if not isinstance(name, str):
+        return None
+    return load_node(name) if name in node_names() else load_cluster(name).node
+
+
+def shipped_machine(name: str) -> str:
+    """Return the shipped node that an instance of a cloud is; any other name as it is.
+
+    Examples
+    --------
+    >>> shipped_machine("p5.48xlarge"), shipped_machine("dgx-h100")
+    ('aws-p5', 'dgx-h100')
+    """
+    row = next(row for row in machine_table().rows if "instance" in row.keys)
+    known = (row.values or {}).get(name.lower())
+    return known if isinstance(known, str) else name

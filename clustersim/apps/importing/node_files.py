@@ -1,0 +1,185 @@
+"""Descriptions of one node: topologies of NCCL, ``nvidia-smi topo -m``, and XML of hwloc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from xml.parsers.expat import ExpatError, ParserCreate
+
+from clustersim.apps.importing.machine_files import Described, Fact, counted
+from clustersim.errors import Place, ScenarioError
+
+_GPU_CLASSES: Final = ("0x0302", "0x0300", "0x1200")
+_ADAPTER_CLASSES: Final = ("0x0200", "0x0207", "0x0280")
+_EFA: Final = "0x1d0f"
+_DEEPEST: Final = 100
+_SPEED: Final = re.compile(r"[1-9][0-9]{2,6}")
+"""Megabits per second of an adapter."""
+_PCI: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
+_GENERATIONS: Final = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
+"""Generation of PCIe by its gigatransfers per second."""
+_CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Element:
+    tag: str
+    attributes: Mapping[str, str]
+    line: int
+    path: tuple[int, ...]
+    """Numbers of the elements that hold it."""
+
+
+def read_nccl_topology(text: str, file: str) -> Described:
+    """Return the node of a topology as ``NCCL_TOPO_DUMP_FILE`` writes it.
+
+    Raises
+    ------
+    ScenarioError
+        When it is a graph of channels, is not XML, or has no accelerators.
+    """
+    elements = tuple(_elements(text, file))
+    if any(each.tag in ("graph", "graphs") for each in elements):
+        raise ScenarioError(
+            "is a graph of NCCL, the channels that it chose, and not a topology",
+            place=Place(file=file),
+            hint="name what NCCL_TOPO_DUMP_FILE writes",
+        )
+    devices = [each for each in elements if each.tag == "pci"]
+    gpus = [each for each in devices if each.attributes.get("class", "")[:6] in _GPU_CLASSES]
+    if not gpus:
+        raise ScenarioError("has no accelerators", place=Place(file=file), hint="name what NCCL_TOPO_DUMP_FILE writes on a node")
+    nets = [each for each in elements if each.tag == "net"]
+    cards = [each for each in devices if each.attributes.get("class", "")[:6] in _ADAPTER_CLASSES]
+    facts = [*_accelerators(gpus), *_generation(gpus)]
+    adapters = _nearest(nets or cards, gpus)
+    if adapters:
+        facts.append(("adapters.count", len(adapters), adapters[0].line))
+        speeds = [int(speed) for speed in counted(each.attributes.get("speed", "") for each in adapters) if _SPEED.fullmatch(speed)]
+        if speeds:
+            facts.append(("adapters.bandwidth", f"{speeds[0] / 1000:g} Gbit/s", adapters[0].line))
+    if any(each.attributes.get("vendor") == _EFA for each in cards):
+        facts.append(("adapters.kind", "efa", cards[0].line))
+    facts += _links(elements)
+    return Described(title="topology of NCCL", facts=tuple(facts))
+
+
+def _elements(text: str, file: str) -> Iterator[_Element]:
+    if "<!ENTITY" in text:
+        raise ScenarioError("declares entities, which are not read", place=Place(file=file))
+    found: list[_Element] = []
+    path: list[int] = []
+    parser = ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if len(path) >= _DEEPEST:
+            raise ScenarioError("is nested too deeply", place=Place(file=file))
+        found.append(_Element(tag=tag, attributes=attributes, line=parser.CurrentLineNumber, path=tuple(path)))
+        path.append(len(found) - 1)
+
+    def end(_: str) -> None:
+        path.pop()
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    try:
+        parser.Parse(text.encode("utf-8", errors="replace"), True)
+    except ExpatError as error:
+        line = min(error.lineno, text.count("\n") + 1)
+        raise ScenarioError("is not XML", place=Place(file=file, line=line), hint="name the whole file") from error
+    except ValueError as error:
+        raise ScenarioError("is not XML: its encoding is unknown", place=Place(file=file)) from error
+    yield from found
+
+
+def _accelerators(gpus: Sequence[_Element]) -> Iterator[Fact]:
+    yield "accelerators.count", len(gpus), gpus[0].line
+    devices = counted(
+        f"{each.attributes['vendor'].removeprefix('0x')}:{each.attributes['device'].removeprefix('0x')}"
+        for each in gpus
+        if each.attributes.get("device", "0x0000") not in ("0x0000", "0xffff") and "vendor" in each.attributes
+    )
+    if devices:
+        yield "accelerators.device", next(iter(devices)).lower(), gpus[0].line
+
+
+def _generation(gpus: Sequence[_Element]) -> Iterator[Fact]:
+    speed = gpus[0].attributes.get("link_speed", "").split(" ")[0]
+    generation = _GENERATIONS.get(speed.removesuffix(".0"))
+    if generation is not None:
+        yield "accelerators.pcie", generation, gpus[0].line
+
+
+def _nearest(adapters: Sequence[_Element], gpus: Sequence[_Element]) -> list[_Element]:
+    """Return the adapters that share a PCIe switch with accelerators, where any do; the others serve storage."""
+    # Below the root and the CPU comes the bridge of each device.
+    bridges = {each.path[2] for each in gpus if len(each.path) > 2}
+    near = [each for each in adapters if len(each.path) > 2 and each.path[2] in bridges]
+    return near or list(adapters)
+
+
+def _links(elements: Sequence[_Element]) -> Iterator[Fact]:
+    links = [each for each in elements if each.tag == "nvlink"]
+    owners = {each.path[-1] for each in links}
+    counts = [each.attributes.get("count", "") for each in links]
+    if owners and all(count.isdecimal() and len(count) < 4 for count in counts):
+        yield "accelerators.links", sum(int(count) for count in counts) // len(owners), links[0].line
+
+
+def read_nvidia_smi(text: str, file: str) -> Described:
+    """Return the node of a table of ``nvidia-smi topo -m``.
+
+    Raises
+    ------
+    ScenarioError
+        When it has no rows of accelerators.
+    """
+    rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1)]
+    gpus = [
+        (number, words) for number, words in rows if len(words) > 1 and re.fullmatch(r"GPU\d{1,3}", words[0]) and _CELL.fullmatch(words[1])
+    ]
+    if not gpus:
+        raise ScenarioError("has no rows of accelerators", place=Place(file=file), hint="name the whole table of nvidia-smi topo -m")
+    count = len(gpus)
+    facts: list[Fact] = [("accelerators.count", count, gpus[0][0])]
+    links = [int(cell[2:]) for _, words in gpus for cell in words[1 : count + 1] if re.fullmatch(r"NV\d{1,2}", cell)]
+    if links and count > 1:
+        even = len(set(links)) == 1 and len(links) == count * (count - 1)
+        # Through a switch each pair has all links; without, the links to all others add up.
+        per_gpu = links[0] if even and links[0] > 4 else sum(links) // count
+        facts.append(("accelerators.links", per_gpu, gpus[0][0]))
+    else:
+        facts.append(("accelerators.links", 0, gpus[0][0]))
+    nics = [
+        (number, words) for number, words in rows if len(words) > count and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", words[0])
+    ]
+    nics = [(number, words) for number, words in nics if _CELL.fullmatch(words[1])]
+    near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : count + 1])] or nics
+    if near:
+        facts.append(("adapters.count", len(near), near[0][0]))
+    return Described(title="nvidia-smi topo -m", facts=tuple(facts))
+
+
+def read_hwloc(text: str, file: str) -> Described:
+    """Return the node of a file of ``lstopo``.
+
+    Raises
+    ------
+    ScenarioError
+        When it is not XML, or has no accelerators.
+    """
+    elements = tuple(_elements(text, file))
+    objects = [(each, match) for each in elements if each.tag == "object" and (match := _PCI.match(each.attributes.get("pci_type", "")))]
+    gpus = [(each, match) for each, match in objects if f"0x{match[1]}".lower() in _GPU_CLASSES and match[2].lower() in ("10de", "1002")]
+    if not gpus:
+        raise ScenarioError("has no accelerators", place=Place(file=file), hint="name the XML of lstopo on a node with them")
+    devices = counted(f"{match[2]}:{match[3]}".lower() for _, match in gpus)
+    device = next(iter(devices))
+    facts: list[Fact] = [("accelerators.count", devices[device], gpus[0][0].line), ("accelerators.device", device, gpus[0][0].line)]
+    ports = [each for each in elements if each.tag == "object" and each.attributes.get("osdev_type") in ("3", "OpenFabrics")]
+    if ports:
+        facts.append(("adapters.count", len(ports), ports[0].line))
+    names = [each for each in elements if each.tag == "info" and each.attributes.get("name") == "DMIProductName"]
+    facts += [("machine", each.attributes.get("value", ""), each.line) for each in names]
+    return Described(title="lstopo of hwloc", facts=tuple(facts))

@@ -1,0 +1,66 @@
+"""Scenarios of commands that also take files of training frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import LoggedSteps
+from clustersim.apps.importing.import_report import summary
+from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
+from clustersim.config.load import Scenario, load_scenario, read_source
+from clustersim.config.overriding import parse_override
+from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.errors import Place, ScenarioError
+
+
+def open_scenario(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str], None] | None = None) -> Scenario:
+    """Return a checked scenario, imported where the file is one of a training framework.
+
+    Parameters
+    ----------
+    source
+        As for ``load_scenario``, or such a file.
+    overrides
+        ``key=value`` texts.
+    tell
+        Takes a short report of an import, line by line.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, or with all that the file leaves open.
+    """
+    if not foreign_source(source):
+        return load_scenario(source, overrides)
+    scenario = _imported(source, overrides, tell)
+    if isinstance(scenario, ServingScenario):
+        raise ScenarioError("is a serving deployment, not a training job", place=Place(file=source), hint=f"try: clustersim run {source}")
+    return scenario
+
+
+def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:
+    """Return a checked scenario of training or of serving; parameters and errors as for ``open_scenario``."""
+    if foreign_source(source):
+        return _imported(source, overrides, tell)
+    return checked_job(read_source(source), [parse_override(text) for text in overrides])
+
+
+def open_measured(source: str, overrides: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps] | None:
+    """Return the scenario of a log and what the log measured; None for any other source."""
+    if not Path(source).is_file() or not foreign_source(source):
+        return None
+    imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))
+    if imported.measured is None or not isinstance(imported.scenario, Scenario):
+        return None
+    return imported.scenario, imported.measured
+
+
+def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None) -> Scenario | ServingScenario:
+    imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))
+    if tell is not None:
+        for line in summary(imported):
+            tell(line)
+    assert imported.scenario is not None  # a description of a machine is no source of a job
+    return imported.scenario

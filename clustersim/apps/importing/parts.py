@@ -1,0 +1,148 @@
+"""Commands of one file together: servers, pools of them, clients and routers, by the part that each has in the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Literal
+
+from clustersim.apps.importing.entries import Contents, Entry, flattened
+from clustersim.apps.importing.shell import EmbeddedFile, Word
+from clustersim.documents.check import validate_document
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
+
+Part = Literal["client", "router", "other", "prefill", "decode", "serve", "job"]
+
+POOLS: Final[tuple[Part, ...]] = ("prefill", "decode")
+OTHER: Final = "other_command."
+
+
+class CommandPart(Checked):
+    """A pattern of commands that have one part."""
+
+    part: Part
+    pattern: str
+
+
+class CommandFile(Checked):
+    """``scenarios/imports/commands.yaml``."""
+
+    commands: list[CommandPart]
+    programs: list[str]
+    """Programs that stand behind launchers without being scripts or modules."""
+    subcommands: list[str]
+    pools: dict[str, list[str]]
+    """Words in the names of services, for each pool."""
+
+
+@lru_cache
+def command_file() -> CommandFile:
+    """Return the parts of commands."""
+    return validate_document(CommandFile, read_document(data_path("scenarios") / "imports" / "commands.yaml"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of a file."""
+
+    words: tuple[Word, ...]
+    entries: tuple[Entry, ...]
+    service: str = ""
+    """Name of the service that it is of, where it has one."""
+    replicas: int = 1
+
+
+def part_of(command: Command) -> Part:
+    """Return the part of a command."""
+    found = part_in(" ".join(word.text for word in command.words))
+    if found == "serve":
+        service = command.service.lower()
+        pools = command_file().pools
+        named: list[Part] = [pool for pool in POOLS if any(word in service for word in pools[pool])]
+        return named[0] if named else found
+    return found
+
+
+def part_in(text: str) -> Part:
+    """Return the part that a text names."""
+    found: list[Part] = [each.part for each in command_file().commands if re.search(each.pattern, text)]
+    return found[0] if found else "job"
+
+
+def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], file: str, *, counted: bool) -> Contents:
+    """Return the options of all commands: those of the job as they are, those of pools and clients below their names.
+
+    Parameters
+    ----------
+    documents
+        Files that the text itself holds; the one that a command names is a part of its options.
+    counted
+        Whether replicas are told also where there is one.
+    """
+    parts = [part_of(command) for command in commands]
+    has_pools = all(pool in parts for pool in POOLS)
+    if not has_pools:
+        parts = ["serve" if part in POOLS else part for part in parts]
+    jobs = [at for at, part in enumerate(parts) if part == "serve"] or [at for at, part in enumerate(parts) if part == "job"]
+    job = max(jobs, key=lambda at: len(commands[at].entries), default=None)
+    found: list[Entry] = []
+    for pool in POOLS if has_pools else ():
+        found += _pool([command for command, part in zip(commands, parts, strict=True) if part == pool], pool, documents, file)
+    if job is not None and not has_pools:
+        alike = sum(commands[at].replicas for at in jobs) if parts[job] == "serve" else commands[job].replicas
+        if alike > 1 or counted:
+            found.append(Entry(key="replicas", value=alike, file=file, line=_line(commands[job])))
+        found += _with_documents(commands[job], documents, file)
+    clients = [command for command, part in zip(commands, parts, strict=True) if part == "client"]
+    if clients:
+        found += _below("client", max(clients, key=lambda each: len(each.entries)).entries)
+    for at, (command, part) in enumerate(zip(commands, parts, strict=True)):
+        if part in ("router", "other") or (part == "job" and at != job):
+            found += [replace(entry, key=f"{'router.' if part == 'router' else OTHER}{entry.key}") for entry in command.entries]
+    return Contents(file=file, format="arguments", entries=tuple(found))
+
+
+def _pool(commands: Sequence[Command], pool: str, documents: Sequence[EmbeddedFile], file: str) -> Iterator[Entry]:
+    widest = max(commands, key=lambda each: len(each.entries))
+    yield Entry(key=f"{pool}.replicas", value=sum(each.replicas for each in commands), file=file, line=_line(widest))
+    yield from _below(pool, _with_documents(widest, documents, file))
+
+
+def _below(name: str, entries: Sequence[Entry]) -> Iterator[Entry]:
+    return (replace(entry, key=f"{name}.{entry.key}") for entry in entries)
+
+
+def _line(command: Command) -> int | None:
+    return command.words[0].line if command.words else None
+
+
+def _with_documents(command: Command, documents: Sequence[EmbeddedFile], file: str) -> tuple[Entry, ...]:
+    """Return the options of a command, behind those of the files that it names."""
+    by_name = {document.name: document for document in documents}
+    found: list[Entry] = []
+    for word in command.words:
+        document = by_name.get(re.split(r"[/=]", word.text)[-1])
+        if document is not None:
+            found += _read(document, file)
+    return (*found, *command.entries)
+
+
+def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:
+    try:
+        read = read_yaml(document.text.replace("\t", "  "), file, document.text.splitlines(), lenient=True)
+    except ScenarioError:
+        return
+    if read is not None and isinstance(read[0], dict):
+        for entry in flattened(*read, file):
+            yield replace(entry, line=None if entry.line is None else entry.line + document.line - 1)
+
+
+def exported(variables: Mapping[str, tuple[str, int]], file: str) -> Iterator[Entry]:
+    """Yield what a text exports to its commands."""
+    return (Entry(key=f"env.{name}", value=value, file=file, line=line) for name, (value, line) in variables.items())

@@ -1,0 +1,266 @@
+"""Reading of a file in any of the formats of training frameworks; the format is recognised by content."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import tomllib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from clustersim.apps.importing.command import read_commands, scalar
+from clustersim.apps.importing.containers import read_containers
+from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flattened
+from clustersim.apps.importing.interpolation import resolved
+from clustersim.apps.importing.parts import part_in
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
+from clustersim.documents.json_text import place_in
+from clustersim.documents.spots import Data, Spot
+from clustersim.errors import Place, ScenarioError
+
+_BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
+
+
+_ENDS: Final = re.compile(r"-{4,} ?end of arguments ?-{4,}")
+
+
+_ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
+
+
+_VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
+
+
+_STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
+
+
+_TIMES: Final = re.compile(r"^\s*time \(ms\) \|(.*)")
+
+
+_TIMER: Final = re.compile(r"([a-z][\w/-]{1,60}): (\d{1,12}\.\d{1,12})")
+
+
+_TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.\d{1,12}, (\d{1,12}\.\d{1,12})\)")
+"""Least and largest over ranks."""
+
+
+_SETUP: Final = ("setup", "load-checkpoint", "iterator", "save-checkpoint", "interval-time", "eval-time")
+"""Timers that are not of a step."""
+
+
+_DEVICE: Final = re.compile(r"^\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
+
+
+_DEVICE_MEMORY: Final = re.compile(r"/ *(\d{1,9})MiB")
+
+
+_MOST_LINES: Final = 2_000_000
+
+
+def is_log(text: str) -> bool:
+    """Return whether a text holds the arguments of a job as Megatron-LM prints them."""
+    return _BEGINS.search(text) is not None
+
+
+def read_log(text: str, file: str) -> Contents:
+    """Return the arguments of a log, what it says about the machine, and its step times; the first printing of the arguments counts."""
+    entries: list[Entry] = []
+    steps: list[tuple[int, float]] = []
+    inside: bool | None = None
+    devices: dict[str, tuple[str, int]] = {}
+    memory_mib: tuple[int, int] | None = None
+    timers: dict[str, list[float]] = {}
+    for number, line in enumerate(text.splitlines()[:_MOST_LINES], start=1):
+        if inside is None and _BEGINS.search(line):
+            inside = True
+        elif inside and _ENDS.search(line):
+            inside = False
+        elif inside and (argument := _ARGUMENT.search(line)):
+            entries.append(Entry(key=argument[1], value=scalar(argument[2].strip()), file=file, line=number))
+        elif vocabulary := _VOCABULARY.search(line):
+            if not any(entry.key.startswith("padded_vocab") for entry in entries):
+                entries.append(Entry(key="padded_vocab.size", value=int(vocabulary[1]), file=file, line=number))
+                entries.append(Entry(key="padded_vocab.new_size", value=int(vocabulary[2]), file=file, line=number))
+        elif step := _STEP.search(line):
+            steps.append((int(step[1]), float(step[2]) / 1e3))
+        elif steps and (found := _timers(line)):
+            for name, milliseconds in found:
+                timers.setdefault(name, []).append(milliseconds / 1e3)
+        elif device := _DEVICE.match(line):
+            devices.setdefault(device[1], (device[2].rstrip(" ."), number))
+        elif devices and memory_mib is None and (memory := _DEVICE_MEMORY.search(line)):
+            memory_mib = int(memory[1]), number
+    entries += _machine(devices, memory_mib, file)
+    return Contents(file=file, format="log", entries=tuple(entries), measured=_measured(steps, timers))
+
+
+def _timers(line: str) -> list[tuple[str, float]]:
+    """Return the timers of a line, in milliseconds."""
+    if (times := _TIMES.match(line)) is not None:
+        found = [(match[1], float(match[2])) for match in _TIMER.finditer(times[1])]
+    else:
+        found = [(match[1], float(match[2])) for match in [_TIMER_LINE.match(line)] if match is not None]
+    return [(name, value) for name, value in found if not any(part in name for part in _SETUP)]
+
+
+def _machine(devices: dict[str, tuple[str, int]], memory_mib: tuple[int, int] | None, file: str) -> list[Entry]:
+    if not devices:
+        return []
+    name, line = next(iter(devices.values()))
+    found: list[tuple[str, Data, int]] = [("nvidia_smi.devices", len(devices), line)]
+    # nvidia-smi cuts long names off; with the memory they tell one accelerator from another.
+    size = f" {memory_mib[0] / 1024:.0f}GiB" if memory_mib else ""
+    found.insert(0, ("nvidia_smi.name", f"{name}{size}", line))
+    return [Entry(key=key, value=value, file=file, line=at) for key, value, at in found]
+
+
+def _measured(steps: list[tuple[int, float]], timers: Mapping[str, list[float]]) -> LoggedSteps | None:
+    if not steps:
+        return None
+    # The first report includes start-up: compilation, allocation, connections.
+    times = [seconds for _, seconds in sorted(steps)[1:]] or [seconds for _, seconds in steps]
+    parts = {name: statistics.median(values[1:] or values) for name, values in timers.items()}
+    return LoggedSteps(step_time_s=statistics.median(times), n_steps=len(times), timers_s=parts)
+
+
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_STRUCTURED: Final = 2_000_000
+"""Characters of YAML, TOML or JSON; no configuration comes near."""
+_GZIP: Final = b"\x1f\x8b"
+_GZIP_BITS: Final = 31
+_HEAD: Final = 20_000
+"""Characters by which a file is recognised."""
+_TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
+_TOML_VALUE: Final = re.compile(r"\s*[\w.\"-]+\s*=\s*(?:[\"'\[{0-9+-]|true\b|false\b).*")
+_MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
+_OPTIONS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+")
+_HINT: Final = "name a configuration, a script, a command line or a log of a training framework"
+
+
+def read_raw(source: str) -> str:
+    """Return the text of a file, or of stdin for ``-``; of a packed or binary file, what of its beginning is text.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is too large.
+    """
+    raw = read_stdin(_MOST_BYTES) if source == STDIN else read_bytes(Path(source), _MOST_BYTES, _HINT)
+    if raw[:2] == _GZIP:
+        try:
+            raw = zlib.decompressobj(wbits=_GZIP_BITS).decompress(raw, _HEAD)
+        except zlib.error:
+            raw = b"\0"
+        return raw.decode("utf-8", errors="replace") + "\0"
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw[:_HEAD].decode("utf-8", errors="replace") + "\0"
+
+
+def name_of(source: str) -> str:
+    """Return how messages call a source."""
+    return STDIN_NAME if source == STDIN else source
+
+
+def read_contents(text: str, file: str) -> Contents:
+    """Return a text as keys and values.
+
+    Raises
+    ------
+    ScenarioError
+        When it is binary, empty, or in none of the formats.
+    """
+    if "\0" in text:
+        raise ScenarioError("is binary, not text", place=Place(file=file), hint=_HINT)
+    if not text.strip():
+        raise ScenarioError("is empty", place=Place(file=file), hint=_HINT)
+    if is_log(text):
+        return read_log(text, file)
+    if len(text) > _MOST_STRUCTURED:
+        raise ScenarioError("is larger than 2 MB, and no log of arguments", place=Place(file=file), hint=_HINT)
+    head = _first_line(text)
+    if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
+        found = _toml(text, file)
+        if found is not None:
+            return found
+    if head.startswith(("{", "[")):
+        return _json(text, file) or _yaml(text, file)
+    if not text.startswith("#!") and _looks_like_mapping(text):
+        return read_containers(text, file) or _yaml(text, file)
+    if _OPTIONS.search(text) or "=" in text or part_in(text) == "serve":
+        return read_commands(text, file)
+    raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that is no comment."""
+    return next((line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+
+
+def _looks_like_mapping(text: str) -> bool:
+    head = _first_line(text)
+    if head in ("---", "%YAML 1.2"):
+        return True
+    # In a script a colon stands here and there; in YAML it is on the first line.
+    return _MAPPING_LINE.match(head) is not None
+
+
+def _yaml(text: str, file: str) -> Contents:
+    read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+    if read is None or not isinstance(read[0], dict):
+        raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
+    return Contents(file=file, format="yaml", entries=resolved(tuple(flattened(*read, file))))
+
+
+def _json(text: str, file: str) -> Contents | None:
+    try:
+        data: Data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    entries = tuple(flattened(data, None, file))
+    if isinstance(data, dict) and len(entries) <= _HEAD:
+        # JSON is YAML; what that refuses, such as tabs, keeps its values and goes without lines.
+        try:
+            read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+        except ScenarioError:
+            read = None
+        lines = {entry.key: entry.line for entry in flattened(*read, file)} if read is not None else {}
+        entries = tuple(Entry(key=entry.key, value=entry.value, file=file, line=lines.get(entry.key)) for entry in entries)
+    if not isinstance(data, dict):
+        raise ScenarioError("is a list, not a mapping of keys to values", place=place_in(text, file, ()), hint=_HINT)
+    return Contents(file=file, format="json", entries=resolved(entries))
+
+
+def _toml(text: str, file: str) -> Contents | None:
+    try:
+        # Dates become text, as in YAML.
+        data: Data = json.loads(json.dumps(tomllib.loads(text), default=str))
+    except ValueError as error:
+        if _TABLE.fullmatch(_first_line(text)):
+            raise ScenarioError(f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}", place=Place(file=file), hint=_HINT) from error
+        return None
+    except RecursionError as error:
+        raise ScenarioError("is nested too deep", place=Place(file=file)) from error
+    lines = _toml_lines(text)
+    entries = flattened(data, Spot(line=1, column=1), file)
+    return Contents(
+        file=file,
+        format="toml",
+        entries=tuple(Entry(key=entry.key, value=entry.value, file=file, line=lines.get(entry.key)) for entry in entries),
+    )
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    """Return the line of each key that begins one."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _TABLE.fullmatch(line):
+            section = line.partition("#")[0].strip().strip("[]").strip().replace('"', "") + "."
+        elif (key := re.match(r"\s*([\w.\"-]+)\s*=", line)) is not None:
+            lines.setdefault(section + key[1].replace('"', ""), number)
+    return lines

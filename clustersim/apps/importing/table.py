@@ -1,0 +1,258 @@
+"""Vocabulary of each framework: ``scenarios/imports/<framework>.yaml``, one row for each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from clustersim.apps.importing.transforms import TransformName
+from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.spots import Scalar
+from clustersim.documents.text import read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
+
+_FOLDER = "imports"
+FOREIGN = "others"
+"""File of what is recognised and no description of a job."""
+_MACHINE = "machine"
+_NO_TABLES = (FOREIGN, "commands")
+
+Value = Scalar | list[Scalar]
+Settings = dict[str, Value]
+JobKind = Literal["training", "serving"]
+
+
+class ImportSource(Checked):
+    """Document in which a framework states its keys and defaults."""
+
+    title: str
+    version: str
+    url: str
+
+
+class KeyRow(Checked):
+    """One key of a framework, under all its names, and the setting that it is."""
+
+    keys: list[str] = Field(min_length=1)
+    """Names from the oldest to the newest; ``*`` stands for anything."""
+    to: str | None = None
+    """Dotted key of the scenario, or of the facts that it is derived from (``job.ranks``)."""
+    values: dict[str, Value | Settings] | None = None
+    """Our value, or several settings, for each of theirs; ``*`` for any other."""
+    transform: TransformName = "same"
+    either: bool = False
+    """Whether one true key is enough where several keys stand for one setting."""
+    default: Scalar = None
+    """Value of the framework where no file has the key, in its own words."""
+    lost: str | None = None
+    """Loss in the prediction, with its direction, where the key is not modelled."""
+    unless: list[Scalar] = Field(default=[None, False, 0, 1, ""])
+    """Values with which nothing is lost."""
+    note: str | None = None
+    versions: str | None = None
+    source: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.to is None and self.values is None and self.lost is None and self.note is None:
+            raise ValueError("give to, values, lost or a note of why the key has no effect")
+        return self
+
+
+class Default(Checked):
+    """Setting of a framework where no key of a file says otherwise, and no preset does."""
+
+    to: str
+    value: Value
+    absent: list[str] = Field(default_factory=list[str])
+    """Only where none of these keys is there."""
+    present: list[str] = Field(default_factory=list[str])
+    """Only where all of these keys are there."""
+    where: dict[str, list[Scalar]] = Field(default_factory=dict[str, list[Scalar]])
+    """Only where these settings have one of these values."""
+    reason: str
+    source: str
+    versions: str | None = None
+
+
+class Recognition(Checked):
+    """Keys by which a file is recognised."""
+
+    any: list[list[str]] = Field(default_factory=list[list[str]])
+    """Sets of keys; all of one set are there."""
+    programs: list[str] = Field(default_factory=list[str])
+    """Programs, modules and container images, any of which a command starts; ``*`` stands for anything."""
+    without: list[str] = Field(default_factory=list[str])
+    """Keys of other frameworks, with any of which it is none of this one."""
+
+
+class TableFile(Checked):
+    """One file of ``scenarios/imports``."""
+
+    title: str
+    versions: str
+    job: JobKind = "training"
+    extends: list[str] = Field(default_factory=list[str])
+    """Tables whose rows count behind the own ones."""
+    under: list[str] = Field(default_factory=list[str])
+    """Mappings that hold the keys; ``*`` stands for anything."""
+    pools: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
+    """Mappings that hold the keys of the prefill and of the decode pool."""
+    recognised: Recognition | None = None
+    """None for a table that others extend."""
+    models: dict[str, str] = Field(default_factory=dict[str, str])
+    """Shipped models by the framework's names: a family and a flavour with ``/`` between, or a name of the Hugging Face Hub."""
+    rows: list[KeyRow] = Field(default_factory=list[KeyRow])
+    defaults: list[Default] = Field(default_factory=list[Default])
+    no_effect: list[str] = Field(default_factory=list[str])
+    sources: dict[str, ImportSource] = Field(default_factory=dict[str, ImportSource])
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> Self:
+        named = {each.source for each in (*self.rows, *self.defaults) if each.source}
+        if not named <= set(self.sources):
+            raise ValueError(f"no source is called {', '.join(sorted(named - set(self.sources)))}")
+        return self
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Vocabulary of a framework with that of the tables it extends."""
+
+    name: str
+    file: TableFile
+    rows: tuple[KeyRow, ...]
+    defaults: tuple[Default, ...]
+    no_effect: tuple[str, ...]
+    models: Mapping[str, str]
+
+    @cached_property
+    def _exact(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for number, row in enumerate(self.rows):
+            for key in row.keys:
+                found.setdefault(canonical(key), number)
+        return found
+
+    @cached_property
+    def _patterns(self) -> tuple[tuple[re.Pattern[str], int], ...]:
+        rows = enumerate(self.rows)
+        return tuple((re.compile(translate(canonical(key))), number) for number, row in rows for key in row.keys if "*" in key)
+
+    @cached_property
+    def _silent(self) -> re.Pattern[str]:
+        return re.compile("|".join(translate(canonical(key)) for key in self.no_effect) or r"(?!)")
+
+    @cached_property
+    def _under(self) -> tuple[re.Pattern[str], ...]:
+        below = (*self.file.under, *(prefix for prefixes in self.file.pools.values() for prefix in prefixes))
+        return tuple(re.compile(translate(f"{prefix}.")[: -len(r"\Z")] + "(?P<rest>.+)") for prefix in below)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a key as it is, and without each of the mappings that may hold it."""
+        return (name, *(match["rest"] for pattern in self._under if (match := pattern.match(name))))
+
+    def pool_of(self, name: str) -> str:
+        """Return the pool that a key is of; nothing without one."""
+        top = name.partition(".")[0]
+        return next((pool for pool, prefixes in self.file.pools.items() if top in prefixes), "")
+
+    def row_of(self, name: str) -> int | None:
+        """Return the number of the row of a key."""
+        for each in self.names(name):
+            exact = self._exact.get(each)
+            if exact is not None:
+                return exact
+        return next((number for each in self.names(name) for pattern, number in self._patterns if pattern.match(each)), None)
+
+    def has_no_effect(self, name: str) -> bool:
+        """Return whether a key is known to change no prediction."""
+        return any(self._silent.match(each) for each in self.names(name))
+
+    @cached_property
+    def known(self) -> tuple[str, ...]:
+        """Names of all keys, for corrections of misspelt ones."""
+        return (*self._exact, *(key for key in map(canonical, self.no_effect) if "*" not in key))
+
+
+def canonical(key: str) -> str:
+    """Return a key as tables are searched: with underscores."""
+    return key.replace("-", "_")
+
+
+@lru_cache
+def framework_names() -> tuple[str, ...]:
+    """Return the values of ``--as``."""
+    names = sorted(path.stem for path in (data_path("scenarios") / _FOLDER).glob("*.yaml"))
+    return tuple(name for name in names if name not in _NO_TABLES and _file(name).recognised is not None)
+
+
+@lru_cache
+def load_table(name: str) -> Vocabulary:
+    """Return the vocabulary of a framework.
+
+    Raises
+    ------
+    ScenarioError
+        When there is none of this name, or its file breaks the schema.
+    """
+    if name not in framework_names():
+        raise ScenarioError(f"there is no framework '{name}'", field="--as", hint=choices_hint(name, framework_names(), longest=30))
+    return _loaded(name)
+
+
+@lru_cache
+def machine_table() -> Vocabulary:
+    """Return the vocabulary of descriptions of machines."""
+    return _loaded(_MACHINE)
+
+
+def _loaded(name: str) -> Vocabulary:
+    file = _file(name)
+    below = [_loaded(each) for each in file.extends]
+    return Vocabulary(
+        name=name,
+        file=file,
+        rows=(*file.rows, *(row for table in below for row in table.rows)),
+        defaults=(*file.defaults, *(default for table in below for default in table.defaults)),
+        no_effect=(*file.no_effect, *(key for table in below for key in table.no_effect)),
+        models={**{key: name for table in below for key, name in table.models.items()}, **file.models},
+    )
+
+
+@lru_cache
+def _file(name: str) -> TableFile:
+    return validate_document(TableFile, read_document(data_path("scenarios") / _FOLDER / f"{name}.yaml"))
+
+
+class Foreign(Checked):
+    """A kind of file that is no configuration of a training job."""
+
+    title: str
+    kind: Literal["a description of a cluster", "a trace", "a workload of another simulator", "a measurement", "a serving deployment"]
+    patterns: list[str] = Field(min_length=1)
+    """Regular expressions, all of which are found near the beginning."""
+    reader: str | None = None
+    """Reader of machines that takes it; None where it is refused."""
+    instead: str
+    """Correction: the command that takes such a file, or the part of a scenario that it describes."""
+
+
+class ForeignFile(Checked):
+    """Kinds of files, in the order in which they are tried."""
+
+    kinds: list[Foreign]
+
+
+@lru_cache
+def foreign_kinds() -> tuple[Foreign, ...]:
+    """Return the kinds of files that are recognised and refused."""
+    return tuple(validate_document(ForeignFile, read_document(data_path("scenarios") / _FOLDER / f"{FOREIGN}.yaml")).kinds)

@@ -1,0 +1,252 @@
+"""Transforms of values, by name: from a framework's notation to that of scenarios."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+from clustersim.documents.spots import Data
+
+TransformName = Literal[
+    "same",
+    "boolean",
+    "negated",
+    "positive",
+    "megabytes",
+    "mebibytes",
+    "elements16",
+    "elements32",
+    "tokens",
+    "window",
+    "stem",
+    "component",
+    "moe_layers",
+    "layout",
+    "first",
+    "last_batch",
+    "last_number",
+    "image_version",
+    "hub_name",
+    "rate",
+]
+
+_NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d{1,9})?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d{1,9}))?")
+_GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d{1,9}))?")
+_REPEATED: Final = (re.compile(r"\(([^()]*)\)\*(\d{1,9})"), re.compile(r"([EtmL])\*(\d{1,9})"))
+"""Parts, then letters, of a layout with their number."""
+_IMAGE_VERSION: Final = re.compile(r"(?:vllm/vllm-openai|lmsysorg/sglang|tensorrt-llm/release):v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
+_LARGEST: Final = 1e30
+_MOST_LAYERS: Final = 10_000
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+
+
+class UnreadableError(Exception):
+    """A value that a transform cannot read; the text says what it should be."""
+
+
+def truth(value: Data) -> bool | None:
+    """Return whether a value says yes; None where it says neither."""
+    text = str(value).strip().lower()
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def number(value: Data) -> int | float:
+    """Return a number, whole where it is.
+
+    Examples
+    --------
+    >>> number("1e9"), number("739_328"), number(0.5)
+    (1000000000, 739328, 0.5)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise UnreadableError("a number")
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value.strip()):
+            raise UnreadableError("a number")
+        value = float(value.strip().replace("_", "").replace(",", ""))
+    if isinstance(value, int):
+        return value
+    if not math.isfinite(value) or abs(value) > _LARGEST:
+        raise UnreadableError("a number")
+    return int(value) if value.is_integer() else value
+
+
+def _positive(value: Data) -> Data:
+    return number(value) > 0
+
+
+def _negated(value: Data) -> Data:
+    said = truth(value)
+    if said is None:
+        raise UnreadableError("true or false")
+    return not said
+
+
+def _megabytes(value: Data) -> Data:
+    return f"{number(value)} MB"
+
+
+def _mebibytes(value: Data) -> Data:
+    return f"{number(value)} MiB"
+
+
+def _elements16(value: Data) -> Data:
+    """Return bytes of so many elements of 16 bits."""
+    return f"{2 * number(value) / 1e6:g} MB"
+
+
+def _elements32(value: Data) -> Data:
+    """Return bytes of so many elements of 32 bits."""
+    return f"{4 * number(value) / 1e6:g} MB"
+
+
+def _tokens(value: Data) -> Data:
+    """Return a budget of tokens, such as ``300B`` or ``1000000 tok``."""
+    text = str(value).strip().removesuffix("tok").strip()
+    return text if re.fullmatch(r"\d+(\.\d+)? ?[kKMBT]", text) else str(number(text))
+
+
+def _window(value: Data) -> Data:
+    """Return the tokens that a token sees, itself included, from those to its left, as in ``(4096, 0)``."""
+    found = re.match(r"[\[(]?\s*(-?\d{1,12})", str(value))
+    if found is None:
+        raise UnreadableError("a number of tokens")
+    return int(found[1]) + 1 if int(found[1]) >= 0 else None
+
+
+def _component(value: Data) -> Data:
+    """Return the last part of a dotted name, without what says that it trains adapters."""
+    return str(value).rpartition(".")[2].removeprefix("lora_").removeprefix("qlora_")
+
+
+def _stem(value: Data) -> Data:
+    """Return the last part of a path without its ending."""
+    name = str(value).rstrip("/").rpartition("/")[2]
+    return re.sub(r"\.(ya?ml|json|toml)$", "", name)
+
+
+def _first(value: Data) -> Data:
+    if isinstance(value, list):
+        return value[0] if value else None
+    return value
+
+
+def _last_batch(value: Data) -> Data:
+    """Return the last batch of a schedule such as ``0:384 200B:768``."""
+    return number(str(value).split()[-1].rpartition(":")[2] if str(value).split() else "")
+
+
+def _last_number(value: Data) -> Data:
+    """Return the count at the end of a list of resources, such as ``gpu:a100:4``; None where it counts none.
+
+    Examples
+    --------
+    >>> _last_number("gpu:a100:4"), _last_number(8), _last_number("nvme:1,gpu:2(S:0-1)"), _last_number("gpu")
+    (4, 8, 2, 1)
+    """
+    text = str(value)
+    part = next((each for each in text.split(",") if each.startswith("gpu")), text)
+    found = re.fullmatch(r"(?:[\w.-]+:)*(\d{1,4})(?:\(.*\))?", part)
+    return int(found[1]) if found else 1 if part.startswith("gpu") else None
+
+
+def _image_version(value: Data) -> Data:
+    """Return the version of an engine that the tag of its own container image names; None for any other image."""
+    found = _IMAGE_VERSION.search(str(value))
+    return found[1] if found else None
+
+
+def _hub_name(value: Data) -> Data:
+    """Return the name of a model on the Hugging Face Hub, also from its folder in a cache.
+
+    Examples
+    --------
+    >>> _hub_name("/opt/hub/models--RedHatAI--Llama-3.3-70B/snapshots/ddb4128"), _hub_name("hf://openai/gpt-oss-120b")
+    ('RedHatAI/Llama-3.3-70B', 'openai/gpt-oss-120b')
+    """
+    text = str(value).removeprefix("hf://")
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", text)
+    return f"{cached[1]}/{cached[2]}" if cached else text
+
+
+def _rate(value: Data) -> Data:
+    """Return requests in a second; None for all of them at once."""
+    return None if str(value).strip().lower() in ("inf", ".inf", "infinity") else number(value)
+
+
+def _moe_layers(value: Data) -> Data:
+    """Return the numbers of the layers without experts, from a pattern such as ``([0]*3+[1]*58)`` or a list; or the frequency itself."""
+    flags: list[int] = []
+    if isinstance(value, list):
+        flags = [int(number(each)) for each in value]
+    elif isinstance(value, str) and (match := _FREQUENCY.fullmatch(value.strip())):
+        for group in _GROUP.finditer(match[1]):
+            flags += [int(each) for each in group[1].split(",") if each.strip()] * min(int(group[2] or 1), _MOST_LAYERS)
+        flags = (flags * min(int(match[2] or 1), _MOST_LAYERS))[:_MOST_LAYERS]
+    else:
+        frequency = number(value)
+        if frequency != 1:
+            raise UnreadableError("1, a list, or a pattern such as ([0]*3+[1]*58)")
+        return None
+    dense: list[Data] = [layer for layer, has_experts in enumerate(flags) if not has_experts]
+    return dense
+
+
+def _layout(value: Data) -> Data:
+    """Return layers of each part of a pipeline from letters such as ``Et*2|(tt|)*5t|tmL``.
+
+    Examples
+    --------
+    >>> _layout("Et*2|(tt|)*2t|tmL")
+    [2, 2, 2, 1, 1]
+    """
+    text = str(value).replace(",", "").replace(" ", "")
+    for repeated in _REPEATED:
+        text = repeated.sub(lambda match: match[1] * min(int(match[2]), _MOST_LAYERS), text)
+    if not re.fullmatch(r"[EtmL|]{1,20000}", text):
+        raise UnreadableError("letters E, t, m, L and | as Megatron-LM writes a layout")
+    counts: list[Data] = [part.count("t") for part in text.split("|")]
+    return counts
+
+
+def _boolean(value: Data) -> Data:
+    said = truth(value)
+    if said is None:
+        raise UnreadableError("true or false")
+    return said
+
+
+def _same(value: Data) -> Data:
+    return number(value) if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) else value
+
+
+TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxyType(
+    {
+        "same": _same,
+        "boolean": _boolean,
+        "negated": _negated,
+        "positive": _positive,
+        "megabytes": _megabytes,
+        "mebibytes": _mebibytes,
+        "elements16": _elements16,
+        "elements32": _elements32,
+        "tokens": _tokens,
+        "window": _window,
+        "stem": _stem,
+        "component": _component,
+        "moe_layers": _moe_layers,
+        "layout": _layout,
+        "first": _first,
+        "last_batch": _last_batch,
+        "last_number": _last_number,
+        "image_version": _image_version,
+        "hub_name": _hub_name,
+        "rate": _rate,
+    }
+)
+assert set(TRANSFORMS) == set(get_args(TransformName))

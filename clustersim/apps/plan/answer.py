@@ -1,0 +1,194 @@
+"""Result of a search, as a document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.apps.plan.findings import ABOVE, REASONS, Search, Tried
+from clustersim.apps.plan.margins import Margin
+from clustersim.apps.run.bound_report import NAMES
+from clustersim.config.plain import plain
+from clustersim.documents.spots import Data
+from clustersim.measure.deciding import UNDECIDED, is_shorter
+from clustersim.measure.error_bars import TIGHT
+from clustersim.notices import Flag
+from clustersim.parallel.training_plan import Plan
+from clustersim.report.facts import memory_verdict
+from clustersim.units.quantity import format_quantity
+
+RUNNERS_UP: Final = 5
+COLUMNS: Final = ("layout", ">step", ">MFU", ">memory", ">bound", ">cost/step", ">energy/step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAnswer:
+    """The answer to a plan."""
+
+    search: Search
+    margins: tuple[Margin, ...]
+    scenario: dict[str, Data] | None
+    """That of the winner."""
+    plan: Plan | None
+    """As it is built from it."""
+    assumed: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """Prices and power figures that are not known, and the option that gives them."""
+    memory_margin_fraction: float
+
+    @property
+    def pareto(self) -> tuple[Tried, ...]:
+        """The layouts that were replayed of which no other is as good in time, cost and energy; of equal ones the first."""
+        tried = self.search.tried
+        best = [one for one in tried if not any(_beats(other, one) for other in tried)]
+        unlike: dict[tuple[str, ...], Tried] = {}
+        for one in best:
+            unlike.setdefault(_rounded(one), one)
+        return tuple(unlike.values())
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """Flags of the answer."""
+        flags: list[Flag] = []
+        wrong = self.search.below_bound
+        if wrong:
+            worst = min(wrong, key=lambda tried: tried.step_time_s / tried.least_s)
+            step, least = format_quantity(worst.step_time_s, "s", 4), format_quantity(worst.least_s, "s", 4)
+            such = f"{len(wrong)} replays are shorter than their bounds, such as {worst.layout.words()}: {step}, with a bound of {least}"
+            message = f"{such}; the bounds are wrong here, and a layout that was left out by its bound may be faster"
+            flags.append(Flag(code="replay_below_bound", message=message))
+        winner = self.search.winner
+        if winner is not None and winner.result.metrics.memory.verdict == TIGHT:
+            flags.append(Flag(code="memory_tight", message=f"the winner {memory_verdict(winner.result.metrics)}"))
+        return tuple(flags)
+
+
+def _figures(tried: Tried) -> tuple[float, float, float]:
+    cost = tried.result.cost
+    if cost is None:
+        return tried.step_time_s, 0.0, 0.0
+    return tried.step_time_s, cost.step.usd or 0.0, cost.step.energy_kwh
+
+
+def _rounded(tried: Tried) -> tuple[str, ...]:
+    return tuple(f"{figure:.6g}" for figure in _figures(tried))
+
+
+def _beats(one: Tried, other: Tried) -> bool:
+    mine, theirs = _figures(one), _figures(other)
+    return mine != theirs and all(left <= right for left, right in zip(mine, theirs, strict=True))
+
+
+def document(answer: PlanAnswer) -> dict[str, Data]:
+    """Return the answer as one JSON document."""
+    search, winner = answer.search, answer.search.winner
+    return {
+        "found": winner is not None,
+        "winner": _entry(winner) if winner else None,
+        "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
+        "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
+        "pareto": [_entry(tried) for tried in answer.pareto],
+        "margins": plain(answer.margins),
+        "certificate": {
+            "complete": search.complete,
+            "holds": not search.below_bound,
+            "n_layouts": search.n_layouts,
+            "n_bounds": search.n_bounds,
+            "n_replayed": len(search.tried) + len(search.failing),
+            "next_bound_s": search.next_bound_s,
+            "gap_fraction": search.gap_fraction,
+            "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
+        },
+        "memory_margin_fraction": answer.memory_margin_fraction,
+        "flags": plain(answer.flags),
+        "scenario": answer.scenario,
+        "assumed": list(answer.assumed),
+    }
+
+
+def _entry(tried: Tried) -> dict[str, Data]:
+    metrics, cost = tried.result.metrics, tried.result.cost
+    changes = tried.layout.changes()
+    return {
+        "layout": tried.layout.words(),
+        "changes": changes,
+        "step_time_s": metrics.step_time_s,
+        "bound_s": tried.least_s,
+        "mfu": metrics.mfu,
+        "tokens_per_s": metrics.tokens_per_s,
+        "peak_bytes": metrics.memory.peak_bytes,
+        "memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,
+        "memory_verdict": metrics.memory.verdict,
+        "step_usd": cost.step.usd if cost else None,
+        "step_energy_kwh": cost.step.energy_kwh if cost else None,
+        "bound_by": tried.result.bounds.sentence,
+    }
+
+
+def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the layouts that the fastest of some, which are in order, cannot be told apart from."""
+    return [each for each in tried[1:] if is_shorter(tried[0].result.metrics, each.result.metrics) == "not decided"]
+
+
+def best_of_degrees(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the fastest layout of each combination of degrees, out of some that are in order."""
+    unlike: dict[tuple[int, ...], Tried] = {}
+    for each in tried:
+        family = each.layout.family
+        unlike.setdefault((family.tp, family.cp, family.pp, family.ep), each)
+    return list(unlike.values())
+
+
+def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
+    """Return layouts as rows of a table."""
+    table: list[tuple[str, ...]] = []
+    for tried in found:
+        metrics, cost = tried.result.metrics, tried.result.cost
+        usd = format_quantity(cost.step.usd, "USD") if cost and cost.step.usd is not None else "-"
+        energy = format_quantity(cost.step.energy_kwh, "kWh") if cost else "-"
+        share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
+        times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.least_s, "s")
+        memory = f"{100 * share:.0f} %, {metrics.memory.verdict}"
+        table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", memory, times[1], usd, energy))
+    return table
+
+
+def bound_line(tried: Tried) -> str:
+    """Return what binds a layout; how short its step can be at least stands in :func:`rows`."""
+    bounds = tried.result.bounds
+    return f"bound by {NAMES[bounds.binding]}: {format_quantity(bounds.binding_s, 's')} of {format_quantity(tried.step_time_s, 's')}"
+
+
+def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str]:
+    """Return why nothing that was left out could have won."""
+    replayed = len(search.tried) + len(search.failing)
+    near = len(within_error_bars(search.tried))
+    lines = [f"{UNDECIDED[0].upper()}{UNDECIDED[1:]} between the first {near + 1} layouts that were replayed"] if near else []
+    margin = f"{100 * memory_margin_fraction:g} % of the memory stays free"
+    lines += [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays; {margin}"]
+    for reason in REASONS:
+        count = search.counts.get(reason, 0)
+        if count:
+            least = (
+                f" (the least is {format_quantity(search.next_bound_s, 's', 4)})"
+                if reason == ABOVE and search.next_bound_s is not None
+                else ""
+            )
+            lines.append(f"  {count:>9,}  {reason}{least}")
+    if search.below_bound:
+        lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
+    elif not search.complete:
+        gap = "an unknown amount" if search.gap_fraction is None or not search.winner else f"{100 * search.gap_fraction:.1f} %"
+        lines.append(f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays).")
+    return lines
+
+
+def margin_lines(found: Sequence[Margin]) -> list[str]:
+    """Return what a tenth more of each resource would buy."""
+    lines: list[str] = []
+    for margin in found:
+        other = f", with {margin.layout}" if margin.layout else ""
+        gain = f"{100 * margin.gain_fraction:.1f} % shorter" if margin.gain_fraction > 0.0005 else "nothing"
+        lines.append(f"  10 % more {margin.resource}: {gain}{other}")
+    return lines

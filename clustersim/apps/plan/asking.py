@@ -1,0 +1,262 @@
+"""From a model and a cluster, or from a scenario, to what is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clustersim.apps.importing.opening import open_scenario
+from clustersim.apps.plan.space import PLACEMENTS, SearchQuestion, Space, space_of
+from clustersim.config.constraints import check_size
+from clustersim.config.load import Scenario, example_names, load_scenario
+from clustersim.config.machine import hardware_of
+from clustersim.config.planning import circumstances_of
+from clustersim.config.usual import Value, usual_without_sharding
+from clustersim.documents.check import did_you_mean
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.models import Accelerator
+from clustersim.hardware.prices import load_price_list
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
+
+BATCH: Final = 1024
+"""Sequences of a step, where nobody says: 4 to 8 million tokens of the lengths that large models are trained on."""
+
+SEQUENCE: Final = 8192
+"""Tokens of a sequence, where nobody says and the model takes as many: what Llama 3 is trained on before its context is made longer."""
+
+PRICES: Final = "on-demand-2026-10"
+"""Price list, where nobody says."""
+NO_PRICES: Final = "no prices are given"
+"""Beginning of the note that says so."""
+
+NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {"schedule": tuple(SCHEDULES), "recompute": ("none", "selective", "alternate", "full")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """Request to plan a layout."""
+
+    base: Mapping[str, Data]
+    """A scenario, whose layout is open."""
+    space: Space
+    assumed: tuple[str, ...]
+    """Values that nobody gave."""
+    scenario: Scenario
+    """As it was read, for the places of mistakes."""
+    unknown: tuple[str, ...] = ()
+    """Prices and power figures that neither the scenario nor a shipped list has, and the option that gives them."""
+
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Give a mistake that comes up inside its line of the file, or its ``--set``."""
+        try:
+            yield
+        except DomainError as error:
+            if isinstance(error, ScenarioError) and not (error.place and error.place.line):
+                raise self.scenario.located(ScenarioError(error.message, field=error.field, hint=error.hint)) from error
+            raise self.scenario.located(error) from error
+
+
+def asked_of(
+    model: str | Mapping[str, object],
+    cluster: str | None = None,
+    *,
+    nodes: int | None = None,
+    overrides: Sequence[str] = (),
+    limits: Sequence[str] = (),
+) -> PlanRequest:
+    """Return what to search.
+
+    Parameters
+    ----------
+    model
+        A model, or without a cluster a scenario whose layout is to be replaced; a mapping in place of either.
+    cluster
+        A shipped node or cluster.
+    nodes
+        How many.
+    overrides
+        ``key=value`` texts as for ``run``.
+    limits
+        ``key=value,value`` texts that narrow the space, such as ``tp=4,8``.
+
+    Raises
+    ------
+    ScenarioError
+        When something is unknown or cannot be used.
+    """
+    assumed: list[str] = []
+    if cluster is None:
+        given = _scenario(model, overrides)
+    else:
+        try:
+            given = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
+        except ScenarioError as error:
+            if nodes is None or error.field != "cluster.nodes":
+                raise
+            raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
+    base: Mapping[str, Data] = given.document.data
+    scenario = load_scenario(dict(base))
+    hardware = hardware_of(scenario.spec.cluster, scenario.document)
+    try:
+        check_size(hardware.n_nodes, hardware.node.n_accelerators)
+    except ScenarioError as error:
+        raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
+    unknown: tuple[str, ...] = ()
+    if base.get("cost") is None:
+        base, unknown = _priced(base, [node.accelerator for node, _ in hardware.kinds])
+        if not unknown:
+            assumed.append(f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
+    training = base.get("training")
+    if (
+        cluster is not None
+        and loaded.unit == "sequence"
+        and isinstance(training, dict)
+        and training.get("seq_length") is None
+        and not 0 < loaded.max_positions <= SEQUENCE
+    ):
+        base = {**base, "training": {**training, "seq_length": SEQUENCE}}
+        assumed.append(f"no length is given: sequences of {SEQUENCE} tokens (-s training.seq_length=...)")
+    if loaded.divisible:
+        base = _of_one_software(base, scenario, usual_without_sharding(circumstances_of(scenario.spec, loaded, hardware.nodes)))
+    node = hardware.node
+    question = SearchQuestion(
+        n_ranks=hardware.n_nodes * node.n_accelerators,
+        n_layers=loaded.n_layers,
+        batch=scenario.spec.training.global_batch_size,
+        n_heads=loaded.n_heads,
+        n_experts=loaded.experts.n_experts if loaded.experts else 1,
+        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+    )
+    narrowed = limits_of(limits)
+    if not loaded.divisible:
+        narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
+    return PlanRequest(base=base, space=space_of(question, narrowed), assumed=(*assumed, *unknown), scenario=given, unknown=unknown)
+
+
+def _of_one_software(base: Mapping[str, Data], scenario: Scenario, usual: Mapping[str, Value]) -> dict[str, Data]:
+    """Return a scenario that leaves no setting open whose usual value depends on the layout."""
+    document = Document(name=scenario.document.name, data=dict(base))
+    for key, value in usual.items():
+        path = key.split(".")
+        section: Data = document.data
+        for part in path:
+            section = section.get(part) if isinstance(section, dict) else None
+        if section is None:
+            document = document.with_value(path, value)
+    return document.data
+
+
+def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Scenario:
+    """Return the scenario that stands in place of a model and a cluster."""
+    named = isinstance(model, str) and model in model_names() and model not in example_names() and not Path(model).is_file()
+    if named or (isinstance(model, str) and model.startswith(HUB_PREFIX)):
+        hint = f"write a node or a cluster behind it, such as '{model} dgx-h100 --nodes 8', or a scenario in its place"
+        raise ScenarioError(f"'{model}' is a model, and the cluster to plan for is missing", field="CLUSTER", hint=hint)
+    try:
+        return open_scenario(model, overrides) if isinstance(model, str) else load_scenario(model, overrides)
+    except ScenarioError as error:
+        if not isinstance(model, str) or not model.endswith(".json"):
+            raise
+        hint = f"for a model of Hugging Face, write {HUB_PREFIX}{model} and a cluster"
+        raise ScenarioError(error.message, field=error.field, hint=hint, place=error.place) from error
+
+
+def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
+    """Return a scenario with shipped prices, as far as there are any, and what is not known."""
+    rents = load_price_list(PRICES).usd_per_gpu_hour
+    if all(each.name in rents for each in accelerators):
+        return {**base, "cost": {"prices": PRICES}}, ()
+    names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
+    unknown = [f"no price of {names} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"]
+    dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
+    if dark:
+        return base, (*unknown, f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'")
+    return {**base, "cost": {}}, tuple(unknown)
+
+
+def _document(
+    model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]
+) -> dict[str, object]:
+    given = [text.split("=", 1)[0].strip() for text in overrides]
+    training: dict[str, object] = {}
+    if "training.global_batch_size" not in given:
+        training["global_batch_size"] = BATCH
+        assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
+    if cluster in cluster_names():
+        machine: dict[str, object] = {"name": cluster}
+    elif cluster in node_names() or cluster.endswith(".yaml"):
+        machine = {"node": cluster}
+        if nodes is None and "cluster.nodes" not in given:
+            if isinstance(model, str):
+                load_model(model)  # a mistake in its name is told first
+            raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
+    else:
+        known = (*cluster_names(), *node_names())
+        hint = did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
+        raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
+    if nodes is not None:
+        machine["nodes"] = nodes
+    return {"version": 1, "name": "plan", "model": model, "cluster": machine, "training": training}
+
+
+def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    """Return the values to be searched of each key that is narrowed.
+
+    Examples
+    --------
+    >>> limits_of(["tp=4,8", "schedule=1f1b"])
+    {'tp': (4, 8), 'schedule': ('1f1b',)}
+
+    Raises
+    ------
+    ScenarioError
+        For a key that is not searched, or a value that it cannot have.
+    """
+    found: dict[str, tuple[object, ...]] = {}
+    for text in texts:
+        key, sign, values = text.partition("=")
+        key = key.strip()
+        items = [item.strip() for item in values.split(",") if item.strip()]
+        if not sign or not items:
+            raise ScenarioError(f"'{text}' does not say key=values", field="--only", hint="write such as tp=4,8")
+        if key in NUMBERS:
+            found[key] = tuple(_number(key, item) for item in items)
+        elif key in WORDS:
+            for item in items:
+                if item not in WORDS[key]:
+                    hint = did_you_mean(item, WORDS[key]) or f"use {', '.join(WORDS[key])}"
+                    raise ScenarioError(f"'{item}' is no {key}", field="--only", hint=hint)
+            found[key] = tuple(items)
+        elif key == "offload":
+            found[key] = tuple(() if item == "none" else tuple(item.split("+")) for item in items)
+        elif key == "placement":
+            found[key] = tuple(_placement(item) for item in items)
+        else:
+            known = (*NUMBERS, *WORDS, "offload", "placement")
+            hint = did_you_mean(key, known) or f"use {', '.join(known)}"
+            raise ScenarioError(f"'{key}' is not searched", field="--only", hint=hint)
+    return found
+
+
+def _placement(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split("-"))
+    if sorted(found) != sorted(PLACEMENTS[0]):
+        raise ScenarioError(f"'{text}' is no placement", field="--only", hint="write all five, such as tp-cp-ep-dp-pp")
+    return found
+
+
+def _number(key: str, text: str) -> int:
+    least = 0 if key == "zero_stage" else 1
+    if not text.isdecimal() or int(text) < least:
+        raise ScenarioError(f"'{text}' is no value of {key}", field="--only", hint=f"write whole numbers from {least}")
+    return int(text)

@@ -1,0 +1,155 @@
+"""From a layout to the plan of a scenario, without reading a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from clustersim.apps.plan.space import LayoutFamily, ParallelLayout
+from clustersim.apps.run.bound import evaluator_of
+from clustersim.config.build import Built, build
+from clustersim.config.load import load_scenario
+from clustersim.documents.spots import Data
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
+from clustersim.measure.bounds.chunk_passes import cut_key
+from clustersim.parallel.contributors import CONTRIBUTORS
+from clustersim.parallel.pass_costs import balanced_layers, kernels_of
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stages import places_of
+from clustersim.parallel.training_plan import Plan, StrategySettings
+
+SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
+"""Sections of a scenario that no layout changes: what is wrong there is wrong with all of them."""
+
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Drafts:
+    """Makes plans of layouts, each kind from one that was built in full."""
+
+    base: Mapping[str, Data]
+    """A scenario, whose layout is replaced."""
+    _templates: dict[Key, Built | str] = field(default_factory=dict[Key, "Built | str"])
+    """By kind of layout; in place of one that cannot be built, why."""
+    _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
+    """By kind of layout and degrees, why the model does not go with them."""
+    _balanced: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
+    _bench: BoundEvaluator | None = None
+    _first: Built | None = None
+
+    def document(self, layout: ParallelLayout) -> dict[str, Data]:
+        """Return the scenario of a layout, as a mapping."""
+        document = {key: dict(value) if isinstance(value, dict) else value for key, value in self.base.items()}
+        for dotted, value in layout.changes().items():
+            section, key = dotted.split(".")
+            part = document.setdefault(section, {})
+            assert isinstance(part, dict)
+            if value is None:
+                part.pop(key, None)
+            else:
+                part[key] = value
+        return document
+
+    def built(self, layout: ParallelLayout) -> Built:
+        """Return a layout built in full.
+
+        Raises
+        ------
+        ScenarioError
+            When it cannot be.
+        """
+        return build(load_scenario(self.document(layout)))
+
+    def whole_plan(self, layout: ParallelLayout) -> Plan | str:
+        """Return the plan of a layout with the layers of each stage, or why there is none."""
+        plan = self.plan(layout)
+        return plan if isinstance(plan, str) else self._arranged(plan, layout.family)
+
+    def plan(self, layout: ParallelLayout) -> Plan | str:
+        """Return the plan of a layout, without saying how layers that do not divide evenly are dealt out; or why there is none.
+
+        Raises
+        ------
+        ScenarioError
+            When something is wrong with all layouts.
+        """
+        family = layout.family
+        key = (
+            (family.schedule, family.pp > 1, family.tp > 1, family.cp > 1, family.ep > 1, family.recompute),
+            (layout.zero_stage, layout.offload, family.balanced, family.dp * family.cp > 1),
+        )
+        template = self._templates.get(key)
+        if template is None:
+            try:
+                template = self.built(layout)
+                self._first = self._first or template
+            except ScenarioError as error:
+                if (error.field or "").partition(".")[0] in SURROUNDINGS:
+                    raise
+                # Another layout of this kind may do.
+                return error.message
+            self._templates[key] = template
+        if isinstance(template, str):
+            return template
+        plan = self._moved(template.plan, layout)
+        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp)
+        if checked not in self._checked:
+            self._checked[checked] = _refused(plan, template.scenario.spec.strategy)
+        return self._checked[checked] or plan
+
+    def evaluator(self) -> BoundEvaluator:
+        """Return what bounds all of them."""
+        if self._bench is None:
+            assert self._first is not None  # nothing is bounded before a plan was made
+            self._bench = evaluator_of(self._first)
+        return self._bench
+
+    @property
+    def first(self) -> Built:
+        """The first layout that could be built."""
+        assert self._first is not None
+        return self._first
+
+    def _moved(self, plan: Plan, layout: ParallelLayout) -> Plan:
+        family = layout.family
+        strategy = plan.strategy.changed(
+            dp=family.dp,
+            tp=family.tp,
+            pp=family.pp,
+            cp=family.cp,
+            ep=family.ep,
+            virtual_stages=family.virtual_stages,
+            placement=layout.placement,
+            stage_layers=None,
+            shard_degree=None,
+        )
+        model = self.first.plan.model
+        return Plan(model=model, training=plan.training.changed(micro_batch_size=family.micro_batch_size), strategy=strategy)
+
+    def _arranged(self, plan: Plan, family: LayoutFamily) -> Plan:
+        if not family.balanced:
+            return plan
+        n_parts = places_of(plan.strategy).n_parts
+        key = (cut_key(plan), n_parts)
+        found = self._balanced.get(key)
+        if found is None:
+            accelerator = self.first.cluster.node.accelerator
+            kernels = kernels_of(plan, accelerator, calibration_for(accelerator))
+            found = self._balanced[key] = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=n_parts)
+        return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
+
+
+def _refused(plan: Plan, asked: StrategySettings) -> str | None:
+    """Return why a plan that was moved from another cannot be."""
+    try:
+        for contributor in CONTRIBUTORS:
+            contributor.refuse_model(plan.model, plan.strategy)
+        for contributor in CONTRIBUTORS:
+            contributor.refuse(plan, asked)
+    except DomainError as error:
+        return error.message
+    return None

@@ -1,0 +1,144 @@
+"""Findings of a search: layouts that were replayed, fastest first, and why every other one is out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clustersim.apps.plan.replays import ReplayOutcome
+from clustersim.apps.plan.space import ParallelLayout
+
+ABOVE: Final = "its bound is above the winner"
+MEMORY: Final = "it does not fit in memory"
+MARGIN: Final = "it leaves less memory free than the margin (--memory-margin)"
+REFUSED: Final = "it is not legal"
+HOST: Final = "hosts have too little memory for it"
+CONSTRAINT: Final = "a constraint is false"
+SLOWER: Final = "it was replayed and is slower"
+UNSEEN: Final = "the search ended before it"
+INDIVISIBLE: Final = "none divides ranks, layers and batch"
+"""Why there is no layout at all."""
+REASONS: Final = (REFUSED, MEMORY, MARGIN, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
+"""Why a layout is not the winner, in the order in which they are told."""
+
+TIE_FRACTION: Final = 1e-6
+"""Relative difference of times and peaks that count as equal: sums in another order differ by less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A layout that was replayed."""
+
+    layout: ParallelLayout
+    bound_s: float
+    result: ReplayOutcome
+
+    @property
+    def step_time_s(self) -> float:
+        """As replayed."""
+        return self.result.step_time_s
+
+    @property
+    def least_s(self) -> float:
+        """The largest of its bounds."""
+        return max(self.bound_s, self.result.bounds.bound_s)
+
+    @property
+    def holds_bound(self) -> bool:
+        """Whether the replay is no shorter than its bound, as every replay must be."""
+        return self.least_s <= self.step_time_s * (1.0 + TIE_FRACTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLarge:
+    """A layout that could have been faster than the winner and does not fit."""
+
+    layout: ParallelLayout
+    bound_s: float
+    peak_bytes: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """State and result of a search."""
+
+    n_layouts: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Layouts by why they are not the winner."""
+    refusals: dict[str, int] = field(default_factory=dict[str, int])
+    """Layouts that are not legal, by what is wrong with them."""
+    next_bound_s: float | None = None
+    """The least bound of all that was not looked at; None where everything was."""
+    n_bounds: int = 0
+    least_bytes: float | None = None
+    """The least peak memory of those that do not fit; None where none was weighed."""
+    tried: list[Tried] = field(default_factory=list[Tried])
+    """Those that hold all constraints, fastest first."""
+    failing: list[Tried] = field(default_factory=list[Tried])
+    """Those that do not."""
+    too_large: list[TooLarge] = field(default_factory=list[TooLarge])
+
+    @property
+    def winner(self) -> Tried | None:
+        """The fastest that holds all constraints."""
+        return self.tried[0] if self.tried else None
+
+    @property
+    def below_bound(self) -> tuple[Tried, ...]:
+        """Replays that are shorter than their bounds, which is a mistake in the bounds: what bounds say of others does not count then."""
+        return tuple(tried for tried in (*self.tried, *self.failing) if not tried.holds_bound)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that was left out could have won."""
+        return not self.counts.get(UNSEEN) and not self.below_bound
+
+    @property
+    def gap_fraction(self) -> float | None:
+        """By how much of the winner's step time anything that was not looked at can be faster at most; None where nobody knows."""
+        if self.below_bound:
+            return None
+        if self.complete or self.winner is None or self.next_bound_s is None:
+            return 0.0
+        return max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
+
+    @property
+    def refusal(self) -> str | None:
+        """The commonest reason for which layouts are not legal; None where all of them are."""
+        return max(self.refusals, key=lambda reason: self.refusals[reason], default=None)
+
+    @property
+    def commonest(self) -> str:
+        """Why most layouts are not the winner."""
+        return max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
+
+    def refuse(self, why: str, n_layouts: int = 1) -> None:
+        """Note why some layouts are not legal."""
+        self.refusals[why] = self.refusals.get(why, 0) + n_layouts
+        self.count(REFUSED, n_layouts)
+
+    def count(self, reason: str, n_layouts: int = 1) -> None:
+        """Note why some layouts are not the winner."""
+        self.counts[reason] = self.counts.get(reason, 0) + n_layouts
+
+
+def ranked(found: Sequence[Tried]) -> list[Tried]:
+    """Return layouts, fastest first; of those that are equally fast the one that takes less memory, and then the simpler one."""
+    return [
+        tried
+        for as_fast in _alike(found, lambda tried: tried.step_time_s)
+        for as_large in _alike(as_fast, lambda tried: tried.result.metrics.memory.peak_bytes)
+        for tried in sorted(as_large, key=lambda tried: (tried.layout.effort, tried.layout))
+    ]
+
+
+def _alike(found: Sequence[Tried], figure: Callable[[Tried], float]) -> list[list[Tried]]:
+    """Return groups in which a figure is the same but for round-off, the least first."""
+    groups: list[list[Tried]] = []
+    for tried in sorted(found, key=lambda each: (figure(each), each.layout)):
+        if groups and figure(tried) <= figure(groups[-1][0]) * (1.0 + TIE_FRACTION):
+            groups[-1].append(tried)
+        else:
+            groups.append([tried])
+    return groups

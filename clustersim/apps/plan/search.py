@@ -1,0 +1,296 @@
+"""The fastest layout: best bound first, until nothing that is left can be faster; and the certificate of that."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final
+
+from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
+from clustersim.apps.plan.replays import AT_ONCE, ReplayOutcome, Replays
+from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
+from clustersim.config.metric_names import metric_values, without_value
+from clustersim.expressions.parse import Condition
+from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
+from clustersim.parallel.schedules.order import backward, forward
+from clustersim.parallel.stage import Stage, stage_of
+from clustersim.parallel.stage_holds import stage_holds, stage_peak
+from clustersim.parallel.training_plan import Plan
+from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
+from clustersim.progress import advanced, phase
+
+MEMORY_MARGIN: Final = 0.08
+"""Share of the memory that a plan leaves free where nobody says, as the checks of shipped examples ask for. Of 1,439 published runs, which
+all took place, 18 are predicted to leave less (``tests/published/test_error_bars.py``)."""
+
+NEARLY: Final = 1.1
+"""Times the memory that may be used: what would fit into a tenth more is kept in mind."""
+
+MOST_REPLAYS: Final = 32
+"""After which a search ends, where nobody says."""
+MANY_RANKS: Final = 8192
+FEWER_REPLAYS: Final = 12
+"""From so many ranks on, where one replay takes seconds, it ends after so many."""
+
+FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
+"""Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Conditions of a search."""
+
+    constraints: tuple[Condition, ...] = ()
+    """On the metrics of a run, that the winner has to hold."""
+    most_replays: int | None = None
+    """After which the search ends, and says by how much anything else can be faster; None: 32, or 12 from 8192 ranks on."""
+    memory_margin_fraction: float = MEMORY_MARGIN
+    """Share of the memory of an accelerator that stays free."""
+    time_limit_s: float = float("inf")
+    """Longest time of the search, in seconds; it ends then with what it has, but not before one layout was replayed."""
+    within_s: float = float("inf")
+    """Longest step that is of any use: what cannot be shorter by its bound is left out."""
+
+
+def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays: Replays | None = None) -> Search:
+    """Return the fastest layout of a space and why nothing else in it is faster.
+
+    Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
+    has the least bound of all is weighed and replayed. The search ends when the least bound that is left is not below the fastest replay:
+    no replay is shorter than its bound.
+
+    Parameters
+    ----------
+    terms
+        Conditions of the search.
+    replays
+        Who does them; its processes, where it has any, stay for what comes behind the search.
+    """
+    terms = terms or Terms()
+    default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
+    most_replays = default if terms.most_replays is None else terms.most_replays
+    searching = _Searching(drafts=drafts, space=space, terms=terms, most_replays=most_replays, _limit_s=terms.within_s)
+    if replays is not None:
+        return searching.run(replays)
+    with Replays() as own:
+        return searching.run(own)
+
+
+Entry = tuple[float, int, LayoutFamily | ParallelLayout]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Searching:
+    drafts: Drafts
+    space: Space
+    terms: Terms
+    most_replays: int
+    search: Search = field(default_factory=Search)
+    _heap: list[Entry] = field(default_factory=list[Entry])
+    _n_pushed: int = 0
+    _began_s: float = field(default_factory=perf_counter)
+    _limit_s: float = float("inf")
+    """The step time of the fastest so far that holds all constraints."""
+    _open: deque[tuple[float, ParallelLayout, Future[ReplayOutcome | str]]] = field(
+        default_factory=deque[tuple[float, ParallelLayout, "Future[ReplayOutcome | str]"]]
+    )
+    """Replays that are under way, in the order in which they were begun."""
+    _cut: dict[LayoutFamily, None] = field(default_factory=dict[LayoutFamily, None])
+    """Families that are bounded by their stages."""
+    _weighed: dict[ParallelLayout, None] = field(default_factory=dict[ParallelLayout, None])
+    """Layouts that fit, and are bounded by the order of their passes."""
+    _peaks: dict[tuple[LayoutFamily, int, tuple[str, ...]], float] = field(
+        default_factory=dict[tuple[LayoutFamily, int, tuple[str, ...]], float]
+    )
+    """The least peak memory of layouts, which does not depend on where ranks are."""
+
+    def run(self, replays: Replays) -> Search:
+        with phase("bound"):
+            self._begin()
+        with phase("search"):
+            self._go(replays)
+        self._end()
+        return self.search
+
+    def _go(self, replays: Replays) -> None:
+        n_replays, heap, open_ = 0, self._heap, self._open
+        while (goes_on := bool(heap) and heap[0][0] < self._limit_s and n_replays < self.most_replays and not self._late()) or open_:
+            advanced(n_replays - len(open_), self.most_replays)
+            item = heap[0][2] if goes_on else None
+            if item is None or (len(open_) == AT_ONCE and item in self._weighed):
+                self._collect(replays)
+                continue
+            bound_s, _, _ = heapq.heappop(heap)
+            if isinstance(item, LayoutFamily):
+                self._refine(bound_s, item)
+            elif item in self._weighed:
+                n_replays += 1
+                open_.append((bound_s, item, replays.begin(self.drafts.document(item))))
+            elif self._fits(bound_s, item):
+                self._weighed[item] = None
+                self._push(max(bound_s, self._in_order_s(item)), item)
+
+    def _late(self) -> bool:
+        return bool(self.search.tried or self.search.failing) and perf_counter() - self._began_s > self.terms.time_limit_s
+
+    def _refine(self, bound_s: float, family: LayoutFamily) -> None:
+        if family in self._cut:
+            self._expand(family)
+        else:
+            self._bound(bound_s, family)
+
+    def _begin(self) -> None:
+        """Bound every family."""
+        drafts, search = self.drafts, self.search
+        found = list(families(self.space))
+        for number, family in enumerate(found):
+            advanced(number, len(found))
+            every = list(layouts(self.space, family))
+            search.n_layouts += len(every)
+            plan: Plan | str = "no layout"
+            for layout in every:
+                plan = drafts.plan(layout)
+                if not isinstance(plan, str):
+                    search.n_bounds += 1
+                    self._push(drafts.evaluator().mean_s(plan), family)
+                    break
+            if isinstance(plan, str):
+                search.refuse(plan, len(every))
+
+    def _bound(self, least_s: float, family: LayoutFamily) -> None:
+        """Bound a family by its stages, and not their mean, unless it fits nowhere."""
+        plan = next(found for found in map(self.drafts.whole_plan, layouts(self.space, family)) if not isinstance(found, str))
+        activations_bytes = _activations_bytes(stage_of(plan, 0))
+        if activations_bytes > self._usable_bytes():
+            self.search.count(self._too_much(activations_bytes), sum(1 for _ in layouts(self.space, family)))
+            return
+        self.search.n_bounds += 1
+        self._cut[family] = None
+        self._push(max(least_s, self.drafts.evaluator().passes_s(plan)), family)
+
+    def _capacity_bytes(self) -> float:
+        return min(node.accelerator.memory_bytes for node, _ in self.drafts.first.cluster.kinds)
+
+    def _usable_bytes(self) -> float:
+        return (1.0 - self.terms.memory_margin_fraction) * self._capacity_bytes()
+
+    def _too_much(self, peak_bytes: float) -> str:
+        """Return why so large a peak is refused."""
+        return MEMORY if peak_bytes > self._capacity_bytes() else MARGIN
+
+    def _push(self, bound_s: float, item: LayoutFamily | ParallelLayout) -> None:
+        # Equal bounds keep the order in which they were found.
+        heapq.heappush(self._heap, (bound_s, self._n_pushed, item))
+        self._n_pushed += 1
+
+    def _expand(self, family: LayoutFamily) -> None:
+        """Bound all layouts of a family that can fit."""
+        for layout in layouts(self.space, family):
+            plan = self.drafts.whole_plan(layout)
+            if isinstance(plan, str):
+                self.search.refuse(plan)
+                continue
+            peak_bytes = self._least_bytes(layout, plan)
+            if peak_bytes > NEARLY * self._usable_bytes():
+                self._drop(peak_bytes)
+                continue
+            self.search.n_bounds += 1
+            self._push(self.drafts.evaluator().bound(plan).bound_s, layout)
+
+    def _least_bytes(self, layout: ParallelLayout, plan: Plan) -> float:
+        key = (layout.family, layout.zero_stage, layout.offload)
+        found = self._peaks.get(key)
+        if found is None:
+            found = self._peaks[key] = _least_bytes(stage_of(plan, 0))
+        return found
+
+    def _drop(self, peak_bytes: float) -> None:
+        self.search.count(self._too_much(peak_bytes))
+        self.search.least_bytes = min(peak_bytes, self.search.least_bytes or peak_bytes)
+
+    def _fits(self, bound_s: float, layout: ParallelLayout) -> bool:
+        """Return whether a layout fits in the memory that may be used; note it where it does not."""
+        plan = self._whole(layout)
+        usable_bytes = self._usable_bytes()
+        peak_bytes = self._least_bytes(layout, plan)
+        # Stages in turn, the ends of the model first: one that does not fit is enough.
+        for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
+            if peak_bytes > NEARLY * usable_bytes:
+                break
+            peak_bytes = max(peak_bytes, held_bytes(stage_peak(stage_of(plan, stage))))
+        if peak_bytes <= usable_bytes:
+            return True
+        self._drop(peak_bytes)
+        if peak_bytes <= NEARLY * usable_bytes:
+            self.search.too_large.append(TooLarge(layout=layout, bound_s=bound_s, peak_bytes=peak_bytes))
+        return False
+
+    def _whole(self, layout: ParallelLayout) -> Plan:
+        plan = self.drafts.whole_plan(layout)
+        assert not isinstance(plan, str)  # it has a bound
+        return plan
+
+    def _in_order_s(self, layout: ParallelLayout) -> float:
+        self.search.n_bounds += 1
+        return self.drafts.evaluator().in_order_s(self._whole(layout))
+
+    def _collect(self, replays: Replays) -> None:
+        """Take the outcome of the first replay that is under way."""
+        search, (bound_s, layout, future) = self.search, self._open.popleft()
+        outcome = replays.end(future)
+        if isinstance(outcome, str):
+            search.refuse(outcome)
+            return
+        if outcome.lacks_host_memory:
+            search.count(HOST)
+            return
+        tried = Tried(layout=layout, bound_s=bound_s, result=outcome)
+        if self._holds(outcome):
+            search.tried.append(tried)
+            self._limit_s = min(self._limit_s, tried.step_time_s)
+        else:
+            search.count(CONSTRAINT)
+            search.failing.append(tried)
+
+    def _holds(self, result: ReplayOutcome) -> bool:
+        constraints = self.terms.constraints
+        if not constraints:
+            return True
+        sections = {"bounds": result.bounds, "cost": result.cost, "goodput": result.goodput}
+        values = metric_values(result.metrics, result.time_to_train_s, sections)
+        missing = next((name for each in constraints for name in each.names if name not in values), None)
+        if missing is not None:
+            raise without_value(missing)
+        return all(each.holds(values) for each in constraints)
+
+    def _end(self) -> None:
+        search = self.search
+        search.tried = ranked(search.tried)
+        if search.tried:
+            search.count(SLOWER, len(search.tried) - 1)
+        for bound_s, _, item in self._heap:
+            n_layouts = 1 if isinstance(item, ParallelLayout) else sum(1 for _ in layouts(self.space, item))
+            search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
+        if self._heap:
+            search.next_bound_s = self._heap[0][0]
+
+
+def _least_bytes(first: Stage) -> float:
+    """Return what the first stage holds at least, without looking at the order of its passes."""
+    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(first))), backward(0))
+    return held_bytes(stage_peak(first, order=order))
+
+
+def _activations_bytes(first: Stage) -> float:
+    """Return what activations alone take on the first stage, wherever the training state is kept."""
+    kept_bytes = held_bytes(stage_holds(first), interval=FORWARD_TO_BACKWARD, chunk=0)
+    return FRAMEWORK_BYTES + _in_flight(first) * kept_bytes
+
+
+def _in_flight(first: Stage) -> int:
+    strategy = first.strategy
+    return min(strategy.pp, first.n_micro_batches) if strategy.schedule in FILLS_UP else 1

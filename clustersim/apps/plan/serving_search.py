@@ -1,0 +1,270 @@
+"""The fewest GPUs that serve requests as promised: best bound first, until nothing that is left can do with fewer."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import inf
+from typing import Final
+
+from clustersim.apps.plan.serving_bounds import least_replicas, replica_bounds
+from clustersim.apps.serve.asking import DrawnRequests, asked_requests
+from clustersim.apps.serve.deployment import BuiltServing, build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import Override, parse_override
+from clustersim.config.serving.serving_load import checked_serving
+from clustersim.config.serving.serving_schema import ServingScenarioSpec
+from clustersim.errors import DomainError, InfeasibleError, ScenarioError
+from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.progress import advanced, phase
+
+KEYS: Final[Mapping[str, str]] = {
+    "node": "cluster.node",
+    "engine": "serving.engine",
+    "precision": "serving.precision",
+    "kv_precision": "serving.kv_precision",
+    "tp": "serving.tp",
+    "ep": "serving.ep",
+    "dp": "serving.dp",
+    "max_num_seqs": "serving.max_num_seqs",
+    "max_batched_tokens": "serving.max_batched_tokens",
+    "router": "serving.router",
+}
+"""Dimensions of the search, each with its key of a scenario."""
+DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {"tp": ("1", "2", "4", "8"), "max_batched_tokens": ("2048", "8192")}
+"""Values of what nobody limits; of all other keys those of the scenario."""
+_MAY_CONTRADICT: Final = tuple(f"serving.{name}" for name in ("tp", "ep", "dp", "max_num_seqs", "max_batched_tokens", "replicas"))
+"""Keys whose values may be right one by one and contradict each other in a combination."""
+MOST_REPLAYS: Final = 200
+_FIRST: Final = 8
+"""Candidates that are tried with ever more replicas until one keeps the promises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A deployment whose number of replicas is open."""
+
+    values: tuple[tuple[str, str], ...]
+    gpus_each: int
+    gpus_per_node: int
+    least_replicas: float
+    binds: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A deployment that was simulated."""
+
+    candidate: Candidate
+    replicas: int
+    metrics: ServingMetrics
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.replicas * self.candidate.gpus_each
+
+    @property
+    def keeps(self) -> bool:
+        """Whether every promise holds, nobody is refused, and the queue does not grow without end."""
+        slo = self.metrics.slo
+        return slo is not None and slo.met and not self.metrics.overloaded and not self.metrics.requests.refused
+
+    @property
+    def excess(self) -> float:
+        """Largest found latency over its limit."""
+        checks = self.metrics.slo.checks if self.metrics.slo is not None else ()
+        return max((check.found_s / check.limit_s for check in checks if check.found_s is not None), default=inf)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Promises that do not hold."""
+        return tuple(check.name for check in self.metrics.slo.checks if not check.holds) if self.metrics.slo is not None else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPlan:
+    """The fewest GPUs that were found, and why nothing else has fewer."""
+
+    best: Replayed | None
+    nearest: Replayed | None
+    """Least beyond its limits, where nobody keeps them."""
+    least_gpus: float
+    """No candidate that keeps the promises has fewer; infinite where none can keep them."""
+    replayed: tuple[Replayed, ...]
+    n_candidates: int
+    n_pruned: int
+    """Candidates that no replay was needed for."""
+    rejected: Mapping[str, int]
+    """Candidates that cannot run, or cannot keep a promise with any number of replicas, by reason."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing that is left can do with fewer."""
+        return self.least_gpus >= (self.best.gpus if self.best is not None else inf)
+
+    @property
+    def frontier(self) -> tuple[Replayed, ...]:
+        """Deployments that keep the promises, of which none is better in tokens per GPU and in speed per user."""
+        kept = sorted((each for each in self.replayed if each.keeps), key=lambda each: (-_speed(each), -_per_gpu(each)))
+        found: list[Replayed] = []
+        for each in kept:
+            if not found or _per_gpu(each) > _per_gpu(found[-1]):
+                found.append(each)
+        return tuple(found)
+
+
+def _speed(each: Replayed) -> float:
+    return 1.0 / each.metrics.tpot_s.mean if each.metrics.tpot_s is not None else 0.0
+
+
+def _per_gpu(each: Replayed) -> float:
+    return each.metrics.output_tokens_per_s_per_gpu
+
+
+@dataclass(slots=True)
+class _ServingSearch:
+    source: ScenarioText
+    overrides: tuple[Override, ...]
+    most_gpus: int
+    most_replays: int
+    asked: DrawnRequests | None = None
+    rejected: dict[str, int] = field(default_factory=dict[str, int])
+    done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
+
+    def built(self, values: Sequence[tuple[str, str]], replicas: int, nodes: int) -> BuiltServing:
+        texts = [f"{KEYS[name]}={value}" for name, value in values]
+        changes = [*self.overrides, *map(parse_override, (*texts, f"serving.replicas={replicas}", f"cluster.nodes={nodes}"))]
+        scenario = checked_serving(self.source, changes)
+        if self.asked is None:
+            self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
+        return build_serving(scenario, asked=self.asked)
+
+    def candidate(self, values: Sequence[tuple[str, str]]) -> Candidate | None:
+        """Return a candidate with its bound; None, counted by reason, where it cannot run or cannot keep a promise."""
+        try:
+            built = self.built(values, 1, self.most_gpus)
+        except InfeasibleError:
+            return self._reject("memory: weights and one request do not fit")
+        except DomainError as error:
+            key = error.field if isinstance(error, ScenarioError) else None
+            if key not in _MAY_CONTRADICT:
+                raise
+            return self._reject(f"{key}: sizes do not divide, or batch limits contradict each other")
+        slo = built.scenario.spec.slo
+        assert slo is not None
+        least, binds = least_replicas(built, replica_bounds(built), slo)
+        each = built.pools[0].layout.n_accelerators
+        if least * each > self.most_gpus:
+            return self._reject(binds)
+        return Candidate(values=tuple(values), gpus_each=each, gpus_per_node=built.node.n_accelerators, least_replicas=least, binds=binds)
+
+    def _reject(self, reason: str) -> None:
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def replay(self, candidate: Candidate, replicas: int) -> Replayed:
+        key = candidate, replicas
+        if key not in self.done:
+            nodes = -(-replicas * candidate.gpus_each // candidate.gpus_per_node)
+            metrics = run_serving(self.built(candidate.values, replicas, nodes)).metrics
+            self.done[key] = Replayed(candidate=candidate, replicas=replicas, metrics=metrics)
+            advanced(len(self.done), self.most_replays)
+        return self.done[key]
+
+    def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
+        """Return the first deployment found that keeps the promises: twice the replicas each time."""
+        for candidate in candidates[:_FIRST]:
+            replicas = int(candidate.least_replicas)
+            while replicas * candidate.gpus_each <= self.most_gpus and len(self.done) < self.most_replays:
+                found = self.replay(candidate, replicas)
+                if found.keeps:
+                    return found
+                replicas *= 2
+        return None
+
+    def run(self, candidates: Sequence[Candidate]) -> tuple[Replayed | None, float]:
+        """Return the best deployment, and the least GPUs that anything else which keeps the promises has."""
+        best = self.first(candidates)
+        heap = [(each.least_replicas * each.gpus_each, number, int(each.least_replicas)) for number, each in enumerate(candidates)]
+        heapq.heapify(heap)
+        while heap and (best is None or heap[0][0] < best.gpus):
+            gpus, number, replicas = heap[0]
+            if len(self.done) >= self.most_replays:
+                return best, gpus
+            heapq.heappop(heap)
+            candidate = candidates[number]
+            found = self.replay(candidate, replicas)
+            if found.keeps:
+                best = found
+                continue
+            more = replicas + 1
+            if more * candidate.gpus_each <= self.most_gpus:
+                heapq.heappush(heap, (more * candidate.gpus_each, number, more))
+        return best, inf if best is None else best.gpus
+
+
+def plan_serving(
+    source: ScenarioText,
+    overrides: Sequence[Override] = (),
+    *,
+    only: Mapping[str, Sequence[str]] | None = None,
+    most_gpus: int = 64,
+    most_replays: int = MOST_REPLAYS,
+) -> ServingPlan:
+    """Return the fewest GPUs with which requests are answered as promised.
+
+    Deployments are bounded first; what has the least bound is replayed, and where it breaks a promise, again with one replica more. The
+    search ends when the least bound that is left is not below the best deployment. That more replicas never do worse is not assumed.
+
+    Parameters
+    ----------
+    source
+        A serving scenario with ``slo``.
+    only
+        Values of ``node``, ``engine``, ``precision``, ``tp`` and others of ``KEYS``.
+
+    Raises
+    ------
+    ScenarioError
+        Something of it cannot be used.
+    """
+    _check_open(checked_serving(source, overrides).spec)
+    search = _ServingSearch(source=source, overrides=tuple(overrides), most_gpus=most_gpus, most_replays=most_replays)
+    with phase("bound deployments"):
+        combinations = list(_combinations(only or {}))
+        bounded = [candidate for values in combinations if (candidate := search.candidate(values)) is not None]
+    candidates = sorted(bounded, key=lambda each: (each.least_replicas * each.gpus_each, each.gpus_each))
+    with phase("replay deployments"):
+        best, least_gpus = search.run(candidates)
+    replayed = tuple(search.done.values())
+    nearest = min(replayed, key=lambda each: (each.excess, each.gpus)) if best is None and replayed else None
+    return ServingPlan(
+        best=best,
+        nearest=nearest,
+        least_gpus=least_gpus,
+        replayed=replayed,
+        n_candidates=len(combinations),
+        n_pruned=len(combinations) - len({each.candidate for each in replayed}),
+        rejected=dict(sorted(search.rejected.items())),
+    )
+
+
+def _check_open(spec: ServingScenarioSpec) -> None:
+    if spec.slo is None:
+        hint = "write what is promised, such as slo: {ttft_p99: 2 s, tpot_p99: 50 ms}"
+        raise ScenarioError("'slo' is missing", field="slo", hint=hint)
+    if spec.serving.disaggregated is not None or spec.serving.pp > 1:
+        key = "pp" if spec.serving.pp > 1 else "disaggregated"
+        raise ScenarioError(f"plans with {key} are not searched", field=f"serving.{key}", hint="delete it, or compare by sweep")
+
+
+def _combinations(only: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:
+    for name in only:
+        if name not in KEYS:
+            raise ScenarioError(f"'{name}' is not searched", field="--only", hint=f"use {', '.join(KEYS)}")
+    values = {**DEFAULTS, **only}
+    for combination in product(*values.values()):
+        yield tuple(zip(values, combination, strict=True))

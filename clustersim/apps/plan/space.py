@@ -1,0 +1,240 @@
+"""Which layouts are looked at, and how one becomes a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.documents.spots import Data
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.training_plan import Strategy
+from clustersim.units.divisors import divisors
+
+PLACEMENTS: Final = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
+SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
+"""Those that most frameworks have. Any other can be asked for: bounds of those that put gradients of weights off are less tight."""
+MICRO_BATCHES: Final = (1, 2, 4, 8)
+MOST_CONTEXT: Final = 16
+MOST_CHUNKS: Final = 8
+
+NARROWED: Final = ("schedule=1f1b,interleaved_1f1b", "micro_batch_size=1,2", "offload=none", "zero_stage=1,3")
+"""Default space of a comparison of clusters: settings that frameworks run every day."""
+
+
+def usual_limits(limits: Sequence[str]) -> tuple[str, ...]:
+    """Return limits of a space, with those of ``NARROWED`` for every key that they do not name."""
+    given = [text.split("=", 1)[0] for text in limits]
+    return (*limits, *(text for text in NARROWED if text.split("=", 1)[0] not in given))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LayoutFamily:
+    """Layouts whose passes are the same: how the model is cut and scheduled."""
+
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    dp: int
+    micro_batch_size: int
+    schedule: str
+    virtual_stages: int
+    balanced: bool
+    recompute: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ParallelLayout:
+    """One layout: a family, where its ranks are, and how its training state is kept."""
+
+    family: LayoutFamily
+    zero_stage: int
+    placement: tuple[str, ...]
+    offload: tuple[str, ...]
+
+    def changes(self) -> dict[str, Data]:
+        """Return what a scenario says of it, by dotted key."""
+        family = self.family
+        chunked = SCHEDULES[family.schedule].n_chunks is None
+        return {
+            "strategy.dp": "auto",
+            "strategy.tp": family.tp,
+            "strategy.pp": family.pp,
+            "strategy.cp": family.cp,
+            "strategy.ep": family.ep,
+            "strategy.schedule": family.schedule,
+            "strategy.virtual_stages": family.virtual_stages if chunked else None,
+            "strategy.stage_layers": "balanced" if family.balanced else "even",
+            "strategy.recompute": family.recompute,
+            "strategy.zero_stage": self.zero_stage,
+            "strategy.placement": list(self.placement),
+            "strategy.offload": list(self.offload),
+            "training.micro_batch_size": family.micro_batch_size,
+        }
+
+    @property
+    def effort(self) -> tuple[int, ...]:
+        """The less, the simpler: dimensions in use, chunks, what is sharded, what is offloaded, another placement than the usual."""
+        family = self.family
+        n_degrees = sum(degree > 1 for degree in (family.tp, family.cp, family.pp, family.ep, family.dp))
+        return n_degrees, family.virtual_stages, self.zero_stage, len(self.offload), int(self.placement != PLACEMENTS[0])
+
+    def words(self) -> str:
+        """Return the layout in one line, as people write it."""
+        family = self.family
+        degrees = [
+            f"{name} {value}"
+            for name, value in (("tp", family.tp), ("cp", family.cp), ("pp", family.pp), ("ep", family.ep), ("dp", family.dp))
+            if value > 1
+        ]
+        chunks = f" of {family.virtual_stages} chunks" if family.virtual_stages > 1 else ""
+        schedule = [f"{family.schedule}{chunks}{', balanced' if family.balanced else ''}"] if family.pp > 1 else []
+        kept = [f"zero {self.zero_stage}", f"micro-batch {family.micro_batch_size}", f"recompute {family.recompute}"]
+        moved = [f"offload {', '.join(self.offload)}"] if self.offload else []
+        placed = [f"placement {'-'.join(self.placement)}"] if self.placement != PLACEMENTS[0] else []
+        return ", ".join([" ".join(degrees) or "one rank", *schedule, *kept, *moved, *placed])
+
+
+def layout_of(strategy: Strategy, micro_batch_size: int) -> ParallelLayout:
+    """Return the layout of a strategy, as far as a search tells layouts apart."""
+    family = LayoutFamily(
+        tp=strategy.tp,
+        pp=strategy.pp,
+        cp=strategy.cp,
+        ep=strategy.ep,
+        dp=strategy.dp,
+        micro_batch_size=micro_batch_size,
+        schedule=strategy.schedule,
+        virtual_stages=strategy.virtual_stages,
+        balanced=strategy.stage_layers is not None,
+        recompute=strategy.recompute,
+    )
+    return ParallelLayout(family=family, zero_stage=strategy.zero_stage, placement=strategy.placement, offload=strategy.offload.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Search space: a batch of a model on so many ranks, and the values of each key."""
+
+    n_ranks: int
+    n_layers: int
+    batch: int
+    tp: tuple[int, ...]
+    pp: tuple[int, ...]
+    cp: tuple[int, ...]
+    ep: tuple[int, ...]
+    micro_batch_size: tuple[int, ...] = MICRO_BATCHES
+    schedule: tuple[str, ...] = SEARCHED_SCHEDULES
+    virtual_stages: tuple[int, ...] | None = None
+    """None: all that divide the layers of a stage, up to ``MOST_CHUNKS``."""
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    zero_stage: tuple[int, ...] = (0, 1, 2, 3)
+    placement: tuple[tuple[str, ...], ...] = PLACEMENTS
+    offload: tuple[tuple[str, ...], ...] = ((), ("optimizer",))
+    least_dimensions: int = 0
+    """Least number of dimensions, out of tp, pp and cp, along which a layout is divided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuestion:
+    """Sizes that a search space depends on."""
+
+    n_ranks: int
+    n_layers: int
+    batch: int
+    n_heads: int
+    """Number of attention heads; 1 where there are none."""
+    n_experts: int
+    """1 where there are none."""
+    domain_size: int
+    """Accelerators of a scale-up domain: tensor parallelism across the fabric is looked at only where it is asked for."""
+
+
+def space_of(asked: SearchQuestion, limits: Mapping[str, Sequence[object]]) -> Space:
+    """Return every value that could be legal, within limits.
+
+    Parameters
+    ----------
+    limits
+        Values to be searched instead, by key of the space.
+    """
+    found: dict[str, Sequence[object]] = {
+        "tp": [degree for degree in divisors(asked.n_heads) if asked.n_ranks % degree == 0 and degree <= asked.domain_size],
+        "pp": [degree for degree in divisors(asked.n_ranks) if degree <= asked.n_layers],
+        "cp": [degree for degree in divisors(asked.n_ranks) if degree <= MOST_CONTEXT],
+        "ep": [degree for degree in divisors(asked.n_experts) if asked.n_ranks % degree == 0],
+        **limits,
+    }
+    sizes = {"n_ranks": asked.n_ranks, "n_layers": asked.n_layers, "batch": asked.batch}
+    return Space(**sizes, **{key: tuple(values) for key, values in found.items()})  # pyright: ignore[reportArgumentType] - checked by whoever reads limits
+
+
+def families(space: Space) -> Iterator[LayoutFamily]:
+    """Give every family that divides ranks, layers and batch."""
+    n_ranks, batch = space.n_ranks, space.batch
+    for tp in space.tp:
+        for pp in space.pp:
+            for cp in space.cp:
+                dp, rest = divmod(n_ranks, tp * pp * cp)
+                if rest or not dp or batch % dp or sum(degree > 1 for degree in (tp, pp, cp)) < space.least_dimensions:
+                    continue
+                for ep in space.ep:
+                    if (dp * cp * tp) % ep:
+                        continue
+                    for size in space.micro_batch_size:
+                        if batch // dp % size == 0:
+                            yield from _scheduled(space, (tp, pp, cp, ep, dp, size))
+
+
+def _scheduled(space: Space, cut: tuple[int, int, int, int, int, int]) -> Iterator[LayoutFamily]:
+    tp, pp, cp, ep, dp, size = cut
+    n_layers, n_micro_batches = space.n_layers, space.batch // dp // size
+    for name in space.schedule if pp > 1 else ("1f1b",):
+        schedule = SCHEDULES[name]
+        if (schedule.in_pairs and pp % 2) or not _takes(name, pp, n_micro_batches):
+            continue
+        for chunks in _chunks(space, name, n_layers, pp):
+            n_parts = schedule.layout(pp, chunks).n_parts
+            if n_parts > n_layers:
+                continue
+            for recompute in space.recompute:
+                yield LayoutFamily(
+                    tp=tp,
+                    pp=pp,
+                    cp=cp,
+                    ep=ep,
+                    dp=dp,
+                    micro_batch_size=size,
+                    schedule=name,
+                    virtual_stages=chunks,
+                    balanced=n_layers % n_parts != 0,
+                    recompute=recompute,
+                )
+
+
+def _takes(name: str, pp: int, n_micro_batches: int) -> bool:
+    schedule = SCHEDULES[name]
+    if schedule.whole_rounds and n_micro_batches % pp:
+        return False
+    return not schedule.least_rounds or (n_micro_batches >= schedule.least_rounds * pp and not (schedule.in_pairs and n_micro_batches % 2))
+
+
+def _chunks(space: Space, name: str, n_layers: int, pp: int) -> tuple[int, ...]:
+    asked = SCHEDULES[name].n_chunks
+    if asked is not None:
+        return (asked,)
+    if space.virtual_stages is not None:
+        return tuple(chunks for chunks in space.virtual_stages if chunks > 1)
+    per_stage = -(-n_layers // pp)
+    return tuple(chunks for chunks in divisors(per_stage) if 1 < chunks <= MOST_CHUNKS)
+
+
+def layouts(space: Space, family: LayoutFamily) -> Iterator[ParallelLayout]:
+    """Give every layout of a family."""
+    alone = family.pp == 1 or family.dp == 1
+    for zero_stage in space.zero_stage if family.dp * family.cp > 1 else (0,):
+        for placement in space.placement[:1] if alone else space.placement:
+            for offload in space.offload:
+                if not (offload and zero_stage == 0 and family.dp > 1):
+                    yield ParallelLayout(family=family, zero_stage=zero_stage, placement=placement, offload=offload)

@@ -1,0 +1,111 @@
+"""Pages of one run, of several runs side by side, and of a table of points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from clustersim.apps.compare.run_directories import load_result
+from clustersim.apps.compare.side_by_side import ComparedRun, side_by_side
+from clustersim.apps.compare.side_by_side_text import tables, verdicts
+from clustersim.apps.plot.plots import TABLES, read_points, subjects_of
+from clustersim.apps.run.page import draw_images, image_of, page_of
+from clustersim.apps.run.rundir import results_document
+from clustersim.errors import Place, ScenarioError
+from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable
+from clustersim.report.page.render import has_plotly, render
+
+if TYPE_CHECKING:
+    import pandas
+
+    from clustersim.apps.run.result import Result
+
+MOST_RUNS: Final = 12
+MOST_POINTS: Final = 2000
+"""Rows of a table on a page."""
+
+
+def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, zooms: bool | None = None) -> str:
+    """Return a page as HTML: of one run, of several beside each other, or of the points of a sweep.
+
+    Parameters
+    ----------
+    sources
+        Run directories, scenario files or shipped names; or one CSV or Parquet file with a row for each point.
+    overrides
+        ``key=value`` texts for scenarios.
+    zooms
+        Whether readers can zoom into the timeline; if None, where the extra ``html`` is installed.
+
+    Raises
+    ------
+    ScenarioError
+        When a source cannot be used.
+    """
+    if any(Path(source).suffix.lower() in TABLES for source in sources):
+        if len(sources) > 1:
+            raise ScenarioError("a page shows one table, or runs", hint="name the table alone")
+        return render(_points_page(sources[0], read_points("report", sources)))
+    if len(sources) > MOST_RUNS:
+        raise ScenarioError(f"a page does not show {len(sources)} runs", hint=f"name at most {MOST_RUNS}")
+    results = [load_result(source, overrides, seed=seed) for source in sources]
+    if len(results) == 1:
+        return page_of(results[0], zooms=has_plotly() if zooms is None else zooms)
+    return render(_comparison_page(sources, results))
+
+
+def _comparison_page(sources: Sequence[str], results: Sequence[Result]) -> Page:
+    runs = [
+        ComparedRun(
+            source=source,
+            name=result.metrics.scenario,
+            scenario_hash=result.scenario_hash,
+            resolved=result.resolved,
+            results=results_document(result),
+        )
+        for source, result in zip(sources, results, strict=True)
+    ]
+    compared = side_by_side(runs)
+    subjects = subjects_of(results)
+    found = verdicts(compared)
+    images = draw_images(subjects, ("breakdown", "pareto"))
+    sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
+    for place, table in enumerate(tables(compared)):
+        rows = tuple(tuple(row) for row in table.rows)
+        columns = tuple(name.removeprefix(">") for name in table.columns)
+        shown = PageTable(caption=table.heading, columns=columns, rows=rows)
+        sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(shown,)))
+    for place, subject in enumerate(subjects):
+        pictures = draw_images([subject], ("pipeline", "memory"))
+        sections.append(PageSection(name=f"run-{place}", heading=subject.label, images=tuple(pictures.values())))
+    return Page(title=f"{len(runs)} runs side by side", finding=found[0] if found else "", sections=tuple(sections))
+
+
+def _points_page(source: str, frame: pandas.DataFrame) -> Page:
+    from clustersim.report.plots.canvas import style
+    from clustersim.report.plots.heatmap import sweep_heatmap
+
+    if frame.empty:
+        raise ScenarioError("has no points", place=Place(file=source))
+    images: tuple[Image, ...] = ()
+    with style(), suppress(ScenarioError):  # one key alone, or no figures: the table has to do
+        images = (image_of(sweep_heatmap(frame), svg=True),)
+    finding = images[0].title if images else f"{len(frame):,} points"
+    rows = tuple(tuple(_cell(value) for value in row) for row in frame.head(MOST_POINTS).itertuples(index=False, name=None))
+    left_out = f", the first {MOST_POINTS:,} of {len(frame):,}" if len(frame) > MOST_POINTS else ""
+    table = PageTable(caption=f"All points{left_out}", columns=tuple(str(name) for name in frame.columns), rows=rows)
+    sections = (
+        PageSection(name="summary", heading="Summary", paragraphs=(f"{len(frame):,} points of {Path(source).name}.",), images=images),
+        PageSection(name="points", heading="Points", tables=(table,)),
+    )
+    return Page(title=f"Sweep {Path(source).stem}", finding=finding, sections=sections)
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    # What has no figure stands behind all that have one.
+    return (f"{value:.6g}", float(value)) if math.isfinite(value) else ("", 1e308)

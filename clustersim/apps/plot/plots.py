@@ -1,0 +1,181 @@
+"""A picture by its kind, from runs, from a table, from published sources or from a what-if."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from clustersim.apps.compare.run_directories import load_result
+from clustersim.apps.run.pictured_run import subject_of
+from clustersim.apps.run.result import Result
+from clustersim.apps.sweep.point import reason_of
+from clustersim.apps.sweep.pools import in_order
+from clustersim.documents.check import choices_hint
+from clustersim.documents.files import read_bytes
+from clustersim.errors import InfeasibleError, Place, ScenarioError
+from clustersim.progress import phase
+
+if TYPE_CHECKING:
+    import pandas
+
+    from clustersim.report.plots.canvas import Axes
+    from clustersim.report.subject import Subject
+
+TABLES: Final = (".csv", ".parquet")
+FORMATS: Final = (".png", ".svg")
+_MOST_BYTES: Final = 256 * 2**20
+"""Largest table, in bytes: a hundred thousand points of a sweep with all figures fit in."""
+N_SIZES: Final = 4
+"""Sizes of a cluster that one scenario is run on, each twice the one before."""
+
+
+def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Axes:
+    """Return a picture.
+
+    Parameters
+    ----------
+    kind
+        A name of :data:`clustersim.report.plots.kinds.KINDS`; a hyphen will do for an underscore.
+    sources
+        Run directories, scenario files or shipped names; a CSV or Parquet file for a picture of a table; published sources for that of
+        predictions, all of them where none is named; for a tornado one scenario, or one what-if or its answer.
+    overrides
+        ``key=value`` texts for scenarios.
+    jobs
+        Processes for runs, None for one for each processor.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such picture, or it cannot be made from these.
+    """
+    from clustersim.report.plots.canvas import style
+    from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
+
+    name = kind.replace("-", "_")
+    if name not in KINDS:
+        raise ScenarioError(f"there is no picture '{kind}'", hint=choices_hint(kind, KINDS))
+    table = TABLE_PLOTS.get(name)
+    with style():
+        if table is not None and table.of_sources:
+            return table.draw(_validation(sources, jobs), None)
+        if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
+            return table.draw(read_points(name, sources), None)
+        if name in ANSWER_PLOTS:
+            from clustersim.apps.what_if.picture import asked_tornado
+
+            return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
+        plot = RUN_PLOTS[name]
+        if not sources:
+            raise ScenarioError(
+                f"'{name}' shows runs, and none is named", hint="name a run directory, a scenario file or a shipped example"
+            )
+        if len(sources) > plot.n_most:
+            hint = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
+            raise ScenarioError(f"'{name}' does not show {len(sources)} runs at once", hint=hint)
+        if plot.grows and len(sources) == 1:
+            return plot.draw(_growing(_Asked(sources[0], tuple(overrides), seed), plot.grows, jobs), None)
+        if len(sources) < plot.n_least:
+            raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")
+        asked = [_Asked(source, tuple(overrides), seed) for source in sources]
+        return plot.draw(_told_apart([_found(each) for each in _runs(asked, jobs)]), None)
+
+
+class _Asked(NamedTuple):
+    """A run for a picture."""
+
+    source: str
+    overrides: tuple[str, ...]
+    seed: int
+
+
+_Named = tuple["Subject", str]
+"""A run as pictures see it, and the digits of its hash."""
+
+
+def _run(asked: _Asked) -> _Named | ScenarioError | InfeasibleError:
+    """Return a run, or why there is none, as one process gives it to another."""
+    try:
+        result = load_result(asked.source, asked.overrides, seed=asked.seed)
+    except (ScenarioError, InfeasibleError) as error:
+        return error
+    return subject_of(result), result.scenario_hash
+
+
+def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named | ScenarioError | InfeasibleError]:
+    with phase("simulate"):
+        yield from in_order(_run, asked, jobs=jobs)
+
+
+def _found(run: _Named | ScenarioError | InfeasibleError) -> _Named:
+    if isinstance(run, ScenarioError | InfeasibleError):
+        raise run
+    return run
+
+
+def subjects_of(results: Sequence[Result]) -> list[Subject]:
+    """Return runs as pictures see them, with the digits of their hash where two have the same name."""
+    return _told_apart([(subject_of(result), result.scenario_hash) for result in results])
+
+
+def _told_apart(runs: Sequence[_Named]) -> list[Subject]:
+    names = [subject.label for subject, _ in runs]
+    return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
+
+
+def _growing(asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
+    """Return one scenario on clusters of several sizes, from its own size on, each twice the one before, with as many replicas as fit."""
+    first = load_result(asked.source, asked.overrides, seed=asked.seed)
+    n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
+    larger: list[_Asked] = []
+    for doubling in range(1, N_SIZES):
+        factor = 2**doubling
+        more = [f"cluster.nodes={n_nodes * factor}", "strategy.dp=auto"]
+        more += [f"training.global_batch_size={batch * factor}"] if grows == "weak" else []
+        larger.append(asked._replace(overrides=(*asked.overrides, *more)))
+    found, refused = [subject_of(first)], ""
+    for run in _runs(larger, jobs):
+        if isinstance(run, ScenarioError | InfeasibleError):
+            refused = reason_of(run) if isinstance(run, ScenarioError) else str(run)
+            break
+        found.append(run[0])
+    if len(found) < 2:
+        raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
+    return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]
+
+
+def _are_tables(sources: Sequence[str]) -> bool:
+    return bool(sources) and all(Path(source).suffix.lower() in TABLES for source in sources)
+
+
+def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
+    """Return the one table that is named, for a picture or a page of some name."""
+    import pandas
+
+    if len(sources) != 1 or not _are_tables(sources):
+        raise ScenarioError(
+            f"'{name}' shows one table", hint=f"name a file that ends in {' or '.join(TABLES)}, such as the result of a sweep"
+        )
+    path = Path(sources[0])
+    try:
+        raw = BytesIO(read_bytes(path, _MOST_BYTES))
+        return pandas.read_csv(raw) if path.suffix.lower() == ".csv" else pandas.read_parquet(raw)
+    except ImportError as error:
+        raise ScenarioError("a Parquet file needs another package", place=Place(file=sources[0]), hint="write the table as CSV") from error
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"is not a table: {error}", place=Place(file=sources[0]), hint="a header, and a row for each point") from error
+
+
+def _validation(sources: Sequence[str], jobs: int | None) -> pandas.DataFrame:
+    """Return measured and predicted step times of published runs."""
+    import pandas
+
+    from clustersim.apps.validate.published import validate
+    from clustersim.report.plots.validation import COLUMNS
+
+    validation = validate(sources, jobs=jobs)
+    rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
+    return pandas.DataFrame(rows, columns=list(COLUMNS))

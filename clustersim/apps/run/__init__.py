@@ -1,0 +1,1 @@
+"""One run: simulated, measured, and written to its directory."""

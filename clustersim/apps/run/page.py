@@ -1,0 +1,141 @@
+"""The page of a result: everything on it gathered, drawn and written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from clustersim.apps.run.pictured_run import subject_of
+from clustersim.apps.run.verdict import verdict_sections
+from clustersim.config.yaml_text import yaml_text
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Source
+from clustersim.report.page.content import Image
+from clustersim.report.page.render import render
+from clustersim.report.page.run_page import FigureOrigin, PageContext, run_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clustersim.apps.run.result import Result
+    from clustersim.report.plots.canvas import Axes
+    from clustersim.report.subject import Subject
+
+KINDS: Final = (
+    "breakdown",
+    "pipeline",
+    "timeline",
+    "communication",
+    "memory",
+    "memory_over_time",
+    "links",
+    "topology",
+    "roofline",
+    "cost",
+    "goodput",
+)
+"""Pictures of a page, as far as there is something to show."""
+ZOOMED: Final = ("timeline", "links")
+"""Those that a chart takes the place of where readers can zoom."""
+IN_FOLDER: Final = {
+    "pipeline": "pipeline.png",
+    "breakdown": "breakdown.png",
+    "memory": "memory.png",
+    "memory_over_time": "memory_over_time.png",
+}
+"""Pictures that a run directory has anyway."""
+CROWDED: Final = ("pipeline", "memory_over_time", "topology")
+"""Pictures of so many parts that a browser takes long to draw them."""
+LARGEST_SVG: Final = 250_000
+"""Bytes of an SVG; a picture of more parts is smaller, and drawn sooner, as PNG."""
+
+
+def page_of(result: Result, *, zooms: bool) -> str:
+    """Return the page of a result, with all pictures.
+
+    Parameters
+    ----------
+    zooms
+        Whether a reader can zoom into timeline and links, which takes the extra ``html``.
+
+    Raises
+    ------
+    ScenarioError
+        When that is not installed.
+    """
+    subject = subject_of(result)
+    kinds = [kind for kind in KINDS if not (zooms and kind in ZOOMED)]
+    return render(run_page(subject, background_of(result), draw_images([subject], kinds, svg=not zooms), zooms=zooms))
+
+
+def folder_page(result: Result, plots: Path) -> str:
+    """Return the page of a result with the pictures that stand in a folder already; without any where there is none."""
+    subject = subject_of(result)
+    images: dict[str, Image] = {}
+    for kind, name in IN_FOLDER.items():
+        if (plots / name).is_file():
+            images[kind] = Image(title=f"{kind.replace('_', ' ')} of {subject.label}", data=(plots / name).read_bytes(), kind="png")
+    return render(run_page(subject, background_of(result), images, zooms=False))
+
+
+def draw_images(subjects: Sequence[Subject], kinds: Sequence[str], *, svg: bool = True) -> dict[str, Image]:
+    """Return pictures of runs by kind; those that runs have nothing for are left out.
+
+    Parameters
+    ----------
+    svg
+        Whether they are to be sharp at any size, as far as that is not too large; those of :data:`CROWDED` never are.
+    """
+    from clustersim.report.plots.canvas import style
+    from clustersim.report.plots.kinds import RUN_PLOTS
+
+    images: dict[str, Image] = {}
+    for kind in kinds:
+        with style(), suppress(ScenarioError):  # no prices, or no failures: there is nothing to draw, and the page does without
+            images[kind] = image_of(RUN_PLOTS[kind].draw(subjects, None), svg=svg and kind not in CROWDED)
+    return images
+
+
+def image_of(ax: Axes, *, svg: bool) -> Image:
+    """Return a picture for a page."""
+    from clustersim.report.plots.canvas import save_figure, small_png, title_of
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    if svg:
+        file = io.BytesIO()
+        save_figure(figure, file, svg=True)
+        if file.tell() <= LARGEST_SVG:
+            return Image(title=title_of(ax), data=file.getvalue(), kind="svg")
+    return Image(title=title_of(ax), data=small_png(figure), kind="png")
+
+
+def background_of(result: Result) -> PageContext:
+    """Return what a page tells beside the result."""
+    return PageContext(
+        verdicts=verdict_sections(result),
+        origins=tuple(_origins(result)),
+        resolved_text=yaml_text(result.resolved),
+        scenario_text=result.built.scenario.text,
+    )
+
+
+def _origins(result: Result) -> Iterator[FigureOrigin]:
+    """Yield the sources of all parts of the cluster, of the calibration and of the model."""
+    cluster = result.built.cluster
+    for node, _ in cluster.kinds:
+        for part in (node.accelerator, node.host, node.nic, node):
+            yield from _of(part.name, part.sources)
+        calibration = calibration_for(node.accelerator)
+        yield from _of(f"calibration {calibration.name}", calibration.sources)
+    if cluster.n_nodes > 1:
+        for switch in (cluster.fabric.leaf, cluster.fabric.spine):
+            yield from _of(switch.name, switch.sources)
+
+
+def _of(part: str, sources: Sequence[Source]) -> Iterator[FigureOrigin]:
+    for source in sources:
+        yield FigureOrigin(part=part, source=source)

@@ -1,0 +1,88 @@
+"""From a result to what pictures and pages show of it."""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import TYPE_CHECKING
+
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.measure.bubble import PipelineShape
+from clustersim.parallel.pass_costs import kernels_of
+from clustersim.parallel.recomputation import recomputation_of
+from clustersim.parallel.shard import local_model
+from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
+from clustersim.workloads.operators import FlashAttention, Kernel
+
+if TYPE_CHECKING:
+    from clustersim.apps.run.result import Result
+
+
+def subject_of(result: Result, label: str | None = None) -> Subject:
+    """Return a run as pictures see it.
+
+    Parameters
+    ----------
+    label
+        What to call it beside others; the name of its scenario when omitted.
+    """
+    plan = result.built.plan
+    strategy, training = plan.strategy, plan.training
+    return Subject(
+        label=label or result.metrics.scenario,
+        metrics=result.metrics,
+        timeline=result.spans,
+        pipeline=PipelineShape(
+            schedule=strategy.schedule if strategy.written is None else "",
+            n_stages=strategy.pp,
+            n_micro_batches=plan.n_micro_batches,
+            virtual_stages=strategy.virtual_stages,
+        ),
+        global_batch_size=training.global_batch_size,
+        cost=result.cost,
+        goodput=result.goodput,
+        upkeep=None if result.built.maintained is None else result.built.maintained.upkeep,
+        kernels=_kernel_groups(result),
+        ceilings=_ceilings(result),
+    )
+
+
+def _ceilings(result: Result) -> DataSheetPeaks:
+    node, precision = result.built.cluster.node, result.built.plan.training.precision
+    return DataSheetPeaks(
+        accelerator=node.accelerator.name,
+        peak_flops_per_s=node.accelerator.peak_flops_per_s[precision],
+        memory_bytes_per_s=node.accelerator.memory_bandwidth_bytes_per_s,
+        scale_up_bytes_per_s=node.accelerator.scale_up_bandwidth_bytes_per_s,
+        nic_bytes_per_s=node.nic.bandwidth_bytes_per_s * node.n_nics / node.n_accelerators,
+    )
+
+
+def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
+    """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
+    plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
+    model = kernels_of(plan, accelerator, calibration_for(accelerator))
+    local = local_model(plan)
+    layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]
+    operators = [each for layer in layers for each in layer]
+    again = recomputation_of(plan.strategy).repeated(local, operators)
+    groups: dict[str, list[Kernel]] = {}
+    for each in operators:
+        groups.setdefault(each.name, []).extend(each.kernels("forward", "input_gradient", "weight_gradient"))
+    for each in again:
+        groups.setdefault(each.name, []).extend(each.kernels("recompute"))
+    share = 1.0 / plan.strategy.pp
+    return tuple(
+        KernelGroup(
+            name=name,
+            flops=share * fsum(_flops(kernel) for kernel in kernels),
+            traffic_bytes=share * fsum(kernel.traffic_bytes for kernel in kernels),
+            seconds=share * model.work_s(kernels),
+        )
+        for name, kernels in groups.items()
+        if kernels
+    )
+
+
+def _flops(kernel: Kernel) -> float:
+    """Return what is really computed: of fused attention without what a mask spares."""
+    return kernel.flops * kernel.done_fraction if isinstance(kernel, FlashAttention) else kernel.flops

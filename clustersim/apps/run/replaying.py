@@ -1,0 +1,283 @@
+"""A plan, and all that shares its cluster, to a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import Final
+
+import numpy as np
+
+from clustersim.apps.run.repeating import replay_in_part
+from clustersim.config.constraints import MAX_PASSES
+from clustersim.config.job_settings import PlannedJob
+from clustersim.engine.critical_path import critical_path
+from clustersim.engine.folding import Folding
+from clustersim.engine.jobs import Repeated
+from clustersim.engine.pace import Drawn, Slowest, Timing
+from clustersim.engine.passes import ALL_PASSES, Passes
+from clustersim.engine.policies import PacePolicy, Synchronous
+from clustersim.engine.simulate import Machine, replay
+from clustersim.engine.steps import replay_steps
+from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, is_divided, jitter_of, own_parts, paces_of, policy_of
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.measure.metrics import JobReport
+from clustersim.measure.steps_report import in_own_time
+from clustersim.parallel.lower import lower
+from clustersim.parallel.pass_costs import kernels_of
+from clustersim.parallel.training_plan import Plan
+from clustersim.program.background import Background
+from clustersim.program.placing import Placement, placed
+from clustersim.program.program import Program
+from clustersim.progress import phase
+from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.trace.slack import CriticalPath
+from clustersim.trace.timeline import Timeline
+
+MAX_TASKS: Final = 2_000_000
+"""Tasks of all steps that a replay takes on: about a minute of computing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """Other jobs and background load on a cluster."""
+
+    nodes: tuple[int, ...]
+    """Nodes of the plan itself."""
+    jobs: tuple[PlannedJob, ...] = ()
+    background: tuple[tuple[Background, ...], ...] = ()
+    """For each entry of the scenario, its loads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedPlan:
+    """Result of a replay."""
+
+    timeline: Timeline
+    uneven: tuple[str, ...]
+    """Groups that lie unevenly in their domains."""
+    alone_s: float | None = None
+    """Step time without the neighbours; None where there are none."""
+    jobs: tuple[JobReport, ...] = ()
+
+
+def in_turn(plan: Plan, timeline: Timeline) -> bool:
+    """Return whether a timeline is one step of a plan whose stages begin and end their steps one after the other."""
+    return plan.strategy.optimizer_post_validation and plan.strategy.pp > 1 and timeline.steps is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Conditions of a replay: number of steps, and differences between the plan's ranks."""
+
+    uneven: UnevenRanks | None = None
+    """None where every rank is like every other."""
+    n_steps: int = 1
+    seed: int = 0
+    """Random seed of the variation from step to step."""
+    passes: Passes = ALL_PASSES
+    """Passes that the replay may use."""
+
+
+def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
+    """Return a cluster on which a plan computes in its own precision, all ranks alike."""
+    kernels = kernels_of(plan, cluster.node.accelerator, calibration)
+    return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A plan's program on its machine, and how it is to be run."""
+
+    program: Program
+    machine: Machine
+    jitter: Drawn | None
+    policy: PacePolicy
+    n_steps: int
+    plan: Plan
+
+    def step_s(self, timeline: Timeline) -> float:
+        """Return the step time of a timeline."""
+        return (in_own_time(timeline) if in_turn(self.plan, timeline) else timeline).step_time_s
+
+    def on_nodes(self, nodes: Sequence[int], cluster: Cluster) -> _Prepared:
+        """Return the same on some nodes of a cluster."""
+        machine = self.machine
+        if machine.pace_of is not None:
+            pace_of = np.full(cluster.n_ranks, -1, dtype=np.int64)
+            pace_of[ranks_on(nodes, cluster)] = machine.pace_of
+            machine = replace(machine, pace_of=pace_of)
+        return replace(self, program=on_nodes(self.program, nodes, cluster), machine=machine)
+
+    def replay(self, background: Sequence[Background] = (), others: Sequence[Repeated] = ()) -> tuple[Timeline, tuple[str, ...]]:
+        """Return the timeline of the step, or of several, and the groups that lie unevenly."""
+        if self.n_steps == 1 and not self.machine.paces:
+            return replay(self.program, self.machine, background, others=others)
+        return replay_steps(
+            self.program,
+            self.machine,
+            n_steps=self.n_steps,
+            jitter=self.jitter,
+            policy=self.policy,
+            background=background,
+            others=others,
+        )
+
+
+def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
+    uneven = conditions.uneven
+    machine = replace(machine_of(plan, cluster, calibration), passes=conditions.passes)
+    if uneven is None:
+        parts = own_parts(plan, cluster.node, folds=conditions.passes.fold)
+        folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.passes.fold else "ranks"
+        with phase("lower"):
+            program = lower(plan, parts)
+        _check_tasks(program, conditions.n_steps)
+        machine = replace(machine, folding=folding)
+        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, plan=plan)
+    division = division_of(plan, uneven)
+    known: dict[str, KernelModel] = {}
+
+    def kernels(accelerator: Accelerator) -> KernelModel:
+        if accelerator.name not in known:
+            known[accelerator.name] = kernels_of(plan, accelerator, calibration_for(accelerator))
+        return known[accelerator.name]
+
+    machine = replace(machine, paces=paces_of(division, uneven, kernels))
+    with phase("lower"):
+        program = lower(plan, division.parts if is_divided(plan) else None)
+    if is_divided(plan):
+        machine = replace(machine, folding="classes")
+    else:
+        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.passes.fold else "ranks")
+    _check_tasks(program, conditions.n_steps)
+    return _Prepared(
+        program=program,
+        machine=machine,
+        jitter=jitter_of(division, uneven, conditions.seed),
+        policy=policy_of(plan, division),
+        n_steps=conditions.n_steps,
+        plan=plan,
+    )
+
+
+def _check_tasks(program: Program, n_steps: int) -> None:
+    """Refuse more steps than can be replayed; one of them always can."""
+    if n_steps > 1 and len(program.tasks) * n_steps > MAX_TASKS:
+        raise ScenarioError(
+            f"{n_steps:,} steps of {len(program.tasks):,} tasks are more than the {MAX_TASKS:,} tasks that are simulated",
+            field="steps",
+            hint=f"use at most {max(1, MAX_TASKS // len(program.tasks)):,}",
+        )
+
+
+def replay_plan(
+    plan: Plan,
+    cluster: Cluster,
+    calibration: Calibration,
+    neighbours: Neighbours | None = None,
+    conditions: Conditions | None = None,
+) -> ReplayedPlan:
+    """Return the timeline of a plan, alone or beside others.
+
+    Raises
+    ------
+    ScenarioError
+        When so much goes on beside one step that it would take too long to simulate.
+    """
+    conditions = conditions or Conditions()
+    is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
+    if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
+        folding: Folding = "cells" if conditions.passes.fold else "ranks"
+        found = replay_in_part(plan, replace(machine_of(plan, cluster, calibration), folding=folding, passes=conditions.passes))
+        if found is not None:
+            return ReplayedPlan(timeline=found[0], uneven=found[1])
+    prepared = _prepared(plan, cluster, calibration, conditions)
+    if neighbours is None or not (neighbours.jobs or neighbours.background):
+        timeline, uneven = prepared.replay()
+        return ReplayedPlan(timeline=timeline, uneven=uneven)
+    prepared = prepared.on_nodes(neighbours.nodes, cluster)
+    return _beside_others(prepared, cluster, calibration, neighbours)
+
+
+def critical_path_of(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> CriticalPath:
+    """Return which chain of tasks sets the time of one synchronous step of a plan that has the cluster to itself."""
+    prepared = _prepared(plan, cluster, calibration, replace(conditions, n_steps=1))
+    with phase("replay"):
+        return critical_path(prepared.program, prepared.machine)
+
+
+def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibration, neighbours: Neighbours) -> ReplayedPlan:
+    """Return the timeline of a plan on nodes of its own, while others use the rest of the cluster."""
+    alone_s = prepared.step_s(prepared.replay()[0])
+    _check_bursts(neighbours.background, alone_s)
+    others: list[Repeated] = []
+    others_alone_s: list[float] = []
+    for index, job in enumerate(neighbours.jobs):
+        theirs = replace(machine_of(job.planned.plan, cluster, calibration), kernels=_kernels_on(job, cluster))
+        step = on_nodes(lower(job.planned.plan), job.nodes, cluster)
+        others.append(Repeated(name=job.name, program=step, kernels=theirs.kernels))
+        others_alone_s.append(replay(step, theirs)[0].step_time_s)
+        _check_steps(len(step.tasks), alone_s / others_alone_s[-1], f"jobs.{index}")
+    background = [load for loads in neighbours.background for load in loads]
+    timeline, uneven = prepared.replay(background, others)
+    return ReplayedPlan(
+        timeline=timeline,
+        uneven=uneven,
+        alone_s=alone_s,
+        jobs=tuple(
+            JobReport(
+                name=job.name,
+                nodes=job.nodes,
+                ranks=job.planned.plan.n_ranks,
+                steps=progress.steps,
+                step_time_s=progress.steps_s / progress.steps if progress.steps else None,
+                step_time_alone_s=step_s,
+            )
+            for job, progress, step_s in zip(neighbours.jobs, timeline.jobs, others_alone_s, strict=True)
+        ),
+    )
+
+
+def _kernels_on(job: PlannedJob, cluster: Cluster) -> Timing:
+    """Return how long the work of a job takes on its own nodes, which may be of another kind than those of the scenario."""
+    accelerators = {node.accelerator.name: node.accelerator for node in map(cluster.node_at, job.nodes)}
+    models = tuple(kernels_of(job.planned.plan, each, calibration_for(each)) for _, each in sorted(accelerators.items()))
+    return models[0] if len(models) == 1 else Slowest(models)
+
+
+def on_nodes(program: Program, nodes: Sequence[int], cluster: Cluster) -> Program:
+    """Return a program on some nodes of a cluster; its hosts are those of the nodes in order, and then the dedicated ones."""
+    hosts = dict(enumerate((*nodes, *range(cluster.n_nodes, cluster.n_hosts))))
+    return placed(program, Placement(ranks=ranks_on(nodes, cluster), hosts=hosts))
+
+
+def ranks_on(nodes: Sequence[int], cluster: Cluster) -> IntArray:
+    """Return the ranks of some nodes of a cluster, node by node."""
+    size = cluster.node.n_accelerators
+    return (np.array(nodes, dtype=np.int64)[:, None] * size + np.arange(size, dtype=np.int64)).reshape(-1)
+
+
+def _check_bursts(background: Sequence[Sequence[Background]], step_s: float) -> None:
+    for index, loads in enumerate(background):
+        n_bursts = fsum(step_s / load.period_s for load in loads if load.period_s > 0.0)
+        if n_bursts > MAX_PASSES:
+            raise ScenarioError(
+                f"{n_bursts:,.0f} bursts in one step are more than the {MAX_PASSES:,} that are simulated",
+                field=f"background.{index}.period",
+                hint="use a longer period, or the mean of the load without one",
+            )
+
+
+def _check_steps(n_tasks: int, n_steps: float, field: str) -> None:
+    if n_tasks * n_steps > MAX_PASSES:
+        raise ScenarioError(
+            f"{n_steps:,.0f} steps of {n_tasks} tasks beside one of the scenario are more than the {MAX_PASSES:,} tasks that are simulated",
+            field=field,
+            hint="give the job a larger batch, so that its step is longer",
+        )

@@ -1,0 +1,199 @@
+"""The run directory: everything that a run leaves behind, complete or not there at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import machine, python_version, system
+from typing import Final
+
+from clustersim import __version__
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.verdict import markdown_verdict
+from clustersim.apps.serve.deployment_run import files_of_serving
+from clustersim.apps.serve.request_metrics import RequestLatencies
+from clustersim.apps.serve.result import ServingResult
+from clustersim.config.resolve import HASH_DIGITS, files_of
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.files import beside, sweep_stale
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+LIBRARIES: Final = ("jinja2", "matplotlib", "numpy", "pandas", "pillow", "pydantic", "quantiphy", "rich", "ruamel.yaml", "simpy", "typer")
+"""Whose versions the manifest records: all that the package depends on."""
+OPTIONAL: Final = ("numba", "plotly")
+"""Recorded where they are installed: one works out rates, the other draws in ``report.html``."""
+
+_ANY_HASH: Final = rf"[0-9a-f]{{{HASH_DIGITS}}}"
+ENGINE_TIMES: Final = ("wall_s", "events_per_s")
+"""Figures of the engine that no two runs have in common."""
+
+
+def run_directory(result: Result | ServingResult, out: Path) -> Path:
+    """Return where a result is kept: ``<out>/<name>/<hash>``."""
+    return out / result.metrics.scenario / result.scenario_hash
+
+
+def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True) -> Path:
+    """Write the run directory and return its path; one of an equal earlier run is replaced.
+
+    ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
+    ``engine.wall_s`` and ``engine.events_per_s`` stand there and not in ``results.json``. The files are written beside
+    their final place and renamed, so that an error or an interruption leaves nothing half-written.
+
+    Parameters
+    ----------
+    plots
+        False leaves out ``plots/``, and ``report.html``, which shows them.
+
+    Raises
+    ------
+    ScenarioError
+        When the folder cannot be written.
+    """
+    target = run_directory(result, out)
+    try:
+        with _replacing(target) as folder:
+            if isinstance(result, ServingResult):
+                _write_serving(result, folder, plots=plots)
+            else:
+                _write_files(result, folder, plots=plots)
+            # Last: a folder with a manifest is complete.
+            _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(f"cannot write the run directory {target}: {reason}", hint="choose another folder with --out") from error
+    return target
+
+
+def results_document(result: Result | ServingResult) -> dict[str, Data]:
+    """Return ``results.json``: the document of ``run --json`` without the figures that differ between equal runs."""
+    document = result.to_dict()
+    engine = document["engine"]
+    if isinstance(engine, dict):
+        document["engine"] = {key: value for key, value in engine.items() if key not in ENGINE_TIMES}
+    return document
+
+
+def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
+    from clustersim.apps.run.page import folder_page
+    from clustersim.report.chrome import write_trace
+    from clustersim.report.summary import markdown_summary
+    from clustersim.report.tables import write_tables
+
+    _write_text(folder / "scenario.yaml", result.built.scenario.text)
+    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
+    for name, text in files_of(result.built).items():
+        _write_text(folder / name, text)
+    _write_text(folder / "results.json", _json(results_document(result)))
+    _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
+    write_tables(result.metrics, result.spans, folder)
+    write_trace(result.spans, folder / "trace.json.gz")
+    if plots:
+        from clustersim.report.plots.write import write_plots
+
+        (folder / "plots").mkdir()
+        write_plots(result.metrics, result.spans, folder / "plots")
+        _write_text(folder / "report.html", folder_page(result, folder / "plots"))
+
+
+def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
+    from clustersim.report.serving_summary import markdown_serving
+    from clustersim.report.serving_tables import write_serving_tables
+    from clustersim.report.serving_trace import write_serving_trace
+
+    run, built = result.run, result.built
+    _write_text(folder / "scenario.yaml", built.scenario.text)
+    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
+    for name, text in files_of_serving(built).items():
+        _write_text(folder / name, text)
+    _write_text(folder / "results.json", _json(results_document(result)))
+    _write_text(folder / "summary.md", markdown_serving(result.metrics))
+    write_serving_tables(run.requests, run.log, run.steps, folder)
+    write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")
+    if plots:
+        from clustersim.report.plots.serving_plots import write_serving_plots
+
+        (folder / "plots").mkdir()
+        latencies = RequestLatencies(run, built.pools[0].model.engine)
+        n_blocks = {replica.number: replica.scheduler.pool.n_blocks for replica in run.replicas}
+        distributions = {"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "e2e": latencies.e2e_s}
+        samples = [*run.steps.samples, *run.decode_steps.samples]
+        write_serving_plots(result.metrics, distributions, samples, n_blocks, folder / "plots")
+
+
+def _manifest(result: Result | ServingResult, folder: Path) -> dict[str, Data]:
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {
+        "scenario": result.metrics.scenario,
+        "scenario_hash": result.scenario_hash,
+        "overrides": [override.text for override in result.built.scenario.overrides],
+        "seed": result.seed,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine_wall_s": result.metrics.engine.wall_s,
+        "engine_events_per_s": result.metrics.engine.events_per_s,
+        "versions": {"clustersim": __version__, "python": python_version(), **_versions()},
+        "platform": f"{system()} {machine()}",
+        "files": [*files, "manifest.json"],
+    }
+
+
+def _versions() -> dict[str, Data]:
+    optional = {name: found for name in OPTIONAL if (found := _version(name)) is not None}
+    return {**{name: _version(name) for name in LIBRARIES}, **optional}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@contextmanager
+def _replacing(target: Path) -> Generator[Path]:
+    """Give a new folder beside ``target`` and put it in its place at the end; on any error remove it, and the parents it needed."""
+    made = _make_parents(target.parent)
+    fresh, old = beside(target, "new"), beside(target, "old")
+    sweep_stale(target.parent, _ANY_HASH)
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    except BaseException:
+        # Also when interrupted.
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(fresh, ignore_errors=True)
+        for parent in reversed(made):
+            with suppress(OSError):  # somebody else has put something there meanwhile
+                parent.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    """Make a folder and return those that were not there before, outermost first."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.insert(0, folder)
+        folder = folder.parent
+    for parent in missing:
+        parent.mkdir(exist_ok=True)
+    return missing
+
+
+def _json(document: dict[str, Data]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,159 @@
+"""One run from end to end: load, build, simulate, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clustersim.apps.run.bound_report import LeastTime
+from clustersim.apps.run.intervals import with_error_bar
+from clustersim.apps.run.replaying import Conditions, Neighbours
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.simulation import simulate
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.result import ServingResult
+from clustersim.config.build import Built, build
+from clustersim.config.checks import CheckResult, evaluate_checks
+from clustersim.config.cost_section import cost_report
+from clustersim.config.goodput_section import goodput_report
+from clustersim.config.load import ScenarioText, checked_scenario, read_source
+from clustersim.config.metric_names import metric_values
+from clustersim.config.overriding import Override, parse_override
+from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
+from clustersim.config.serving.serving_load import checked_serving, is_serving
+from clustersim.engine.passes import ALL_PASSES, Passes
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.measure.cost_report import CostReport
+from clustersim.measure.goodput_report import GoodputReport
+from clustersim.measure.metrics import Metrics
+from clustersim.parallel.training_plan import Plan
+
+
+def run(
+    source: str | Path | Mapping[str, object],
+    *,
+    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    seed: int = 0,
+    fold: bool = True,
+    collapse: bool = True,
+    repeat: bool = True,
+) -> Result:
+    """Simulate one training step, or a serving run.
+
+    Parameters
+    ----------
+    source
+        A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
+    set
+        Changes such as ``"strategy.tp=4"``, as on the command line.
+    seed
+        Seed of everything random: how computation varies from step to step.
+    fold
+        False to replay every rank by itself, as ``--no-fold`` does: the same result, slowly.
+    collapse
+        False to fire an event for every task, as ``--no-collapse`` does: the same result, slowly.
+    repeat
+        False to replay every micro-batch and step, as ``--no-repeat`` does: the same result, slowly. Of a serving run: every engine step.
+
+    Returns
+    -------
+    Result
+        Of a serving run a ``ServingResult``, which has figures of its own. Also when the plan does not fit in memory, or a promised latency
+        does not hold: see ``result.ok``.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used; says what, where, and what would be right.
+    InfeasibleError
+        When a model that is served does not fit.
+
+    Examples
+    --------
+    >>> run("llama3-8b-8xh100", set=["training.global_batch_size=64"]).gpus
+    8
+    """
+    passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
+    texts = (set,) if isinstance(set, str) else set
+    changes = [parse_override(text) for text in texts]
+    # The kind of a result is known when the scenario is read, and most are of training.
+    return run_scenario(read_source(source), changes, seed=seed, passes=passes)  # pyright: ignore[reportReturnType] - see above
+
+
+def run_scenario(
+    source: ScenarioText, changes: Sequence[Override], *, seed: int = 0, passes: Passes = ALL_PASSES
+) -> Result | ServingResult:
+    """Simulate a scenario as it was written, with changes on top; see ``run``."""
+    if is_serving(source):
+        return run_serving(build_serving(checked_serving(source, changes), seed=seed), every_step=not passes.repeat)
+    return run_built(build(checked_scenario(source, changes)), seed=seed, passes=passes)
+
+
+def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result:
+    """Simulate one training step of a scenario that has been built; see ``run``."""
+    built = seeded(built, seed)
+    neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes)
+    try:
+        metrics, spans = simulate(
+            built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions
+        )
+    except DomainError as error:
+        raise built.scenario.located(error) from error
+    metrics = with_error_bar(metrics, built)
+    time_to_train_s = _time_to_train_s(built, metrics)
+    goodput = _goodput(built, time_to_train_s, seed)
+    cost = _cost(built, metrics, goodput)
+    least = LeastTime(built=built, seed=seed, step_time_s=metrics.step_time_s)
+    checks: tuple[CheckResult, ...] = ()
+    if built.checks:
+        sections = {"bounds": least.report, "cost": cost, "goodput": goodput}
+        try:
+            checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections))
+        except ScenarioError as error:
+            raise built.scenario.located(error) from error
+    resolved = resolved_scenario(built)
+    return Result(
+        metrics=metrics,
+        spans=spans,
+        checks=checks,
+        time_to_train_s=time_to_train_s,
+        least=least,
+        cost=cost,
+        goodput=goodput,
+        scenario_hash=scenario_hash(resolved, seed, files_of(built)),
+        resolved=resolved,
+        built=built,
+        seed=seed,
+    )
+
+
+def seeded(built: Built, seed: int) -> Built:
+    """Return a scenario whose random parts are drawn with a seed."""
+    jobs = tuple(replace(job, planned=replace(job.planned, plan=_seeded(job.planned.plan, seed))) for job in built.jobs)
+    return replace(built, plan=_seeded(built.plan, seed), jobs=jobs)
+
+
+def _seeded(plan: Plan, seed: int) -> Plan:
+    load = replace(plan.strategy.expert_load, seed=seed)
+    return replace(plan, strategy=plan.strategy.changed(expert_load=load))
+
+
+def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:
+    return None if built.tokens is None else built.tokens / metrics.tokens_per_s
+
+
+def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputReport | None:
+    if built.maintained is None or built.scenario.spec.reliability is None:
+        return None
+    replays = built.scenario.spec.reliability.replays
+    return goodput_report(built.maintained, work_s=time_to_train_s, replays=replays, seed=seed)
+
+
+def _cost(built: Built, metrics: Metrics, goodput: GoodputReport | None) -> CostReport | None:
+    if built.priced is None:
+        return None
+    spares = (built.maintained.upkeep.recovery.spares or 0) if built.maintained else 0
+    return cost_report(built.priced, metrics, tokens=built.tokens, goodput=goodput, spares=spares)

@@ -1,0 +1,341 @@
+"""One run from a checked plan to its metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import fsum
+from statistics import fmean
+
+import numpy as np
+
+from clustersim.apps.run.replaying import Conditions, Neighbours, in_turn, replay_plan
+from clustersim.collection import collection_paused
+from clustersim.collectives.protocols import MEASURED
+from clustersim.engine.uneven_ranks import division_of, slow_among, slow_ranks
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.mixed import calibration_of
+from clustersim.hardware.provenance import UNSEEN
+from clustersim.measure.expert_report import ExpertsReport, waited_for_experts_s
+from clustersim.measure.memory_use import memory_curves
+from clustersim.measure.metrics import Memory, Metrics, Parallelism, StageMemory
+from clustersim.measure.step_breakdown import breakdown, busiest_links, shared_links, tier_use
+from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_steps, steps_report
+from clustersim.notices import Flag
+from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
+from clustersim.parallel.expert_shares import Dispatch
+from clustersim.parallel.flops import hardware_flops, masked_flops, model_flops
+from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.mesh import place
+from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model
+from clustersim.parallel.sharding_groups import expert_grid
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage_holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
+from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.program.holds import CATEGORIES, held_bytes
+from clustersim.progress import phase
+from clustersim.topology.cluster import TIERS, Cluster
+from clustersim.trace.memory_curves import Curves, MemoryCurve
+from clustersim.trace.ranks import ranks_text
+from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
+from clustersim.workloads.operators import VECTOR_BYTES
+
+
+def experts_report(local: LocalModel, strategy: Strategy, timeline: Timeline) -> ExpertsReport | None:
+    """Return how tokens spread over the experts of a model; None for a model without any."""
+    model = local.model
+    if model.experts is None:
+        return None
+    layers = [layer for layer in range(model.n_layers) if model.has_experts(layer)]
+    spreads = [local.expert_spread.dispatch(layer) for layer in layers]
+    even = all(max(spread.rows) - min(spread.rows) <= 1 for spread in spreads)
+    hottest, times = Counter(spread.hottest for spread in spreads).most_common(1)[0]
+    fullest = max((spread for spread in spreads if spread.hottest == hottest), key=lambda spread: max(spread.of(hottest)))
+    kept, dropped = sum(sum(spread.rows) for spread in spreads), sum(spread.dropped for spread in spreads)
+    load = strategy.expert_load
+    return ExpertsReport(
+        load=load.file or load.kind,
+        tokens_per_expert=kept / len(spreads) / model.experts.n_experts,
+        hottest_expert=fullest.rows.index(max(fullest.of(hottest))),
+        expert_skew=1.0 if even else fmean(map(_expert_skew, spreads)),
+        rank_skew=1.0 if even else fmean(spread.skew for spread in spreads),
+        hot_ranks="" if even or strategy.ep == 1 else _ranks_at(strategy, hottest),
+        hot_layers_fraction=1.0 if even else times / len(spreads),
+        dropped_fraction=dropped / (kept + dropped),
+        waited_s=waited_for_experts_s(timeline),
+    )
+
+
+def _expert_skew(spread: Dispatch) -> float:
+    return max(spread.rows) * len(spread.rows) / sum(spread.rows)
+
+
+def _ranks_at(strategy: Strategy, place_of_experts: int) -> str:
+    mesh = place(strategy)
+    grids = (expert_grid(strategy, mesh, stage) for stage in range(strategy.pp))
+    return ranks_text(np.concatenate([grid[:, place_of_experts].reshape(-1) for grid in grids]))
+
+
+SCHEMA_VERSION = 1
+TERA = 1e12
+
+MASKED_SHARE = 0.2
+"""Share of the counted FLOPs from which on MFU without them is worth telling."""
+N_NAMED = 3
+"""Groups that a flag names."""
+
+
+def simulate(
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    name: str,
+    flags: Sequence[Flag],
+    neighbours: Neighbours | None = None,
+    conditions: Conditions | None = None,
+) -> tuple[Metrics, Timeline]:
+    """Return the metrics and the timeline of one training step, or of several.
+
+    Parameters
+    ----------
+    plan
+        What is trained and how it is spread; as many ranks as its nodes have.
+    name
+        Of the scenario, for the result.
+    flags
+        What has been assumed so far; what the simulation assumes is added to it.
+    neighbours
+        What else there is on the cluster.
+    conditions
+        How often, and what is unlike between ranks; one step of like ranks when left out.
+    """
+    calibration = calibration_of([node for node, _ in cluster.kinds])
+    with collection_paused():
+        replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
+        each_alone = plan.strategy.data_parallel.mode == "async"
+        with phase("measure"):
+            timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
+            own = in_own_time(timeline) if in_turn(plan, timeline) else timeline
+            parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
+    assumed = (*calibration_flags(calibration), *_model_flags(plan))
+    chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
+    slow = _slow(plan, timeline, neighbours, conditions)
+    memory = memory_report(plan, cluster, timeline)
+    assumed = (*assumed, *_room_flags(memory))
+    all_flags = [
+        *flags,
+        *assumed,
+        *_pace_flags(plan, conditions),
+        *chosen,
+        *_fold_flags(timeline),
+        *_uneven_flags(replayed.uneven),
+        *_job_flags(neighbours, cluster),
+    ]
+    step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
+    peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
+    # What comes too late for an update is no part of the batch.
+    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
+    model, hardware = used * model_flops(plan), used * hardware_flops(plan)
+    samples_per_s = used * plan.training.global_batch_size / step_s
+    tokens_per_s = samples_per_s * plan.training.seq_length
+    metrics = Metrics(
+        schema_version=SCHEMA_VERSION,
+        scenario=name,
+        ranks=n_ranks,
+        gpus=n_ranks,
+        parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
+        step_time_s=step_s,
+        samples_per_s=samples_per_s,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / n_ranks,
+        model_flops_per_step=model,
+        hardware_flops_per_step=hardware,
+        tflops_per_gpu=model / step_s / n_ranks / TERA,
+        mfu=model / step_s / peak_flops_per_s,
+        hfu=hardware / step_s / peak_flops_per_s,
+        breakdown_s=parts,
+        overlapped_communication_s=hidden,
+        bubble_fraction=parts.bubble / step_s,
+        memory=memory,
+        links=tier_use(own, _links_per_tier(cluster)),
+        busiest_links=busiest_links(own),
+        collectives=timeline.collectives,
+        step_time_alone_s=replayed.alone_s,
+        jobs=replayed.jobs,
+        shared_links=shared_links(own, name),
+        steps=_steps(plan, timeline, slow),
+        experts=experts_report(local_model(plan), strategy, timeline),
+        engine=timeline.engine,
+        flags=(*all_flags, *_turn_flags(plan, timeline), *_mask_flags(plan, model, mfu=model / step_s / peak_flops_per_s)),
+    )
+    return metrics, timeline
+
+
+def _mask_flags(plan: Plan, model_flops_per_step: float, *, mfu: float) -> tuple[Flag, ...]:
+    """Return what MFU would be without the pairs that a causal mask spares, where these are much of what it counts."""
+    share = masked_flops(plan) / model_flops_per_step
+    if share < MASKED_SHARE:
+        return ()
+    without = 100 * mfu * (1 - share)
+    message = f"{100 * share:.0f} % of the counted FLOPs are attention that a causal mask spares; without them MFU is {without:.1f} %"
+    return (Flag(code="masked_attention_counted", message=message),)
+
+
+def _turn_flags(plan: Plan, timeline: Timeline) -> tuple[Flag, ...]:
+    if not in_turn(plan, timeline):
+        return ()
+    message = "each stage begins its next step when it has ended one; the step time is that of the stage that takes longest"
+    return (Flag(code="stages_in_turn", message=message),)
+
+
+def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | None) -> float:
+    """Return what all accelerators of the plan could do together."""
+    precision = plan.training.precision
+    if conditions is None or conditions.uneven is None:
+        return cluster.node.accelerator.peak_flops_per_s[precision] * plan.n_ranks
+    return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
+
+
+def _slow(plan: Plan, timeline: Timeline, neighbours: Neighbours | None, conditions: Conditions | None) -> tuple[str, ...]:
+    """Return for each class the ranks of it that are slower than the others."""
+    if conditions is None or conditions.uneven is None:
+        return ()
+    of_classes = [rank_class.ranks for rank_class in timeline.rank_classes]
+    if neighbours is not None and (neighbours.jobs or neighbours.background):
+        per_node = plan.n_ranks // len(neighbours.nodes)
+        of_classes = [np.searchsorted(neighbours.nodes, ranks // per_node) * per_node + ranks % per_node for ranks in of_classes]
+    return tuple(slow_among(conditions.uneven, ranks) for ranks in of_classes)
+
+
+def _pace_flags(plan: Plan, conditions: Conditions | None) -> tuple[Flag, ...]:
+    """Return which ranks go at the pace of slower ones that they work with in every layer or add up with before anybody else."""
+    if conditions is None or conditions.uneven is None:
+        return ()
+    division = division_of(plan, conditions.uneven)
+    pairs = [
+        (each.name, ranks) for each, ranks in zip(division.rank_classes(), slow_ranks(division, conditions.uneven), strict=True) if ranks
+    ]
+    return tuple(Flag(code="pace_of_slowest", message=f"{name} go at the pace of {ranks}") for name, ranks in pairs)
+
+
+def _steps(plan: Plan, timeline: Timeline, slow: Sequence[str]) -> StepsReport | None:
+    if timeline.steps is None:
+        return None
+    per_stage = plan.n_ranks / plan.strategy.pp
+    samples = [plan.training.global_batch_size * rank_class.n_ranks / per_stage for rank_class in timeline.rank_classes]
+    return steps_report(timeline.steps, timeline, samples, slow=slow)
+
+
+def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:
+    """Return the timeline with what a rank of each class holds over its time."""
+    return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage_of(plan, stage)) for stage in range(plan.strategy.pp)]))
+
+
+def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None) -> Memory:
+    """Return the peak memory of every stage, and whether the largest fits.
+
+    Parameters
+    ----------
+    timeline
+        With memory over time, for the moment of each peak; of a plan that was not replayed it is not known.
+    """
+    classes = timeline.rank_classes if timeline else ()
+    memory = timeline.memory if timeline else ()
+    written = memory.written if isinstance(memory, Curves) else memory
+    curves = {classes[curve.rank_class].stage: curve for curve in reversed(written)}
+    stages = tuple(_stage(plan, stage, curves.get(stage)) for stage in range(plan.strategy.pp))
+    capacity_bytes = min(node.accelerator.memory_bytes for node, _ in cluster.kinds)
+    peak_bytes = max(stage.peak_bytes for stage in stages)
+    return Memory(fits=peak_bytes <= capacity_bytes, capacity_bytes=capacity_bytes, peak_bytes=peak_bytes, by_stage=stages)
+
+
+def _stage(plan: Plan, stage: int, curve: MemoryCurve | None) -> StageMemory:
+    held = stage_peak(stage_of(plan, stage))
+    return StageMemory(
+        stage=stage,
+        **{f"{category}_bytes": held_bytes(held, category=category) for category in CATEGORIES},
+        peak_bytes=held_bytes(held),
+        peak_at_s=curve.peak_at_s if curve else None,
+        peak_during=curve.peak_during if curve else None,
+    )
+
+
+def _links_per_tier(cluster: Cluster) -> dict[str, tuple[int, float]]:
+    counts = np.bincount(cluster.tier_index, minlength=len(TIERS))
+    sums = np.bincount(cluster.tier_index, weights=cluster.bandwidth_bytes_per_s, minlength=len(TIERS))
+    return {tier: (int(counts[index]), float(sums[index])) for index, tier in enumerate(TIERS)}
+
+
+def calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
+    """Return what a result with these constants must say."""
+    flags = [Flag(code=code, message=message) for code, message in calibration.notes]
+    unseen = [f"{calibration.name}.{cover}" for source in calibration.sources if source.url in UNSEEN for cover in source.covers]
+    if unseen:
+        flags.append(Flag(code="assumed_constants", message=f"assumed, and neither measured nor fitted: {', '.join(unseen)}"))
+    return tuple(flags)
+
+
+def _model_flags(plan: Plan) -> tuple[Flag, ...]:
+    strategy = plan.strategy
+    flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
+    if plan.training.precision == "fp8":
+        flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
+    if head_vector_bytes(local_model(plan), plan.training.precision) < VECTOR_BYTES:
+        message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"
+        flags.append(Flag(code="unaligned_vocabulary", message=f"{message} training.vocabulary_multiple: {WHOLE_VOCABULARY} pads them"))
+    if plan.model.experts is not None:
+        message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
+        flags.append(Flag(code="uncalibrated_experts", message=message))
+        if plan.training.grouped_experts == "fused":
+            message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
+            flags.append(Flag(code="joined_experts", message=message))
+    served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
+    if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
+        message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
+        flags.append(Flag(code="no_interference", message=message))
+    return tuple(flags)
+
+
+def _room_flags(memory: Memory) -> tuple[Flag, ...]:
+    """Return a warning where what is allocated fits, and what an allocator may reserve for it does not."""
+    reserved_bytes = memory.peak_bytes + ALLOCATOR_FRACTION * (memory.peak_bytes - FRAMEWORK_BYTES)
+    if not memory.fits or reserved_bytes <= memory.capacity_bytes:
+        return ()
+    share, room = f"{100 * ALLOCATOR_FRACTION:g} %", format_quantity(memory.capacity_bytes - memory.peak_bytes, "B")
+    message = f"what is allocated fits and leaves {room}; an allocator that reserves {share} more, as was measured, would run out of memory"
+    return (Flag(code="allocator_reserve", message=message),)
+
+
+def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:
+    """Return what a result must say about the algorithms of its collectives."""
+    guessed = sorted(set(algorithms) - set(MEASURED))
+    if not guessed:
+        return ()
+    message = f"no measurements of {', '.join(guessed)}; start, hops and ramp-up are those of related algorithms"
+    return (Flag(code="uncalibrated_algorithm", message=message),)
+
+
+def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, ...]:
+    jobs = neighbours.jobs if neighbours else ()
+    too_large = [job.name for job in jobs if not memory_report(job.planned.plan, cluster).fits]
+    return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
+
+
+def _fold_flags(timeline: Timeline) -> tuple[Flag, ...]:
+    """Return that groups were replayed together although they differ, where they are too many to be told apart."""
+    where = {"nodes": "on links of the fabric", "none": "on any link"}.get(timeline.engine.told_apart)
+    if where is None:
+        return ()
+    message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
+    return (Flag(code="folded_together", message=message),)
+
+
+def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:
+    if not names:
+        return ()
+    shown = ", ".join(f"'{name}'" for name in names[:N_NAMED])
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    message = f"the members of {shown}{more} are not all placed alike; those of each go at the pace of their slowest"
+    return (Flag(code="uneven_placement", message=message),)

@@ -1,0 +1,207 @@
+"""The requests of a scenario: drawn from distributions, or read from a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from clustersim.apps.serve.trace_file import found_file, read_lengths, read_trace
+from clustersim.config.serving.serving_schema import LognormalSpec, RequestsSpec, UniformSpec
+from clustersim.documents.files import read_text
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.notices import Flag
+from clustersim.serving.requests import (
+    EmpiricalTokens,
+    LognormalTokens,
+    Requests,
+    UniformTokens,
+    constant_arrivals_s,
+    poisson_arrivals_s,
+)
+
+if TYPE_CHECKING:
+    from clustersim.config.serving.serving_schema import Length
+    from clustersim.serving.batch import FloatArray
+    from clustersim.serving.records import IntArray
+
+_MOST_REQUESTS: Final = 20_000_000
+_NEEDED: Final = {
+    "poisson": ("rate",),
+    "gamma": ("rate", "burstiness"),
+    "constant": ("rate",),
+    "at_once": (),
+    "closed": ("concurrency",),
+    "trace": ("trace",),
+}
+_EXAMPLES: Final = {"rate": "4 /s", "burstiness": "0.5", "concurrency": "64", "trace": "requests.csv"}
+
+
+@dataclass(slots=True)
+class DrawnRequests:
+    """Requests, and what must be said of them."""
+
+    requests: Requests
+    flags: tuple[Flag, ...]
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """Files that they were read from: name and text."""
+
+
+def asked_requests(spec: RequestsSpec, folder: Path, seed: int) -> DrawnRequests:
+    """Return the requests of a scenario.
+
+    Raises
+    ------
+    ScenarioError
+        When keys are missing or contradict each other, or a file cannot be used.
+    """
+    _check_keys(spec)
+    if spec.trace is not None:
+        return _traced(spec, spec.trace, folder)
+    generator = np.random.default_rng([seed, 0])
+    drawing = _Drawing(folder=folder, generator=generator)
+    count = _count(spec)
+    arrival_s = _arrivals_s(spec, count, generator)
+    if arrival_s is not None and spec.duration is not None:
+        arrival_s = arrival_s[arrival_s < spec.duration]
+        count = len(arrival_s)
+    requests = Requests(
+        input_tokens=drawing.lengths(spec.input_tokens, count, "input_tokens"),
+        output_tokens=drawing.lengths(spec.output_tokens, count, "output_tokens"),
+        arrival_s=arrival_s,
+        concurrency=spec.concurrency,
+        n_warmup=spec.warmup,
+    )
+    return DrawnRequests(_with_warmup(requests, spec), tuple(drawing.flags), drawing.files)
+
+
+def _check_keys(spec: RequestsSpec) -> None:
+    needed = _NEEDED[spec.arrival]
+    for key in needed:
+        if getattr(spec, key) is None:
+            raise ScenarioError(
+                f"'{key}' is missing", field=f"requests.{key}", hint=f"arrival: {spec.arrival} needs {key}: {_EXAMPLES[key]}"
+            )
+    for key in ("rate", "burstiness", "concurrency", "trace"):
+        if key not in needed and getattr(spec, key) is not None:
+            wanted = next(arrival for arrival, keys in _NEEDED.items() if key in keys)
+            raise ScenarioError(
+                f"{key} does nothing with arrival: {spec.arrival}", field=f"requests.{key}", hint=f"delete it, or write arrival: {wanted}"
+            )
+    if spec.rate == 0.0:
+        raise ScenarioError("nobody asks at a rate of 0", field="requests.rate", hint="write a rate above 0, such as '4 /s'")
+    if spec.speed is not None and spec.trace is None:
+        raise ScenarioError("speed does nothing without a trace", field="requests.speed", hint="delete it")
+    for key in ("input_tokens", "output_tokens"):
+        given = getattr(spec, key) is not None
+        if given and spec.trace is not None:
+            raise ScenarioError("a trace brings the lengths of its requests", field=f"requests.{key}", hint="delete it")
+        if not given and spec.trace is None:
+            raise ScenarioError(f"'{key}' is missing", field=f"requests.{key}", hint=f"write such as {key}: 1024")
+    if spec.count is not None and spec.duration is not None:
+        raise ScenarioError(
+            "count and duration both say how many requests there are", field="requests.duration", hint="delete one of the two"
+        )
+
+
+def _count(spec: RequestsSpec) -> int:
+    if spec.count is not None:
+        return spec.count
+    if spec.duration is None:
+        raise ScenarioError("'count' is missing", field="requests.count", hint="write how many requests there are, or a duration")
+    if spec.rate is None:
+        raise ScenarioError(
+            f"a duration says nothing with arrival: {spec.arrival}",
+            field="requests.duration",
+            hint="write how many requests there are: count",
+        )
+    # Some more than are expected; those that come too late are cut off.
+    expected = spec.duration * spec.rate
+    count = ceil(expected + 10.0 * expected**0.5 / min(1.0, spec.burstiness or 1.0) ** 0.5 + 10.0)
+    if count > _MOST_REQUESTS:
+        raise ScenarioError(f"{expected:.3g} requests are more than {_MOST_REQUESTS:.0e}", field="requests.duration", hint="ask for less")
+    return count
+
+
+def _arrivals_s(spec: RequestsSpec, count: int, generator: np.random.Generator) -> FloatArray | None:
+    match spec.arrival:
+        case "poisson" | "gamma":
+            assert spec.rate is not None
+            return poisson_arrivals_s(spec.rate, count, generator, burstiness=spec.burstiness or 1.0)
+        case "constant":
+            assert spec.rate is not None
+            return constant_arrivals_s(spec.rate, count)
+        case "closed":
+            return None
+        case _:
+            return np.zeros(count)
+
+
+@dataclass(slots=True)
+class _Drawing:
+    folder: Path
+    generator: np.random.Generator
+    flags: list[Flag] = field(default_factory=list[Flag])
+    files: dict[str, str] = field(default_factory=dict[str, str])
+
+    def lengths(self, asked: Length | None, count: int, key: str) -> IntArray:
+        """Return so many lengths of prompts or answers."""
+        field = f"requests.{key}"
+        match asked:
+            case int():
+                return np.full(count, asked, dtype=np.int64)
+            case UniformSpec():
+                return UniformTokens(*asked.uniform).draw(count, self.generator)
+            case LognormalSpec():
+                return self._lognormal(asked, key).draw(count, self.generator)
+            case str():
+                path = found_file(asked, self.folder, field)
+                self.files[path.name] = read_text(path, 1_000_000_000)
+                return EmpiricalTokens(read_lengths(path, key)).draw(count, self.generator)
+            case None:
+                raise ScenarioError(f"'{key}' is missing", field=field)
+
+    def _lognormal(self, asked: LognormalSpec, key: str) -> LognormalTokens:
+        try:
+            found = LognormalTokens(asked.lognormal.mean, asked.lognormal.p90)
+        except DomainError as error:
+            raise ScenarioError(error.message, field=f"requests.{key}.lognormal.p90", hint=error.hint) from error
+        if found.p90 > found.largest_p90:
+            message = (
+                f"{key}: no log-normal distribution has mean {found.mean:g} and p90 {found.p90:g}; this one has p90 {found.largest_p90:.0f}"
+            )
+            self.flags.append(Flag(code="nearest_distribution", message=message))
+        return found
+
+
+def _traced(spec: RequestsSpec, name: str, folder: Path) -> DrawnRequests:
+    path = found_file(name, folder, "requests.trace")
+    trace = read_trace(path)
+    arrival_s = trace.arrival_s / (spec.speed or 1.0)
+    kept = len(arrival_s)
+    if spec.duration is not None:
+        kept = int(np.searchsorted(arrival_s, spec.duration))
+    if spec.count is not None:
+        if spec.count > kept:
+            raise ScenarioError(f"{path.name} has {kept} requests", field="requests.count", hint=f"ask for at most {kept}")
+        kept = spec.count
+    requests = Requests(
+        input_tokens=trace.input_tokens[:kept],
+        output_tokens=trace.output_tokens[:kept],
+        arrival_s=arrival_s[:kept],
+        prefixes=trace.prefixes[:kept],
+        n_warmup=spec.warmup,
+    )
+    return DrawnRequests(_with_warmup(requests, spec), (), {path.name: read_text(path, 1_000_000_000)})
+
+
+def _with_warmup(requests: Requests, spec: RequestsSpec) -> Requests:
+    if not len(requests):
+        raise ScenarioError("no request is sent", field="requests.duration", hint="ask for a longer time")
+    if spec.warmup >= len(requests):
+        hint = f"{len(requests)} requests are sent; count includes those of the warm-up"
+        raise ScenarioError("no request is left to measure", field="requests.warmup", hint=hint)
+    return requests

@@ -1,0 +1,374 @@
+"""A checked serving scenario to what is simulated: replicas with their schedulers, step models and KV caches, and the requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from clustersim.apps.serve.asking import DrawnRequests, asked_requests
+from clustersim.config.cost_section import Priced, priced_nodes
+from clustersim.config.machine import hardware_of
+from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.serving.serving_schema import ServingSpec
+from clustersim.engine.serving_run import CacheTransfer, Deployment, ReplicaPool
+from clustersim.errors import DomainError, InfeasibleError, ScenarioError
+from clustersim.hardware.models import Fabric, Node
+from clustersim.notices import Flag
+from clustersim.serving.batch import ServingLayout
+from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
+from clustersim.serving.decoding import DecodingSet
+from clustersim.serving.engines import EngineConstants, engine_constants
+from clustersim.serving.formats import KV_BYTES, ServedFormats, served_formats
+from clustersim.serving.kv_cache import BlockPool
+from clustersim.serving.policies import is_older_than_known, rules_of
+from clustersim.serving.rules import EngineDevice, EngineRules
+from clustersim.serving.scheduler import Scheduler
+from clustersim.serving.speculation import SpeculativeSet, acceptance_of
+from clustersim.serving.step_model import TermStepModel, step_model
+from clustersim.workloads.inference import inference_work
+from clustersim.workloads.reading.model_spec import LoadedModel, load_model
+from clustersim.workloads.transformer import Transformer
+
+_KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix_cache", "chunked_prefill", "asynchronous")
+_STAND_IN: Final = "vllm"
+"""Engine whose kernels and host a static server has."""
+
+_ASSUMED_TRANSFER: Final = (
+    "KV caches leave each prefill replica one after the other, share no link with other traffic, and do not wait for room"
+    " in the decode pool"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltPool:
+    """Replicas of one kind, before they are started."""
+
+    role: str
+    layout: ServingLayout
+    n_replicas: int
+    rules: EngineRules
+    model: TermStepModel
+    capacity: KvCapacity
+    kv_tokens: int
+    """KV-cache capacity of one replica in tokens, predicted or given."""
+
+    @property
+    def n_accelerators(self) -> int:
+        """Accelerators of all replicas of the pool."""
+        return self.n_replicas * self.layout.n_accelerators
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltServing:
+    """Everything that one serving run needs, nothing left open."""
+
+    scenario: ServingScenario
+    loaded: LoadedModel
+    node: Node
+    n_nodes: int
+    fabric: Fabric
+    pools: tuple[BuiltPool, ...]
+    """One, or prefill and decode."""
+    asked: DrawnRequests
+    transfer: CacheTransfer | None
+    priced: Priced | None
+    seed: int
+    flags: tuple[Flag, ...]
+
+    @property
+    def n_accelerators(self) -> int:
+        """Accelerators of all pools."""
+        return sum(pool.n_accelerators for pool in self.pools)
+
+    def deployment(self, *, every_step: bool = False) -> Deployment:
+        """Return fresh replicas."""
+        started = [self._started(pool, number) for number, pool in enumerate(self.pools)]
+        return Deployment(
+            serving=started[0],
+            decode=started[1] if len(started) > 1 else None,
+            transfer=self.transfer,
+            router=self.scenario.spec.serving.router,
+            seed=self.seed,
+            most_tokens=positions_of(self.loaded),
+            every_step=every_step,
+        )
+
+    def _started(self, pool: BuiltPool, number: int) -> ReplicaPool:
+        # The batches that a pipeline has under way share replica and cache; each goes through all stages.
+        share, pp = pool.kv_tokens // pool.layout.pp, pool.layout.pp
+        rules = replace(pool.rules, max_num_seqs=max(1, pool.rules.max_num_seqs // pp))
+        schedulers = [
+            Scheduler(
+                rules=rules,
+                pool=BlockPool(share // rules.block_tokens - rules.n_null_blocks, rules.block_tokens, caches=rules.prefix_cache),
+                decoding=self._decoding(rules, [self.seed, 2, number, replica]),
+            )
+            for replica in range(pool.n_replicas * pp)
+        ]
+        return ReplicaPool(schedulers=tuple(schedulers), model=pool.model)
+
+    def _decoding(self, rules: EngineRules, seed: list[int]) -> DecodingSet:
+        speculative = self.scenario.spec.serving.speculative
+        if speculative is None:
+            return DecodingSet(rules.block_tokens)
+        acceptance = acceptance_of(speculative.draft_tokens, speculative.acceptance, speculative.mean_tokens)
+        return SpeculativeSet(rules.block_tokens, speculative.draft_tokens, acceptance, np.random.default_rng(seed))
+
+
+def build_serving(scenario: ServingScenario, *, seed: int = 0, asked: DrawnRequests | None = None) -> BuiltServing:
+    """Return replicas and requests of a scenario, with every default filled in.
+
+    Parameters
+    ----------
+    asked
+        Requests of the scenario, where they have been drawn or read before.
+
+    Raises
+    ------
+    ScenarioError
+        When values contradict each other, with the place of the one to change.
+    InfeasibleError
+        When the weights leave no room for a KV cache, or the cache none for any request.
+    """
+    try:
+        return _build(scenario, seed, asked)
+    except DomainError as error:
+        raise scenario.located(error) from error
+
+
+def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) -> BuiltServing:
+    spec, serving = scenario.spec, scenario.spec.serving
+    hardware = hardware_of(spec.cluster, scenario.document)
+    node, n_nodes = hardware.node, hardware.n_nodes
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
+    n_accelerators = n_nodes * node.n_accelerators
+    pools = tuple(_pool(scenario, loaded, node, each) for each in _layouts(serving, n_accelerators))
+    asked = asked or asked_requests(spec.requests, scenario.folder, seed)
+    _check_lengths(asked, pools, positions_of(loaded))
+    priced = priced_nodes(spec.cost, _own_nodes(node, n_nodes, pools), scenario.folder) if spec.cost else None
+    return BuiltServing(
+        scenario=scenario,
+        loaded=loaded,
+        node=node,
+        n_nodes=n_nodes,
+        fabric=hardware.fabric,
+        pools=pools,
+        asked=asked,
+        transfer=_transfer(pools, node, loaded, spec.serving.kv_precision) if len(pools) > 1 else None,
+        priced=priced,
+        seed=seed,
+        flags=tuple(
+            dict.fromkeys(
+                (
+                    *(Flag(code=code, message=message) for code, message in loaded.flags),
+                    *asked.flags,
+                    *(flag for pool in pools for flag in _pool_flags(pool, serving, node)),
+                    *([Flag(code="assumed_transfer", message=_ASSUMED_TRANSFER)] if len(pools) > 1 else ()),
+                    *(_idle_flags(priced, pools) if priced else ()),
+                )
+            )
+        ),
+    )
+
+
+def _idle_flags(priced: Priced, pools: tuple[BuiltPool, ...]) -> list[Flag]:
+    idle = priced.n_accelerators - sum(pool.n_accelerators for pool in pools)
+    message = f"{idle} of the {priced.n_accelerators} GPUs of the nodes serve nothing, and are paid too"
+    return [*priced.flags, *([Flag(code="idle_gpus", message=message)] if idle else [])]
+
+
+def _own_nodes(node: Node, n_nodes: int, pools: tuple[BuiltPool, ...]) -> list[Node]:
+    """Return the nodes that the replicas take, whole ones."""
+    taken = sum(pool.n_accelerators for pool in pools)
+    return [node] * min(n_nodes, -(-taken // node.n_accelerators))
+
+
+def _layouts(serving: ServingSpec, n_accelerators: int) -> list[tuple[str, ServingLayout, int]]:
+    apart = serving.disaggregated
+    if apart is not None:
+        found = [
+            (role, ServingLayout(tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.dp), pool.replicas)
+            for role, pool in (("prefill", apart.prefill), ("decode", apart.decode))
+        ]
+    else:
+        layout = ServingLayout(tp=serving.tp, pp=serving.pp, ep=serving.ep, dp=serving.dp)
+        n_replicas = serving.replicas if isinstance(serving.replicas, int) else max(1, n_accelerators // layout.n_accelerators)
+        found = [("replica", layout, n_replicas)]
+    needed = sum(layout.n_accelerators * n_replicas for _, layout, n_replicas in found)
+    if needed > n_accelerators:
+        parts = " and ".join(
+            f"{n_replicas} {role}{'s' if n_replicas > 1 else ''} of {layout.n_accelerators}" for role, layout, n_replicas in found
+        )
+        raise ScenarioError(
+            f"{parts}: that is {needed} accelerators, and the cluster has {n_accelerators}",
+            field="serving.disaggregated"
+            if apart is not None
+            else "serving.tp"
+            if len(found) == 1 and found[0][2] == 1
+            else "serving.replicas",
+            hint="use fewer accelerators in a replica, fewer replicas, or more nodes",
+        )
+    for role, layout, _ in found:
+        if (layout.tp * layout.dp) % layout.ep:
+            field = "serving.ep" if apart is None else f"serving.disaggregated.{role}.ep"
+            raise ScenarioError(
+                f"ep = {layout.ep} does not divide tp x dp = {layout.tp * layout.dp}",
+                field=field,
+                hint=f"use {layout.tp * layout.dp} or a divisor",
+            )
+    return found
+
+
+def _rules(serving: ServingSpec, node: Node) -> EngineRules:
+    accelerator = node.accelerator
+    rules = rules_of(serving.engine, EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes))
+    given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
+    rules = replace(rules, **given)
+    if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
+        if "max_num_seqs" not in given:
+            return replace(rules, max_num_seqs=rules.max_batched_tokens)
+        raise ScenarioError(
+            f"a budget of {rules.max_batched_tokens} tokens is less than {rules.max_num_seqs} sequences decode in a step",
+            field="serving.max_batched_tokens",
+            hint=f"give at least {rules.max_num_seqs}",
+        )
+    return rules
+
+
+def _engine(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
+    name, _, version = serving.engine.partition("@")
+    if name == "static":
+        # A static benchmark has no front end: prompts are in place when it starts.
+        found = replace(engine_constants(_STAND_IN), frontend_base_s=0.0, frontend_per_token_s=0.0)
+    else:
+        found = engine_constants(name, version or None)
+    return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)
+
+
+def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: tuple[str, ServingLayout, int]) -> BuiltPool:
+    role, layout, n_replicas = asked
+    serving, model = scenario.spec.serving, loaded.model
+    rules = _rules(serving, node)
+    engine = _engine(serving, rules)
+    formats = served_formats(model, node.accelerator, serving.precision, serving.kv_precision)
+    steps = step_model(model, node.accelerator, layout, engine=engine, formats=formats)
+    capacity = _capacity(loaded, node, (layout, rules, engine, formats))
+    kv_tokens = capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens
+    # Each rank of attention data parallelism has a batch of its own.
+    rules = replace(rules, max_num_seqs=rules.max_num_seqs * layout.dp, max_batched_tokens=rules.max_batched_tokens * layout.dp)
+    return BuiltPool(role=role, layout=layout, n_replicas=n_replicas, rules=rules, model=steps, capacity=capacity, kv_tokens=kv_tokens)
+
+
+Sized = tuple[ServingLayout, EngineRules, EngineConstants, ServedFormats]
+
+
+def _capacity(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
+    """Return the memory of a replica.
+
+    Raises
+    ------
+    InfeasibleError
+        When nothing is left for the KV cache; names the nearest that fits.
+    """
+    try:
+        return _capacity_of(loaded, node, sized)
+    except DomainError as error:
+        raise InfeasibleError(f"does not fit in memory: {error.message}; {_nearest(loaded, node, sized)}") from error
+
+
+def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
+    layout, rules, engine, formats = sized
+    work = inference_work(loaded.model, tp=layout.tp, expert_tp=max(1, layout.tp * layout.dp // layout.ep), ep=layout.ep)
+    # A static batch is set aside for as it comes.
+    budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
+    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, memory_fraction=rules.memory_fraction)
+    return kv_capacity(work, formats, node.accelerator, layout, engine=engine, limits=limits)
+
+
+def _nearest(loaded: LoadedModel, node: Node, sized: Sized) -> str:
+    """Return the nearest change with which the weights fit."""
+    layout, rules, engine, formats = sized
+    tp = layout.tp
+    while tp < node.n_accelerators * node.scale_up.nodes_per_domain:
+        tp *= 2
+        try:
+            _capacity_of(loaded, node, (replace(layout, tp=tp), rules, engine, formats))
+        except DomainError:
+            continue
+        return f"it fits with tp: {tp}"
+    for precision in ("fp8", "int4"):
+        fewer = served_formats(loaded.model, node.accelerator, precision, formats.kv)
+        try:
+            _capacity_of(loaded, node, (layout, rules, engine, fewer))
+        except DomainError:
+            continue
+        return f"it fits with precision: {precision}"
+    return "it fits with no tp inside a node; use pp, fewer bits for each weight, or accelerators with more memory"
+
+
+def positions_of(loaded: LoadedModel) -> int | None:
+    """Return the tokens of a sequence that a model has positions for; None where it does not say."""
+    return loaded.model.max_positions or None if isinstance(loaded.model, Transformer) else None
+
+
+def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions: int | None) -> None:
+    """Refuse requests none of which the model or the KV cache has room for, and prompts that no step can take."""
+    requests = asked.requests
+    shortest = int((requests.input_tokens + requests.output_tokens).min())
+    if positions is not None and shortest > positions:
+        raise ScenarioError(
+            f"every request has {shortest} tokens or more, and the model has {positions} positions",
+            field="requests.input_tokens" if asked.requests.arrival_s is None or not asked.files else "requests.trace",
+            hint=f"ask for at most {positions} tokens of prompt and answer, or give the model more max_position_embeddings",
+        )
+    for pool in pools:
+        room = pool.kv_tokens // pool.layout.pp - pool.rules.n_null_blocks * pool.rules.block_tokens
+        if shortest > room:
+            what = "given" if pool.kv_tokens != pool.capacity.tokens else "predicted"
+            raise InfeasibleError(
+                f"a KV cache of {room} tokens ({what}) is smaller than every request: the shortest has {shortest} tokens;"
+                f" use more accelerators in a replica, fewer bits for each weight, or requests of at most {room} tokens"
+            )
+        longest = int(requests.input_tokens.max())
+        rules = pool.rules
+        if not rules.chunked_prefill and rules.admission != "batch" and longest > rules.max_batched_tokens:
+            raise ScenarioError(
+                f"a prompt of {longest} tokens is longer than a step's {rules.max_batched_tokens}, and is not computed in parts",
+                field="serving.max_batched_tokens",
+                hint=f"give at least {longest}, or chunked_prefill: true",
+            )
+
+
+def _transfer(pools: tuple[BuiltPool, ...], node: Node, loaded: LoadedModel, kv_format: str) -> CacheTransfer:
+    """Return the way of KV caches between pools: over the adapters of the accelerators of the smaller of two replicas."""
+    prefill, decode = pools
+    n_accelerators = min(prefill.layout.n_accelerators, decode.layout.n_accelerators)
+    cache = inference_work(loaded.model, tp=1, expert_tp=1, ep=1)
+    adapters = max(1.0, n_accelerators * node.n_nics / node.n_accelerators)
+    return CacheTransfer(
+        bytes_per_token=cache.cache_elements() * KV_BYTES[kv_format],
+        bandwidth_bytes_per_s=adapters * node.nic.bandwidth_bytes_per_s,
+        latency_s=2 * node.nic.latency_s + node.fabric.leaf.latency_s,
+    )
+
+
+def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]:
+    """Return what must be said of replicas."""
+    found = [*pool.model.notes]
+    domain = node.n_accelerators * node.scale_up.nodes_per_domain
+    together, pp = pool.layout.tp * pool.layout.dp, pool.layout.pp
+    if together > domain:
+        found.append(("tp_across_fabric", f"collectives of {together} GPUs are timed as if all were in one domain; it has {domain}"))
+    if pp > 1:
+        text = f"{pp} batches are under way in a pipeline, each with its share of the KV cache; they do not delay each other"
+        found.append(("assumed_pipeline", text))
+    if serving.speculative is not None:
+        found.append(("draft_not_timed", "the time of drafting tokens is not counted, that of verifying them is"))
+    if is_older_than_known(serving.engine):
+        text = f"{serving.engine} is older than all engines whose rules are known, and has those of {pool.rules.version}"
+        found.append(("extrapolated_engine", text))
+    if pool.rules.admission == "batch":
+        found.append(("assumed_static_host", "a static server has the kernels and the host time of vLLM"))
+    return [Flag(code=code, message=message) for code, message in found]

@@ -1,0 +1,101 @@
+"""One serving run from end to end: load, build, simulate, measure."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.apps.serve.request_metrics import serving_metrics
+from clustersim.apps.serve.result import ServingResult
+from clustersim.collection import collection_paused
+from clustersim.config.cost_section import resolved_cost
+from clustersim.config.resolve import resolved_hardware, scenario_hash
+from clustersim.documents.spots import Data
+from clustersim.engine.serving_run import ServingRun
+from clustersim.progress import phase
+from clustersim.serving.engines import version_key
+
+
+def run_serving(built: BuiltServing, *, every_step: bool = False) -> ServingResult:
+    """Simulate a serving scenario that has been built.
+
+    Parameters
+    ----------
+    every_step
+        True to replay each engine step as an event of its own, also where several do nothing but decode: the same result, slowly.
+    """
+    began = perf_counter()
+    run = ServingRun(built.deployment(every_step=every_step), built.asked.requests)
+    with phase("serve"), collection_paused():
+        run.run()
+    metrics = serving_metrics(built, run, perf_counter() - began)
+    resolved = resolved_serving(built)
+    return ServingResult(
+        metrics=metrics,
+        run=run,
+        scenario_hash=scenario_hash(resolved, built.seed, files_of_serving(built)),
+        resolved=resolved,
+        built=built,
+        seed=built.seed,
+    )
+
+
+def files_of_serving(built: BuiltServing) -> dict[str, str]:
+    """Return the files that a resolved scenario refers to, by name: traces, lengths, and price lists."""
+    return built.asked.files | (dict(built.priced.files) if built.priced else {})
+
+
+def resolved_serving(built: BuiltServing) -> dict[str, Data]:
+    """Return the scenario that this one stands for, with nothing left to defaults; it runs to the same numbers."""
+    spec = built.scenario.spec
+    model = built.loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
+    rules = built.pools[0].rules
+    serving: dict[str, Data] = spec.serving.model_dump(mode="json", exclude_none=True)
+    serving |= {
+        "engine": _engine_text(built),
+        "max_num_seqs": rules.max_num_seqs,
+        "max_batched_tokens": rules.max_batched_tokens,
+        "memory_fraction": rules.memory_fraction,
+        "prefix_cache": rules.prefix_cache,
+        "chunked_prefill": rules.chunked_prefill,
+        "asynchronous": rules.asynchronous,
+    }
+    if len(built.pools) == 1:
+        serving |= {"kv_tokens": built.pools[0].kv_tokens, "replicas": built.pools[0].n_replicas}
+    else:
+        for key in ("tp", "pp", "ep", "dp", "replicas"):
+            serving.pop(key, None)
+    hardware = resolved_hardware(((built.node, built.n_nodes),), built.fabric, spec.cluster.name)
+    resolved: dict[str, Data] = {
+        "version": spec.version,
+        "name": built.scenario.name,
+        "model": {"name": built.loaded.model.name, **model},
+        "cluster": hardware,
+        "serving": serving,
+        "requests": _requests(built),
+    }
+    if spec.slo is not None:
+        resolved["slo"] = spec.slo.model_dump(mode="json", exclude_none=True)
+    if spec.cost is not None:
+        resolved["cost"] = resolved_cost(spec.cost)
+    return resolved
+
+
+def _engine_text(built: BuiltServing) -> str:
+    """Return engine and version: what was asked for, or the newest whose rules and constants are known."""
+    asked = built.scenario.spec.serving.engine
+    if "@" in asked:
+        return asked
+    rules, constants = built.pools[0].rules, built.pools[0].model.engine
+    versions = [rules.version, constants.since] if constants.engine == rules.engine else [rules.version]
+    return f"{asked}@{max(versions, key=version_key)}"
+
+
+def _requests(built: BuiltServing) -> dict[str, Data]:
+    """Return the section with files by the names under which the run directory keeps them."""
+    found: dict[str, Data] = built.scenario.spec.requests.model_dump(mode="json", exclude_none=True)
+    for key in ("trace", "input_tokens", "output_tokens"):
+        value = found.get(key)
+        if isinstance(value, str):
+            found[key] = value.replace("\\", "/").rpartition("/")[2]
+    return found

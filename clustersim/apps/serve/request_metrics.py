@@ -1,0 +1,274 @@
+"""A finished serving run to its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.apps.serve.serving_intervals import served_intervals
+from clustersim.config.cost_section import MILLION, Priced
+from clustersim.config.serving.serving_schema import SloSpec
+from clustersim.economics.cost import amount
+from clustersim.engine.serving_run import ServingRun
+from clustersim.measure.metrics import TierUse
+from clustersim.measure.serving_metrics import (
+    BatchReport,
+    KvReport,
+    RequestCounts,
+    ServingCost,
+    ServingEnergy,
+    ServingEngineStats,
+    ServingMemory,
+    ServingMetrics,
+    SloCheck,
+    SloReport,
+    StepReport,
+    TransferReport,
+)
+from clustersim.notices import Flag
+from clustersim.serving.batch import FloatArray
+from clustersim.serving.engines import EngineConstants
+from clustersim.serving.records import TICK_S, IntArray, LatencyStatistics, StepTerms, latency_statistics
+from clustersim.serving.requests import is_overloaded
+
+SCHEMA_VERSION: Final = 1
+
+
+def _seconds(ticks: IntArray) -> FloatArray:
+    return ticks.astype(np.float64) * TICK_S
+
+
+class RequestLatencies:
+    """Latencies of the measured requests, in seconds, by their stated definitions."""
+
+    def __init__(self, run: ServingRun, engine: EngineConstants) -> None:
+        requests, log = run.requests, run.log
+        measured = (np.arange(len(requests)) >= requests.n_warmup) & (log.done >= 0)
+        sent, first, done = log.sent[measured], log.first_token[measured], log.done[measured]
+        self.n_measured = int(measured.sum())
+        self.output_tokens = requests.output_tokens[measured]
+        self.input_tokens = requests.input_tokens[measured]
+        # Front ends of other requests run beside each other, and beside the steps.
+        frontend_s = engine.frontend_base_s + engine.frontend_per_token_s * self.input_tokens
+        self.ttft_s = _seconds(first - sent) + frontend_s
+        self.e2e_s = _seconds(done - sent) + frontend_s
+        several = self.output_tokens > 1
+        gaps = np.maximum(self.output_tokens - 1, 1)
+        self.tpot_s = np.where(several, _seconds(done - first) / gaps, 0.0)
+        self.several = several
+        self.duration_s = (int(done.max()) - int(sent.min())) * TICK_S if self.n_measured else 0.0
+
+    def statistics(self, run: ServingRun) -> dict[str, LatencyStatistics | None]:
+        """Return mean and percentiles by name."""
+        log = run.steps if run.deployment.decode is None else run.decode_steps
+        return {
+            "ttft": latency_statistics(self.ttft_s),
+            "tpot": latency_statistics(self.tpot_s[self.several]),
+            "itl": log.gaps.statistics(),
+            "e2e": latency_statistics(self.e2e_s),
+        }
+
+
+def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> ServingMetrics:
+    """Return the metrics of a finished run."""
+    latencies = RequestLatencies(run, built.pools[0].model.engine)
+    found = latencies.statistics(run)
+    log, gpus = run.log, built.n_accelerators
+    duration_s = latencies.duration_s
+    rate = 1.0 / duration_s if duration_s else 0.0
+    n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
+    overloaded = run.requests.arrival_s is not None and not log.refused and is_overloaded(log.sent, log.done)
+    intervals = served_intervals(found, n_output * rate, asked_rate=_is_asked_rate(run, overloaded=overloaded))
+    utilisation = _utilisation(run)
+    slo = _slo(built.scenario.spec.slo, latencies, found, len(run.requests) - run.requests.n_warmup)
+    return ServingMetrics(
+        schema_version=SCHEMA_VERSION,
+        scenario=built.scenario.name,
+        gpus=gpus,
+        replicas=sum(pool.n_replicas for pool in built.pools),
+        requests=RequestCounts(
+            arrived=len(run.requests),
+            completed=int((log.done >= 0).sum()),
+            refused=len(log.refused),
+            measured=latencies.n_measured,
+        ),
+        duration_s=duration_s,
+        requests_per_s=latencies.n_measured * rate,
+        requests_per_s_per_gpu=latencies.n_measured * rate / gpus,
+        output_tokens_per_s=n_output * rate,
+        output_tokens_per_s_interval=intervals.output_tokens_per_s,
+        total_tokens_per_s=(n_output + n_input) * rate,
+        output_tokens_per_s_per_gpu=n_output * rate / gpus,
+        total_tokens_per_s_per_gpu=(n_output + n_input) * rate / gpus,
+        ttft_s=found["ttft"],
+        ttft_interval_s=intervals.ttft_s,
+        tpot_s=found["tpot"],
+        tpot_interval_s=intervals.tpot_s,
+        itl_s=found["itl"],
+        itl_interval_s=intervals.itl_s,
+        e2e_s=found["e2e"],
+        e2e_interval_s=intervals.e2e_s,
+        slo=slo,
+        kv=_kv(built, run),
+        batch=_batch(run),
+        step_s=_steps(run),
+        memory=_memory(built),
+        links=_links(built, run),
+        transfers=_transfers(built, run),
+        overloaded=overloaded,
+        cost=_cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input)),
+        energy=_energy(built.priced, utilisation, rate * n_output),
+        engine=ServingEngineStats(
+            events=run.n_events,
+            replicas=len(run.replicas),
+            steps=run.steps.n_steps + run.decode_steps.n_steps,
+            wall_s=wall_s,
+            events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
+        ),
+        flags=(*built.flags, *_flags(run, overloaded=overloaded)),
+    )
+
+
+def _flags(run: ServingRun, *, overloaded: bool) -> list[Flag]:
+    flags: list[Flag] = []
+    if run.log.refused:
+        room = min(replica.scheduler.pool.n_blocks * replica.scheduler.pool.block_tokens for replica in run.replicas)
+        room = min(room, run.deployment.most_tokens or room)
+        message = (
+            f"{len(run.log.refused)} requests have more than the {room} tokens that model and KV cache have room for, and were refused"
+        )
+        flags.append(Flag(code="refused", message=message))
+    if overloaded:
+        message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
+        flags.append(Flag(code="overload", message=message))
+    return flags
+
+
+def _is_asked_rate(run: ServingRun, *, overloaded: bool) -> bool:
+    """Return whether requests come at a rate of their own, and are answered as fast."""
+    arrival_s = run.requests.arrival_s
+    return arrival_s is not None and float(arrival_s[-1]) > 0.0 and not overloaded
+
+
+def _utilisation(run: ServingRun) -> float:
+    """Return the share of the time in which replicas compute, from the first request to the last token."""
+    whole = int(run.log.done.max()) - int(run.log.sent.min())
+    busy = run.steps.busy_ticks + run.decode_steps.busy_ticks
+    return min(1.0, busy / (whole * len(run.replicas))) if whole > 0 else 0.0
+
+
+def _slo(spec: SloSpec | None, latencies: RequestLatencies, found: dict[str, LatencyStatistics | None], n_arrived: int) -> SloReport | None:
+    if spec is None:
+        return None
+    limits = {name: limit for name in SloSpec.model_fields if (limit := getattr(spec, name)) is not None}
+    checks: list[SloCheck] = []
+    keeps = np.ones(latencies.n_measured, dtype=bool)
+    for name, limit_s in limits.items():
+        latency, _, statistic = name.partition("_")
+        statistics = found[latency]
+        value: float | None = None if statistics is None else getattr(statistics, statistic)
+        checks.append(SloCheck(name=name, limit_s=limit_s, found_s=value, holds=value is None or value <= limit_s))
+        # A request's own gaps between tokens are known by their mean, which is its time per output token.
+        own = {"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "itl": latencies.tpot_s, "e2e": latencies.e2e_s}[latency]
+        keeps &= own <= limit_s
+    n_kept = int(keeps.sum())
+    return SloReport(
+        met=all(check.holds for check in checks),
+        attained_fraction=n_kept / n_arrived,
+        goodput_requests_per_s=n_kept / latencies.duration_s if latencies.duration_s else 0.0,
+        checks=tuple(checks),
+    )
+
+
+def _kv(built: BuiltServing, run: ServingRun) -> KvReport:
+    last, pools = built.pools[-1], [replica.scheduler.pool for replica in run.replicas]
+    asked = sum(pool.n_prefix_asked for pool in pools)
+    return KvReport(
+        capacity_tokens=last.kv_tokens,
+        predicted=built.scenario.spec.serving.kv_tokens == "auto",
+        bytes_per_token=last.capacity.bytes_per_token,
+        peak_fraction=max(pool.peak_used / pool.n_blocks for pool in pools),
+        preemptions=sum(replica.scheduler.n_preemptions for replica in run.replicas),
+        prefix_hit_fraction=sum(pool.n_prefix_hit for pool in pools) / asked if asked else None,
+    )
+
+
+def _batch(run: ServingRun) -> BatchReport:
+    logs = (run.steps, run.decode_steps)
+    n_steps = sum(log.n_steps for log in logs)
+    return BatchReport(
+        mean_sequences=sum(log.n_sequences for log in logs) / max(n_steps, 1),
+        mean_tokens=sum(log.n_tokens for log in logs) / max(n_steps, 1),
+        steps=n_steps,
+    )
+
+
+def _steps(run: ServingRun) -> StepReport:
+    logs = (run.steps, run.decode_steps)
+    kinds = [kind for log in logs for kind in (log.mixed, log.decode)]
+    n_steps = max(sum(kind.n_steps for kind in kinds), 1)
+    terms: dict[str, float] = {}
+    for kind in kinds:
+        for term, seconds in kind.seconds().items():
+            terms[term] = terms.get(term, 0.0) + seconds / n_steps
+    return StepReport(
+        mean=sum(kind.busy_ticks for kind in kinds) * TICK_S / n_steps,
+        by_term=terms,
+        prefill_mean=_mean_s([log.mixed for log in logs]),
+        decode_mean=_mean_s([log.decode for log in logs]),
+    )
+
+
+def _mean_s(kinds: Sequence[StepTerms]) -> float | None:
+    n_steps = sum(kind.n_steps for kind in kinds)
+    return sum(kind.busy_ticks for kind in kinds) * TICK_S / n_steps if n_steps else None
+
+
+def _memory(built: BuiltServing) -> ServingMemory:
+    categories = dict(built.pools[-1].capacity.by_category)
+    capacity = built.node.accelerator.memory_bytes
+    reserve = categories.get("reserve", 0.0)
+    return ServingMemory(fits=True, capacity_bytes=capacity, peak_bytes=capacity - reserve, by_category=categories)
+
+
+def _transfers(built: BuiltServing, run: ServingRun) -> TransferReport | None:
+    if built.transfer is None:
+        return None
+    count = len(run.transfer_s)
+    moved = run.requests.input_tokens[(run.log.done >= 0) & (run.requests.output_tokens > 1)]
+    return TransferReport(
+        count=count, mean_s=sum(run.transfer_s) / count if count else 0.0, bytes=float(moved.sum()) * built.transfer.bytes_per_token
+    )
+
+
+def _links(built: BuiltServing, run: ServingRun) -> tuple[TierUse, ...]:
+    """Return the use of the links that KV caches cross: those out of prefill replicas, together."""
+    report = _transfers(built, run)
+    if report is None or built.transfer is None:
+        return ()
+    whole_s = (int(run.log.done.max()) - int(run.log.sent.min())) * TICK_S
+    capacity = built.pools[0].n_replicas * built.transfer.bandwidth_bytes_per_s * whole_s
+    return (
+        TierUse(tier="nic", mean_utilisation=report.bytes / capacity, peak_utilisation=1.0 if report.count else 0.0, bytes=report.bytes),
+    )
+
+
+def _cost(priced: Priced | None, utilisation: float, output_per_s: float, total_per_s: float) -> ServingCost | None:
+    if priced is None or not output_per_s:
+        return None
+    power_w = priced.machine_w(utilisation)
+    output, total = (
+        amount(priced.prices, gpu_s=MILLION * priced.n_accelerators / rate, machine_j=MILLION * power_w / rate)
+        for rate in (output_per_s, total_per_s)
+    )
+    return ServingCost(prices=priced.prices, per_million_output_tokens=output, per_million_tokens=total)
+
+
+def _energy(priced: Priced | None, utilisation: float, output_per_s: float) -> ServingEnergy | None:
+    if priced is None or not output_per_s:
+        return None
+    power_w = priced.machine_w(utilisation)
+    return ServingEnergy(utilisation_fraction=utilisation, power_w=power_w, joules_per_output_token=power_w / output_per_s)

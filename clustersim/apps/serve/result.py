@@ -1,0 +1,75 @@
+"""The result of a serving run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.config.plain import plain
+from clustersim.documents.spots import Data
+from clustersim.engine.serving_run import ServingRun
+from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.notices import Flag
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingResult:
+    """One simulated serving run.
+
+    Every metric is an attribute too: ``result.ttft_s`` is ``result.metrics.ttft_s``.
+    """
+
+    metrics: ServingMetrics
+    run: ServingRun
+    """Times of every request, and records of steps."""
+    scenario_hash: str
+    """Eight hexadecimal digits that name the resolved scenario."""
+    resolved: dict[str, Data]
+    """The scenario with every default written out."""
+    built: BuiltServing
+    seed: int
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """Flags of all that was assumed, extrapolated or not calibrated."""
+        return self.metrics.flags
+
+    @property
+    def ok(self) -> bool:
+        """Whether all requests were answered and every promised latency holds."""
+        slo = self.metrics.slo
+        return not self.metrics.requests.refused and (slo is None or slo.met)
+
+    def __getattr__(self, name: str) -> object:
+        """Return a metric by its name."""
+        if name.startswith("_") or name not in ServingMetrics.__dataclass_fields__:
+            raise AttributeError(f"'ServingResult' has no attribute '{name}'")
+        value: object = getattr(self.metrics, name)
+        return value
+
+    def __repr__(self) -> str:
+        """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""
+        return f"<ServingResult {self.metrics.scenario}: {self.metrics.output_tokens_per_s:.4g} output tokens/s>"
+
+    def __str__(self) -> str:
+        """Return what ``run`` prints, as plain text."""
+        from clustersim.report.serving_summary import summary_text
+
+        return summary_text(self.metrics)
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``run --json`` prints."""
+        document = plain(self.metrics)
+        if not isinstance(document, dict):
+            raise TypeError("metrics are not a mapping")
+        return {**document, "scenario_hash": self.scenario_hash}
+
+    def requests_table(self) -> pandas.DataFrame:
+        """Return one row for each request: when it was sent, its first and last token, and its tokens; times in seconds, None where not."""
+        from clustersim.report.serving_tables import requests_frame
+
+        return requests_frame(self.run.requests, self.run.log)

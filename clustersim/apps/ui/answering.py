@@ -1,0 +1,82 @@
+"""From what controls hold to a result, or to one mistake and the control that it is shown at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clustersim.apps.compare.side_by_side import ComparedRun
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.rundir import results_document
+from clustersim.apps.run.running import run_built
+from clustersim.apps.ui.contained import check_contained
+from clustersim.apps.ui.controls import changed, control_of
+from clustersim.apps.ui.limits import LimitError, check_limits
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
+from clustersim.documents.spots import Data
+from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """Description of a mistake, in words."""
+
+    text: str
+    key: str | None
+    """Key of the control that it is shown at; None for the whole page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A scenario that runs, and its result."""
+
+    document: Mapping[str, Data]
+    result: Result
+
+
+def answer(document: Mapping[str, Data], values: Sequence[str | None]) -> Answered | Mistake:
+    """Return the result of a scenario with what controls hold.
+
+    Raises
+    ------
+    LimitError
+        When it is too large for the page.
+    """
+    try:
+        data = changed(document, values)
+        return Answered(document=data, result=result_of(data))
+    except LimitError:
+        raise
+    except (ScenarioError, InfeasibleError, DeadlockError) as error:
+        return mistake(error)
+
+
+def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
+    """Return an error as the page shows it."""
+    if not isinstance(error, ScenarioError):
+        return Mistake(text=str(error), key=None)
+    control = control_of(error.field)
+    said = f"{error.message}; {error.hint}" if error.hint else error.message
+    return Mistake(text=said if control or not error.field else f"{error.field}: {said}", key=control.key if control else None)
+
+
+def result_of(document: Mapping[str, Data]) -> Result:
+    """Return the result of a scenario that reads no file.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used, names a file, or is too large for the page.
+    """
+    check_contained(document)
+    scenario = load_scenario(document)
+    check_limits(scenario)
+    return run_built(build(scenario))
+
+
+def run_of(result: Result, name: str) -> ComparedRun:
+    """Return a result as a run that can be held against another."""
+    return ComparedRun(
+        source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result)
+    )

@@ -1,0 +1,53 @@
+"""A scenario from a browser reads no file: only shipped names and numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.workloads.reading.model_spec import model_names
+
+_FILE: Final = re.compile(r"hf:.*|[.~].*|.*[\\\0].*|.*\.(ya?ml|json|csv|gz|txt)\s*", re.IGNORECASE | re.DOTALL)
+_QUANTITY: Final = re.compile(r"[+-]?[\d_.,]+(e[+-]?\d+)?\s*[A-Za-zµ%]*(/[A-Za-z]+)*", re.IGNORECASE)
+_SLASHES: Final = re.compile(r"cluster\.links\.\d+\.between\.\d+|background\.\d+\.links\.\d+|checks\.\d+")
+"""Fields in which a slash is part of the name of a link, or divides."""
+_FILES_ONLY: Final = re.compile(r"cluster\.calibration|jobs\.\d+\.scenario")
+_MODEL: Final = re.compile(r"model|jobs\.\d+\.scenario\.model")
+_REMEDY: Final = "this page takes shipped names and numbers; files are for `clustersim run`"
+
+
+def check_contained(data: Mapping[str, Data]) -> None:
+    """Refuse a scenario that names a file.
+
+    Raises
+    ------
+    ScenarioError
+        With the field that does.
+
+    Examples
+    --------
+    >>> check_contained({"model": "llama3-8b", "cluster": {"nics": {"bandwidth": "400 Gbit/s"}}})
+    """
+    for field, value in _texts(dict(data), ""):
+        slash = "/" in value and not _SLASHES.fullmatch(field) and not _QUANTITY.fullmatch(value.strip())
+        model = _MODEL.fullmatch(field) is not None
+        if slash or (model and "/" in value) or _FILE.fullmatch(value) or _FILES_ONLY.fullmatch(field):
+            raise ScenarioError("no file is read here", field=field, hint=_REMEDY)
+        if model and value not in model_names():
+            raise ScenarioError(f"there is no model '{value}'", field=field, hint=choices_hint(value, model_names()))
+
+
+def _texts(value: Data, at: str) -> Iterator[tuple[str, str]]:
+    """Yield every text and the dotted path of where it stands."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _texts(below, f"{at}.{key}" if at else key)
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from _texts(below, f"{at}.{index}")
+    elif isinstance(value, str):
+        yield at, value

@@ -1,0 +1,117 @@
+"""Layouts worth a try: the search of ``clustersim plan`` in a part of its space, with few replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.findings import Search, Tried, ranked
+from clustersim.apps.plan.replays import outcome_of
+from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
+from clustersim.apps.plan.space import PLACEMENTS, Space, layout_of
+from clustersim.apps.run.running import run_built
+from clustersim.apps.ui.contained import check_contained
+from clustersim.apps.ui.controls import put
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
+from clustersim.documents.spots import Data
+from clustersim.report.facts import percent_text
+from clustersim.units.quantity import format_quantity
+
+COLUMNS: Final = ("layout", "step", "MFU", "memory")
+_MOST_REPLAYS: Final = 6
+"""Most replays of each part of the search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRow:
+    """One layout."""
+
+    cells: tuple[str, ...]
+    changes: Mapping[str, Data]
+    """Values of a scenario that set it, by dotted key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Layouts that were looked at."""
+
+    rows: tuple[LayoutRow, ...]
+    """Fastest first, the present one among them; none where nothing fits."""
+    told: str
+    """Layouts that were tried, and what is proven of them."""
+
+
+def layout_rows(document: Mapping[str, Data]) -> Looked:
+    """Return the present layout of a scenario and others beside it.
+
+    It is the search of ``clustersim plan`` in a part of its space, and ends after some replays: somebody waits. What cannot be faster than
+    the present layout by its bound is not replayed.
+
+    Raises
+    ------
+    ScenarioError
+        When the scenario cannot be used, or names a file.
+    """
+    check_contained(document)
+    space = _narrowed(asked_of(document).space, document)
+    built = build(load_scenario(document))
+    result = run_built(built)
+    layout = layout_of(built.plan.strategy, built.plan.training.micro_batch_size)
+    present = Tried(layout=layout, bound_s=result.bounds.bound_s, result=outcome_of(result))
+    fits = result.metrics.memory.fits
+    drafts, searches, best_s = Drafts(document), list[Search](), present.step_time_s if fits else float("inf")
+    for part in _parts(space):
+        searches.append(fastest(drafts, part, Terms(most_replays=_MOST_REPLAYS, within_s=best_s)))
+        best_s = min([best_s, *(tried.step_time_s for tried in searches[-1].tried)])
+    every = ranked([tried for search in searches for tried in search.tried])
+    found = [tried for tried in every if tried.layout.words() != present.layout.words()]
+    rows = [LayoutRow(cells=_cells(tried), changes=tried.layout.changes()) for tried in found]
+    place = sum(tried.step_time_s < present.step_time_s for tried in found) if fits else len(found)
+    if found or fits:
+        rows.insert(place, LayoutRow(cells=_cells(present, note="as it is: "), changes={}))
+    return Looked(rows=tuple(rows), told=_told(searches, space, best_s))
+
+
+def _told(searches: Sequence[Search], space: Space, best_s: float) -> str:
+    """Return what was tried, and by how much what was not may be faster."""
+    replayed = sum(len(search.tried) for search in searches)
+    sizes = ", ".join(map(str, space.micro_batch_size))
+    what = f"{sum(search.n_layouts for search in searches):,} layouts: {' or '.join(space.schedule)} with ZeRO 1, and ZeRO 3 without stages"
+    rest = f"micro-batches of {sizes}, cp up to {max(space.cp)}, nothing offloaded, {100 * MEMORY_MARGIN:g} % of memory left free"
+    tried = f"Tried: {what}; {rest}. {replayed} were replayed"
+    if any(search.below_bound for search in searches):
+        return f"{tried}. Nothing is proven: replays are shorter than their bounds"
+    left = [search.next_bound_s for search in searches if not search.complete and search.next_bound_s is not None]
+    if not left or min(left) >= best_s:
+        return f"{tried}, and by its bound no other one is faster than the first"
+    return f"{tried}; of the others one may be faster than the first by {100 * (1.0 - min(left) / best_s):.1f} % at most"
+
+
+def with_layout(document: Mapping[str, Data], changes: Mapping[str, Data]) -> dict[str, Data]:
+    """Return a scenario with another layout; the rest of it stays."""
+    data = dict(document)
+    for key, value in changes.items():
+        data = put(data, key.split("."), value)
+    return data
+
+
+def _narrowed(space: Space, document: Mapping[str, Data]) -> Space:
+    strategy = document.get("strategy")
+    cp = strategy.get("cp", 1) if isinstance(strategy, dict) else 1
+    own = tuple(degree for degree in space.cp if degree in (1, 2, cp))
+    return replace(space, micro_batch_size=(1, 2, 4), placement=PLACEMENTS[:1], offload=((),), cp=own)
+
+
+def _parts(space: Space) -> tuple[Space, Space]:
+    """Return what most people run: sharded optimizer states in any layout, and everything sharded without pipeline stages."""
+    return replace(space, zero_stage=(1,)), replace(space, zero_stage=(3,), pp=(1,))
+
+
+def _cells(tried: Tried, note: str = "") -> tuple[str, ...]:
+    metrics = tried.result.metrics
+    memory = f"{format_quantity(metrics.memory.peak_bytes, 'B')}, {metrics.memory.verdict}"
+    return (f"{note}{tried.layout.words()}", format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)

@@ -1,0 +1,158 @@
+"""The page behind an address of this machine alone."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from clustersim.apps.ui.held import is_request
+from clustersim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dash import Dash
+    from flask import Flask, Request
+
+HOST: Final = "127.0.0.1"
+_NAMES: Final = (HOST, "localhost")
+_REFUSED: Final = 403
+_NOT_OURS: Final = 400
+_UNKNOWN: Final = 404
+_NOT_THERE: Final = "there is no such file"
+_HEADERS: Final = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
+_MOST_BYTES: Final = 2_000_000
+"""Most bytes of one request."""
+
+
+def make_app(*, runs: Path, first: str) -> Flask:
+    """Return the page as a web application.
+
+    Parameters
+    ----------
+    runs
+        Folder of runs that the page can start from.
+    first
+        What it starts from.
+
+    Raises
+    ------
+    ScenarioError
+        When there is nothing of that name, it names files, or Dash is not installed.
+    """
+    try:
+        from dash import Dash
+    except ImportError as error:
+        raise ScenarioError("the page needs Dash", hint="install it with: pip install 'clustersim[ui]'") from error
+    from clustersim.apps.ui.callbacks import register
+    from clustersim.apps.ui.page import TITLE, page
+    from clustersim.apps.ui.starting import start, starts
+
+    start(first, runs)
+    app = Dash(__name__, title=TITLE, update_title="", serve_locally=True, suppress_callback_exceptions=True, add_log_handler=False)
+    # Made anew for each visitor, who may have written further runs.
+    app.layout = lambda: page(starts(runs))
+    register(app, runs, first)
+    _shut(app)
+    return app.server
+
+
+def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
+    """Answer on this machine until Ctrl-C, which is taken as the end and not as an error.
+
+    Parameters
+    ----------
+    port
+        0 for one that is free.
+    told
+        Is given the address once somebody answers there.
+
+    Raises
+    ------
+    ScenarioError
+        When the port cannot be had.
+    """
+    from werkzeug.serving import make_server
+
+    from clustersim.apps.ui.workers import make_ready, stop
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise ScenarioError(
+                f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one"
+            ) from error
+        listening.listen()
+        make_ready()
+        own = listening.getsockname()[1]
+        answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
+        told(f"http://{HOST}:{own}/")
+        try:
+            answering.serve_forever()
+        finally:
+            stop()
+
+
+def _shut(app: Dash) -> None:
+    """Let nobody in but a browser on this machine that was told this address, and nothing but what the page itself sends.
+
+    A page from elsewhere could point a name of its own at 127.0.0.1 and ask through the browser of whoever reads it: the name it uses
+    stands in the request.
+    """
+    from dash.exceptions import DependencyException
+    from flask import Response, abort, request
+
+    server = app.server
+    server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    headers = {**_HEADERS, "Content-Security-Policy": _policy(app.csp_hashes())}
+
+    def known() -> Mapping[str, Mapping[str, object]]:
+        return app.callback_map  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - Dash says only dict
+
+    def unknown(_: DependencyException) -> tuple[str, int]:
+        return _NOT_THERE, _UNKNOWN
+
+    def refuse() -> None:
+        origin = request.headers.get("Origin")
+        if request.host.partition(":")[0] not in _NAMES or (origin is not None and origin != f"http://{request.host}"):
+            abort(_REFUSED)
+        if request.method == "POST" and not is_request(_body(request), known()):
+            abort(_NOT_OURS)
+
+    def guard(response: Response) -> Response:
+        response.headers.update(headers)
+        return response
+
+    server.before_request(refuse)
+    server.after_request(guard)
+    server.register_error_handler(DependencyException, unknown)
+
+
+def _body(request: Request) -> object:
+    try:
+        return request.get_json(silent=True)
+    except RecursionError:
+        return None
+
+
+def _policy(hashes: Sequence[str]) -> str:
+    """Return what the page may load: its own files, and the scripts with these hashes that stand in it."""
+    # Plotly and the components of Dash write styles into the page, and make pictures to save of data and blobs.
+    parts = {
+        "default-src": "'none'",
+        "script-src": " ".join(("'self'", *hashes)),
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self' data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())

@@ -1,0 +1,114 @@
+"""Results as the page shows them: made where the replay is, and carried to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from dash import html
+from dash.development.base_component import Component
+
+from clustersim.apps.compare.side_by_side import ComparedRun
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.verdict import verdict_sections
+from clustersim.apps.ui.answering import Mistake, answer, result_of, run_of
+from clustersim.apps.ui.controls import controls
+from clustersim.apps.ui.link import link_of
+from clustersim.apps.ui.page_pictures import breakdown_figure, memory_figure, timeline_figure
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.spots import Data
+from clustersim.measure.metrics import Metrics
+from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.facts import headline, interval_line, layout_line, memory_verdict
+
+
+class Shown(TypedDict):
+    """Results of a scenario that the page shows."""
+
+    idle: bool
+    current: object
+    mistake: object
+    errors: list[str]
+    stale: object
+    verdict: object
+    figures: object
+    breakdown: object
+    memory: object
+    memory_said: object
+    timeline: object
+    timeline_said: object
+    link: object
+    yaml: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A scenario that runs, and parts of its result."""
+
+    shown: Shown
+    metrics: Metrics
+    run: ComparedRun
+
+
+def look(document: Mapping[str, Data], values: Sequence[str | None]) -> Seen | Mistake:
+    """Return the result of a scenario with what controls hold, as the page shows it.
+
+    Raises
+    ------
+    LimitError
+        When it is too large for the page.
+    """
+    answered = answer(document, values)
+    return answered if isinstance(answered, Mistake) else _seen(answered.document, answered.result)
+
+
+def look_again(document: Mapping[str, Data]) -> Seen:
+    """Return the result of a scenario that the page held before.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`result_of`.
+    """
+    return _seen(document, result_of(document))
+
+
+def _seen(document: Mapping[str, Data], result: Result) -> Seen:
+    return Seen(shown=shown(document, result), metrics=result.metrics, run=run_of(result, result.metrics.scenario))
+
+
+def shown(document: Mapping[str, Data], result: Result) -> Shown:
+    """Return all that the page shows of a scenario and its result."""
+    metrics = result.metrics
+    timeline, timeline_said = timeline_figure(result.spans)
+    return Shown(
+        idle=True,
+        current=dict(document),
+        mistake="",
+        errors=[""] * len(controls()),
+        stale="" if result.ok else "failing",
+        verdict=_verdict(result),
+        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in headline(metrics)],
+        breakdown=breakdown_figure([(metrics.scenario, metrics)]),
+        memory=memory_figure([(metrics.scenario, metrics)]),
+        memory_said=f"The plan {memory_verdict(metrics)}.",
+        timeline=timeline,
+        timeline_said=timeline_said,
+        link=link_of(document),
+        yaml=yaml_text(document),
+    )
+
+
+def _verdict(result: Result) -> list[Component]:
+    metrics = result.metrics
+    lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics).sentence)]
+    if not metrics.memory.fits:
+        lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
+    lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
+    lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
+    told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
+    if metrics.step_time_interval_s is not None:
+        told.insert(0, html.Li(interval_line(metrics)))
+    flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
+    return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]

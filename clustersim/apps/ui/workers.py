@@ -1,0 +1,167 @@
+"""Replays of the page: each in a process of its own, which ends when nobody waits for it or it takes too much."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import BoundedSemaphore
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from clustersim.apps.sweep.pools import begin_worker, interrupts_kept_from_children
+from clustersim.apps.ui.limits import MOST_AT_ONCE, MOST_BYTES, MOST_S, LimitError
+from clustersim.errors import ClustersimError
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+T = TypeVar("T")
+
+_LOOK_S: Final = 0.1
+"""Interval of checks that somebody still waits, in seconds."""
+_SPAWN: Final = multiprocessing.get_context("spawn")
+_NUMBERS: Final = count(1)
+_PRELOADED: Final = ("__main__", "clustersim.apps.ui.callbacks")
+"""Modules that all processes share, so that each of them starts at once."""
+
+
+class AbandonedError(ClustersimError):
+    """Nobody waits for a result any more."""
+
+
+class WorkerError(ClustersimError):
+    """A replay that ended as a bug; names the error and its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """A request of a page."""
+
+    name: str
+    """Page, and the part of it that waits: a newer request of the same name takes the place of an older one."""
+    is_gone: Callable[[], bool]
+    """Whether the connection has ended."""
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+    """In the order of requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Processes for the replays of all pages."""
+
+    most_s: float = MOST_S
+    most_bytes: float = MOST_BYTES
+    _places: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(MOST_AT_ONCE))
+    _newest: dict[str, int] = field(default_factory=dict[str, int])
+    """Number of the newest request of each name."""
+
+    def call(self, asker: Asker, function: Callable[..., T], *arguments: object) -> T:
+        """Return what a function gives in a process of its own.
+
+        Raises
+        ------
+        AbandonedError
+            When the page has asked anew, or is gone.
+        LimitError
+            When the function takes too long, or too much memory.
+        WorkerError
+            When it raises anything but an error of clustersim, which is raised here as it is.
+        """
+        self._newest[asker.name] = max(asker.number, self._newest.get(asker.name, 0))
+        self._check_wanted(asker)
+        try:
+            while not self._places.acquire(timeout=_LOOK_S):
+                self._check_wanted(asker)
+            try:
+                return self._result(asker, function, arguments)
+            finally:
+                self._places.release()
+        finally:
+            # A newer request of the page still counts.
+            if self._newest.get(asker.name) == asker.number:
+                del self._newest[asker.name]
+
+    def _check_wanted(self, asker: Asker) -> None:
+        if self._newest.get(asker.name, 0) > asker.number or asker.is_gone():
+            raise AbandonedError("nobody waits for this any more")
+
+    def _result(self, asker: Asker, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        context = _context()
+        receiving, sending = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(sending, function, arguments), daemon=True)
+        process.start()
+        sending.close()
+        ends_s = monotonic() + self.most_s
+        try:
+            while not receiving.poll(_LOOK_S):
+                self._check_wanted(asker)
+                self._check_limits(process.pid, ends_s)
+            result, error = receiving.recv()
+        except EOFError as ended:
+            raise LimitError("the replay was killed, as happens where a machine runs out of memory") from ended
+        finally:
+            process.kill()
+            process.join()
+            receiving.close()
+        if error is not None:
+            raise error
+        return result
+
+    def _check_limits(self, pid: int | None, ends_s: float) -> None:
+        if monotonic() > ends_s:
+            raise LimitError(f"this takes more than {format_quantity(self.most_s, 's')}, the limit of this page")
+        if _resident_bytes(pid) > self.most_bytes:
+            raise LimitError(f"this takes more than {format_quantity(self.most_bytes, 'B')} of memory, the limit of this page")
+
+
+def make_ready() -> None:
+    """Load what processes share, so that the first of them starts as fast as the others."""
+    if _context() is not _SPAWN:
+        with interrupts_kept_from_children():
+            forkserver.ensure_running()
+
+
+@cache
+def _context() -> ForkServerContext | SpawnContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return _SPAWN
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
+
+
+def stop() -> None:
+    """End all processes."""
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
+def _work(sending: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    begin_worker()
+    try:
+        answer = (function(*arguments), None)
+    except ClustersimError as error:
+        answer = (None, error)
+    except MemoryError:
+        answer = (None, LimitError("this takes more memory than there is"))
+    except Exception as error:  # noqa: BLE001 - a bug is told on the page, which goes on
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        answer = (None, WorkerError(f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"))
+    sending.send(answer)
+
+
+def _resident_bytes(pid: int | None) -> float:
+    """Return the memory of a process; 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0

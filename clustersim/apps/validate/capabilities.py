@@ -1,0 +1,71 @@
+"""Capabilities that a run makes use of: the groups by which errors are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from clustersim.apps.run.result import Result
+from clustersim.measure.error_bars import MANY_NODES, ONE_NODE, SERVED, RunKind
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
+
+LONG_TOKENS: Final = 16384
+"""A sequence is long from here on."""
+HOST_BOUND_FRACTION: Final = 0.1
+"""Share of the step from which on it counts as waiting for the host."""
+
+CAPABILITIES: Final = (
+    "dense",
+    "experts",
+    "convolutional",
+    SERVED,
+    ONE_NODE,
+    MANY_NODES,
+    "data parallel",
+    "sharded states (ZeRO 1, 2)",
+    "fully sharded (ZeRO 3, FSDP)",
+    "tensor parallel",
+    "sequence parallel",
+    "pipeline",
+    "interleaved pipeline",
+    "context parallel",
+    "expert parallel",
+    "recomputation",
+    "fp8",
+    "fp16 or bf16",
+    "fp32 or tf32",
+    "long sequences",
+    "waits for the host",
+    "measured accelerator",
+    "accelerator not measured",
+)
+"""All of them, in the order in which they are reported."""
+
+
+def capabilities_of(result: Result, kind: RunKind) -> tuple[str, ...]:
+    """Return what a run makes use of, in the order of ``CAPABILITIES``."""
+    used = {*kind, *_of_settings(result.built.plan.strategy, result.built.plan.training)}
+    if result.metrics.breakdown_s.host >= HOST_BOUND_FRACTION * result.step_time_s:
+        used.add("waits for the host")
+    return tuple(name for name in CAPABILITIES if name in used)
+
+
+def _of_settings(strategy: Strategy, training: Training) -> Iterator[str]:
+    uses = {
+        "data parallel": strategy.dp > 1,
+        "sharded states (ZeRO 1, 2)": 0 < strategy.zero_stage < SHARDS_PARAMETERS,
+        "fully sharded (ZeRO 3, FSDP)": strategy.zero_stage >= SHARDS_PARAMETERS,
+        "tensor parallel": strategy.tp > 1,
+        "sequence parallel": strategy.tp > 1 and strategy.sequence_parallel,
+        "pipeline": strategy.pp > 1,
+        "interleaved pipeline": strategy.pp > 1 and strategy.virtual_stages > 1,
+        "context parallel": strategy.cp > 1,
+        "expert parallel": strategy.ep > 1,
+        "recomputation": strategy.recompute != "none",
+        "fp8": training.precision == "fp8",
+        "fp16 or bf16": training.precision in ("fp16", "bf16"),
+        "fp32 or tf32": training.precision in ("fp32", "tf32"),
+        "long sequences": training.seq_length >= LONG_TOKENS,
+    }
+    return (name for name, used in uses.items() if used)

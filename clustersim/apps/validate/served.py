@@ -1,0 +1,261 @@
+"""Served runs that others have published, measured and predicted."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from pydantic import Field, JsonValue
+
+from clustersim.apps.serve.deployment import BuiltServing, build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.sweep.pools import in_order
+from clustersim.config.serving.serving_load import load_serving
+from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.hardware.profile_schema import Checked
+from clustersim.progress import phase
+
+METRICS: Final = ("ttft_s", "tpot_s", "output_tokens_per_s")
+"""Metrics that are compared: means of the two times, and the rate of a run whose requests all wait from the start."""
+_MILLISECONDS: Final = 1e-3
+
+
+class ServedSourceSpec(Checked):
+    """One entry of ``scenarios/published/serving/sources.yaml``."""
+
+    title: str
+    url: str
+    licence: str
+    retrieved: str
+    assumed: list[str] = Field(default=[])
+    fitted: list[str] = Field(default=[])
+
+
+class _Sources(Checked):
+    sources: dict[str, ServedSourceSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRow:
+    """A published run: its scenario, and what was measured by metric."""
+
+    id: str
+    source_id: str
+    load: str
+    """Tokens in and out of a request, and requests at once where they are limited, for display."""
+    scenario: Mapping[str, JsonValue]
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedResult:
+    """A published run with its prediction; errors are predicted over measured, less one."""
+
+    id: str
+    source_id: str
+    load: str
+    """Tokens in and out of a request, and requests at once where they are limited, for display."""
+    model: str
+    node: str
+    engine: str
+    precision: str
+    accelerators: int
+    measured: Mapping[str, float]
+    predicted: Mapping[str, float]
+
+    @property
+    def errors(self) -> Mapping[str, float]:
+        """Error of each measured metric."""
+        return {name: self.predicted[name] / value - 1.0 for name, value in self.measured.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSummary:
+    """Errors of one metric over some rows, as fractions."""
+
+    metric: str
+    n_rows: int
+    median: float
+    p90: float
+    bias: float
+    """Median of the errors with their sign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSource:
+    """One source with its rows."""
+
+    source_id: str
+    title: str
+    url: str
+    licence: str
+    assumed: tuple[str, ...]
+    """Settings that the source leaves open, with the values taken instead."""
+    fitted: tuple[str, ...]
+    """Constants that were fitted to rows of this source."""
+    results: tuple[ServedResult, ...]
+
+    @property
+    def summaries(self) -> tuple[ServedSummary, ...]:
+        """Errors of each metric that the source has."""
+        return summaries(self.results)
+
+
+def served_source_names() -> tuple[str, ...]:
+    """Return the names of the shipped sources."""
+    return tuple(sorted(_specs()))
+
+
+def validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> tuple[ServedSource, ...]:
+    """Simulate published runs of inference engines and compare.
+
+    Parameters
+    ----------
+    names
+        Sources; all if left out.
+    jobs
+        Processes; one for each processor when omitted.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such source, or a scenario of it cannot be used.
+    """
+    specs = _specs()
+    for name in names:
+        if name not in specs:
+            raise ScenarioError(f"unknown source '{name}'", hint=choices_hint(name, list(specs)))
+    chosen = list(dict.fromkeys(names or served_source_names()))
+    rows = [row for name in chosen for row in served_rows(name)]
+    with phase("simulate served runs"):
+        results = list(in_order(served_result, rows, jobs=jobs))
+    return tuple(
+        ServedSource(
+            source_id=name,
+            title=specs[name].title,
+            url=specs[name].url,
+            licence=specs[name].licence,
+            assumed=tuple(specs[name].assumed),
+            fitted=tuple(specs[name].fitted),
+            results=tuple(each for each in results if each.source_id == name),
+        )
+        for name in chosen
+    )
+
+
+def served_rows(name: str) -> Iterator[ServedRow]:
+    """Yield the rows of a source."""
+    text = (_folder() / f"{name}.csv").read_text("utf-8")
+    for cells in csv.DictReader(text.splitlines()):
+        measured = {
+            metric: float(cells[column]) * factor
+            for metric, column, factor in (
+                ("ttft_s", "ttft_ms", _MILLISECONDS),
+                ("tpot_s", "tpot_ms", _MILLISECONDS),
+                ("output_tokens_per_s", "output_tokens_per_s", 1.0),
+            )
+            if cells[column]
+        }
+        load = f"{cells['input_tokens']}/{cells['output_tokens']}" + (f" x{cells['concurrency']}" if cells["concurrency"] else "")
+        yield ServedRow(id=cells["id"], source_id=name, load=load, scenario=_scenario(cells), measured=measured)
+
+
+def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
+    serving: dict[str, JsonValue] = {
+        "engine": f"{cells['engine']}@{cells['version']}",
+        "precision": cells["precision"],
+        "kv_precision": cells["kv_precision"],
+        **{degree: int(cells[degree]) for degree in ("tp", "pp", "ep", "dp")},
+        "replicas": 1,
+        "prefix_cache": False,
+    }
+    serving |= {limit: int(cells[limit]) for limit in ("max_batched_tokens", "max_num_seqs") if cells[limit]}
+    if cells["asynchronous"]:
+        serving["asynchronous"] = cells["asynchronous"] == "true"
+    shortest = float(cells["shortest_fraction"] or 1.0)
+    requests: dict[str, JsonValue] = {
+        "arrival": cells["arrival"],
+        "count": int(cells["count"]),
+        "input_tokens": _length(int(cells["input_tokens"]), shortest),
+        "output_tokens": _length(int(cells["output_tokens"]), shortest),
+    }
+    if cells["concurrency"]:
+        requests["concurrency"] = int(cells["concurrency"])
+    return {
+        "version": 1,
+        "name": cells["id"],
+        "model": cells["model"],
+        "cluster": {"node": cells["node"], "nodes": 1},
+        "serving": serving,
+        "requests": requests,
+    }
+
+
+def _length(tokens: int, shortest: float) -> JsonValue:
+    return tokens if shortest >= 1.0 else {"uniform": [round(shortest * tokens), tokens]}
+
+
+def _as_shipped(built: BuiltServing) -> BuiltServing:
+    return built
+
+
+def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] = _as_shipped) -> ServedResult:
+    """Return a row with its prediction.
+
+    Parameters
+    ----------
+    adapt
+        Change of what is simulated, such as other constants.
+
+    Raises
+    ------
+    ScenarioError
+        When its scenario cannot be used.
+    """
+    try:
+        result = run_serving(adapt(build_serving(load_serving(row.scenario))))
+    except InfeasibleError as error:
+        raise ScenarioError(f"{row.source_id}, row {row.id}: {error}", field="serving") from error
+    metrics, serving = result.metrics, result.built.scenario.spec.serving
+    times = {"ttft_s": metrics.ttft_s, "tpot_s": metrics.tpot_s}
+    predicted = {name: spread.mean for name, spread in times.items() if spread is not None}
+    predicted["output_tokens_per_s"] = metrics.output_tokens_per_s
+    return ServedResult(
+        id=row.id,
+        source_id=row.source_id,
+        load=row.load,
+        model=result.built.loaded.model.name,
+        node=result.built.node.name,
+        engine=serving.engine,
+        precision=serving.precision,
+        accelerators=result.built.n_accelerators,
+        measured=row.measured,
+        predicted={name: predicted[name] for name in row.measured},
+    )
+
+
+def summaries(results: Sequence[ServedResult]) -> tuple[ServedSummary, ...]:
+    """Return the errors of each metric that some row has."""
+    found: list[ServedSummary] = []
+    for metric in METRICS:
+        errors = np.array([each.errors[metric] for each in results if metric in each.measured])
+        if errors.size:
+            sizes = np.abs(errors)
+            median, p90, bias = float(np.median(sizes)), float(np.quantile(sizes, 0.9)), float(np.median(errors))
+            found.append(ServedSummary(metric=metric, n_rows=int(errors.size), median=median, p90=p90, bias=bias))
+    return tuple(found)
+
+
+def _specs() -> Mapping[str, ServedSourceSpec]:
+    return validate_document(_Sources, read_document(_folder() / "sources.yaml")).sources
+
+
+def _folder() -> Path:
+    return data_path("scenarios") / "published" / "serving"

@@ -1,0 +1,271 @@
+"""Leave one source, or one accelerator, of served runs out, fit what was fitted to served runs to the others, and predict it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from math import log
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.apps.serve.deployment import BuiltServing, build_serving
+from clustersim.apps.sweep.pools import in_order
+from clustersim.apps.validate.quantiles import LEVEL_FRACTION, weighted_quantile
+from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
+from clustersim.config.serving.serving_load import load_serving
+from clustersim.documents.text import Data
+from clustersim.progress import phase
+from clustersim.serving.engines import EngineConstants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A constant that was fitted to served runs: the values it may take, and the runs that depend on it."""
+
+    shipped: float
+    neutral: float
+    """Assumed where no other run depends on it."""
+    values: tuple[float, ...]
+    metrics: tuple[str, ...]
+    concerns: Callable[[BuiltServing], bool]
+
+
+def _engine(built: BuiltServing) -> EngineConstants:
+    return built.pools[0].model.engine
+
+
+def _is_vllm(built: BuiltServing) -> bool:
+    return _engine(built).engine == "vllm"
+
+
+def _is_sglang(built: BuiltServing) -> bool:
+    return _engine(built).engine == "sglang"
+
+
+def _has_experts(built: BuiltServing) -> bool:
+    return any(layer.experts is not None for layer in built.pools[0].model.work.layers)
+
+
+def _has_few_requests(built: BuiltServing) -> bool:
+    concurrency = built.asked.requests.concurrency
+    return concurrency is not None and concurrency <= 16
+
+
+FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
+    {
+        "popularity_shape": Fitted(
+            shipped=0.6, neutral=100.0, values=(0.3, 0.6, 1.0, 3.0, 100.0), metrics=("tpot_s", "output_tokens_per_s"), concerns=_has_experts
+        ),
+        "vllm_host": Fitted(
+            shipped=1.0, neutral=0.5, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("tpot_s", "output_tokens_per_s"), concerns=_is_vllm
+        ),
+        "sglang_gap": Fitted(
+            shipped=1.0, neutral=0.25, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("tpot_s", "output_tokens_per_s"), concerns=_is_sglang
+        ),
+        "frontend": Fitted(shipped=1.0, neutral=0.0, values=(0.0, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_few_requests),
+    }
+)
+"""Shape of expert popularity; host time of vLLM, gap between the steps of SGLang and time of the front end over the shipped ones."""
+
+Constants = tuple[tuple[str, float], ...]
+
+
+def adapted(constants: Constants, built: BuiltServing) -> BuiltServing:
+    """Return a deployment with other values of the fitted constants."""
+    value = dict(constants)
+    engine = _engine(built)
+    host = value.get("vllm_host", 1.0) if _is_vllm(built) else 1.0
+    gap = value.get("sglang_gap", 1.0) if _is_sglang(built) else 1.0
+    frontend = value.get("frontend", 1.0)
+    engine = replace(
+        engine,
+        host_base_s=engine.host_base_s * host,
+        host_per_sequence_s=engine.host_per_sequence_s * host,
+        sampling_base_s=engine.sampling_base_s * gap,
+        frontend_base_s=engine.frontend_base_s * frontend,
+        frontend_per_token_s=engine.frontend_per_token_s * frontend,
+    )
+    shape = value.get("popularity_shape", FITTED["popularity_shape"].shipped)
+    return replace(built, pools=tuple(replace(pool, model=pool.model.with_constants(engine, shape)) for pool in built.pools))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedCase:
+    """A served run, and what is left out together with it."""
+
+    row: ServedRow
+    accelerator: str
+    depends_on: tuple[str, ...]
+    """Names of the fitted constants that its prediction depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFold:
+    """Error of one metric of the runs that were left out, as a fraction, and the constants fitted to the others."""
+
+    kind: str
+    """``source`` or ``accelerator``."""
+    left_out: str
+    metric: str
+    n_rows: int
+    median_fraction: float
+    p90_fraction: float
+    constants: Constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedBand:
+    """Least and most share of the prediction that a measured metric is expected to have."""
+
+    metric: str
+    least: float
+    most: float
+    n_rows: int
+    coverage_fraction: float
+    """Runs of a source that lie in the band of the other sources, a mean over sources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedCrossValidation:
+    """Predictions of served runs by constants that they had no share in."""
+
+    folds: tuple[ServedFold, ...]
+    bands: tuple[ServedBand, ...]
+
+
+def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> ServedCrossValidation:
+    """Return how each source, and each accelerator, is predicted by the others, and error bars made of the sources' residuals.
+
+    Each constant is fitted alone, with the others as shipped: the value with the least median error, of the runs of the others that
+    depend on it. What was measured on kernels and collectives is not of these sources, and stays.
+    """
+    cases = [_case(row) for name in names or served_source_names() for row in served_rows(name)]
+    errors = _errors_by_value(cases, jobs)
+    results: dict[str, list[tuple[str, ServedResult]]] = {}
+    folds: list[ServedFold] = []
+    for kind, of in (("source", _source_of), ("accelerator", _accelerator_of)):
+        lots = list(dict.fromkeys(of(case) for case in cases))
+        constants = {lot: _refitted([case for case in cases if of(case) != lot], errors) for lot in lots}
+        tasks = [(case, constants[of(case)]) for case in cases]
+        with phase(f"predict each {kind} without it"):
+            found = list(in_order(_predicted, tasks, jobs=jobs))
+        results[kind] = [(of(case), result) for case, result in zip(cases, found, strict=True)]
+        folds += chain.from_iterable(_folds(kind, lot, constants[lot], results[kind]) for lot in lots)
+    return ServedCrossValidation(folds=tuple(folds), bands=tuple(_bands(results["source"])))
+
+
+def _source_of(case: ServedCase) -> str:
+    return case.row.source_id
+
+
+def _accelerator_of(case: ServedCase) -> str:
+    return case.accelerator
+
+
+def _case(row: ServedRow) -> ServedCase:
+    built = build_serving(load_serving(row.scenario))
+    depends_on = tuple(name for name, each in FITTED.items() if each.concerns(built) and set(each.metrics) & set(row.measured))
+    return ServedCase(row=row, accelerator=built.node.accelerator.name, depends_on=depends_on)
+
+
+def _predicted(task: tuple[ServedCase, Constants]) -> ServedResult:
+    case, constants = task
+    return served_result(case.row, partial(adapted, constants))
+
+
+Errors = Mapping[tuple[str, str, float], float]
+"""Absolute logarithm of predicted over measured, by row, constant and value; the mean of the metrics that depend on it."""
+
+
+def _errors_by_value(cases: Sequence[ServedCase], jobs: int | None) -> Errors:
+    tasks = [(case, ((name, value),)) for case in cases for name in case.depends_on for value in FITTED[name].values]
+    with phase("predict with each value of the fitted constants"):
+        found = in_order(_predicted, tasks, jobs=jobs)
+        return {
+            (case.row.id, name, value): fmean(
+                abs(log(result.predicted[metric] / result.measured[metric])) for metric in FITTED[name].metrics if metric in result.measured
+            )
+            for (case, ((name, value),)), result in zip(tasks, found, strict=True)
+        }
+
+
+def _refitted(others: Sequence[ServedCase], errors: Errors) -> Constants:
+    fitted: list[tuple[str, float]] = []
+    for name, constant in FITTED.items():
+        rows = [case.row.id for case in others if name in case.depends_on]
+        best = min(constant.values, key=lambda value: median(errors[row, name, value] for row in rows)) if rows else constant.neutral
+        fitted.append((name, best))
+    return tuple(fitted)
+
+
+def _folds(kind: str, lot: str, constants: Constants, results: Sequence[tuple[str, ServedResult]]) -> Iterator[ServedFold]:
+    for metric in METRICS:
+        sizes = [abs(result.errors[metric]) for name, result in results if name == lot and metric in result.measured]
+        if sizes:
+            yield ServedFold(
+                kind=kind,
+                left_out=lot,
+                metric=metric,
+                n_rows=len(sizes),
+                median_fraction=median(sizes),
+                p90_fraction=weighted_quantile(sizes, [1.0] * len(sizes), 0.9),
+                constants=constants,
+            )
+
+
+def _bands(results: Sequence[tuple[str, ServedResult]]) -> Iterator[ServedBand]:
+    for metric in METRICS:
+        ratios = [(source, each.measured[metric] / each.predicted[metric]) for source, each in results if metric in each.measured]
+        if not ratios:
+            continue
+        sources = list(dict.fromkeys(source for source, _ in ratios))
+        covered: list[float] = []
+        for source in sources if len(sources) > 1 else ():
+            least, most = _quantiles([each for each in ratios if each[0] != source])
+            covered.append(fmean(least <= ratio <= most for name, ratio in ratios if name == source))
+        least, most = _quantiles(ratios)
+        coverage = fmean(covered) if covered else 0.0
+        yield ServedBand(metric=metric, least=least, most=most, n_rows=len(ratios), coverage_fraction=coverage)
+
+
+def _quantiles(ratios: Sequence[tuple[str, float]]) -> tuple[float, float]:
+    """Return the ends of the band; a source weighs as the root of its rows, since its rows share its own errors."""
+    sizes: dict[str, int] = {}
+    for source, _ in ratios:
+        sizes[source] = sizes.get(source, 0) + 1
+    values, weights = [ratio for _, ratio in ratios], [sizes[source] ** -0.5 for source, _ in ratios]
+    outside = (1.0 - LEVEL_FRACTION) / 2.0
+    return weighted_quantile(values, weights, outside), weighted_quantile(values, weights, 1.0 - outside)
+
+
+def cross_validation_document(found: ServedCrossValidation) -> dict[str, Data]:
+    """Return what is shipped as ``hardware_profiles/residuals/serving.yaml``."""
+    return {
+        "sources": [*sorted({fold.left_out for fold in found.folds if fold.kind == "source"})],
+        "level": LEVEL_FRACTION,
+        "bands": [
+            {
+                "metric": band.metric,
+                "least": round(band.least, 3),
+                "most": round(band.most, 3),
+                "rows": band.n_rows,
+                "coverage": round(band.coverage_fraction, 2),
+            }
+            for band in found.bands
+        ],
+        "folds": [
+            {
+                "kind": fold.kind,
+                "left_out": fold.left_out,
+                "metric": fold.metric,
+                "rows": fold.n_rows,
+                "median": round(fold.median_fraction, 3),
+                "p90": round(fold.p90_fraction, 3),
+                "constants": dict(fold.constants),
+            }
+            for fold in found.folds
+        ],
+    }

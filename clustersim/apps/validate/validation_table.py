@@ -1,0 +1,281 @@
+"""Validation results as text: cells for the terminal, and the table of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.apps.validate.error_summary import RankingSummary, Summary, summarise
+from clustersim.apps.validate.published import SourceResult, Validation
+from clustersim.apps.validate.rows import RowResult
+from clustersim.units.quantity import format_quantity
+
+DERIVED_MARK: Final = "*"
+MANY_ROWS: Final = 200
+"""A source with more is shown by layouts, and in full as data only."""
+DIGITS: Final = 4
+"""Digits of step times; as many as the sources print."""
+SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in interval", "worst row")
+HIDDEN_MARK: Final = "°"
+GIVEN_MARK: Final = "†"
+LEGENDS: Final = {
+    HIDDEN_MARK: "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting"
+    " allows, and the rows are not in *all*.",
+    GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not"
+    " in *all*.",
+}
+_HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
+_RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
+
+
+def layout_text(row: RowResult) -> str:
+    """Return tensor, pipeline and data-parallel degree as ``8x16x8``, and those of context and expert parallelism where there are any."""
+    degrees = row.parallelism
+    more = [f" {name} {degree}" for name, degree in (("cp", degrees.cp), ("ep", degrees.ep)) if degree > 1]
+    return f"{degrees.tp}x{degrees.pp}x{degrees.dp}{''.join(more)}"
+
+
+def measured_text(row: RowResult) -> str:
+    """Return the measured step time, marked where it was derived."""
+    return format_quantity(row.measured_s, "s", DIGITS) + (DERIVED_MARK if row.derived_from else "")
+
+
+def predicted_text(row: RowResult) -> str:
+    """Return the predicted step time, with as many digits as the measured one; a range where something that decides it is hidden."""
+    ends = row.predicted_range_s or (row.predicted_s,)
+    return " to ".join(dict.fromkeys(format_quantity(end_s, "s", DIGITS) for end_s in ends))
+
+
+def error_text(fraction: float, digits: int = 1) -> str:
+    """Return an error with its sign, in percent with so many digits behind the point.
+
+    Examples
+    --------
+    >>> error_text(-0.0669), error_text(0.0, 2)
+    ('-6.7 %', '+0.00 %')
+    """
+    # Rounded first: what rounds to nothing has no sign of its own.
+    return f"{round(100.0 * fraction, digits) + 0.0:+.{digits}f} %"
+
+
+def share_text(fraction: float) -> str:
+    """Return the size of an error, in percent."""
+    return f"{100.0 * fraction:.1f} %"
+
+
+def summary_text(summary: Summary) -> str:
+    """Return how wrong some rows are, in a few words."""
+    rows = "1 row" if summary.n_rows == 1 else f"{summary.n_rows} rows"
+    return (
+        f"{rows}: mean absolute error {share_text(summary.mean_absolute_error_fraction)},"
+        f" median {share_text(summary.median_absolute_error_fraction)},"
+        f" mean with its sign {error_text(summary.mean_error_fraction)},"
+        f" worst {error_text(summary.worst_error_fraction)} ({summary.worst_row}{_because(summary)})"
+        f"{_covered(summary)}"
+    )
+
+
+def _because(summary: Summary) -> str:
+    return f": {summary.worst_explained}" if summary.worst_explained else ""
+
+
+def _covered(summary: Summary) -> str:
+    return "" if summary.coverage_fraction is None else f", {share_text(summary.coverage_fraction)} in their intervals"
+
+
+def together_lines(validation: Validation) -> tuple[str, ...]:
+    """Return what can be said of all rows together, a line for each finding."""
+    bars, hidden, rankings = validation.error_bars, validation.hidden, validation.rankings
+    lines = [f"{summary_text(validation.summary)}; {memory_text(validation.summary)}"]
+    lines.append(f"ran out of memory, and predicted to fit: {', '.join(validation.missed_out_of_memory) or 'none'}")
+    if validation.refused:
+        lines.append(f"refused: {', '.join(validation.refused)}")
+    if hidden is not None:
+        lines.append(f"rows with a hidden setting, and how far they are from all that it allows: {summary_text(hidden)}")
+    if rankings is not None:
+        lines.append(rankings_text(rankings))
+    if bars is not None:
+        coverage = bars.coverage
+        shares = (
+            f"{share_text(coverage.weighted_fraction)} where a source of n rows counts as the root of n",
+            f"{share_text(coverage.rows_fraction)} of rows",
+            f"{share_text(coverage.sources_fraction)} as a mean over sources",
+        )
+        lines.append(f"intervals of {100 * bars.bands.level_fraction:.0f} % that other sources give cover {', '.join(shares)}")
+    return tuple(lines)
+
+
+def rankings_text(rankings: RankingSummary) -> str:
+    """Return what choosing layouts by predictions costs, in a few words."""
+    groups = "1 group" if rankings.n_groups == 1 else f"{rankings.n_groups} groups"
+    return (
+        f"{groups} of layouts: mean regret {share_text(rankings.mean_regret_fraction)}, worst {share_text(rankings.worst_regret_fraction)},"
+        f" mean Kendall tau {rankings.mean_kendall_tau:.2f}"
+    )
+
+
+def memory_text(summary: Summary) -> str:
+    """Return how wrong predicted peaks of memory are, where they were printed, and whether any row is wrongly predicted not to fit."""
+    misfits = f"wrongly predicted not to fit: {_misfits(summary)}"
+    mean, worst = summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction
+    if mean is None or worst is None:
+        return misfits
+    rows = "1 row" if summary.n_memory_rows == 1 else f"{summary.n_memory_rows} rows"
+    return f"memory of {rows}: mean absolute error {share_text(mean)}, worst {error_text(worst)}; {misfits}"
+
+
+def fitted_text(source: SourceResult) -> str:
+    """Return what calibration has taken from the source."""
+    if not source.fitted:
+        return "no calibration constant was fitted to this source"
+    return f"not independent: calibrated with figures of this source: {', '.join(source.fitted)}"
+
+
+def summary_table(validation: Validation) -> str:
+    """Return one line for each source and one for all, as a table in Markdown, with the legends of the marks that are used."""
+    rows = [(f"`{source.source_id}`{_marked(source)}", *summary_cells(source.summary), _fits(source)) for source in validation.sources]
+    rows.append(("all", *summary_cells(validation.summary), ""))
+    marks = {_marked(source) for source in validation.sources}
+    legend = "".join(f"\n{text}\n" for mark, text in LEGENDS.items() if mark in marks)
+    return _table(("source", *SUMMARY_HEADER, "calibration fitted to it"), SUMMARY_HEADER[:-1], rows) + legend
+
+
+def defaults_table(validation: Validation) -> str:
+    """Return one line for each source and one for all of what defaults alone predict, as a table in Markdown."""
+    rows = [(f"`{source.source_id}`", *summary_cells(source.summary)) for source in validation.sources]
+    rows.append(("all", *summary_cells(validation.summary)))
+    return _table(("source", *SUMMARY_HEADER), SUMMARY_HEADER[:-1], rows) + f"\nRefused: {len(validation.refused)} rows.\n"
+
+
+def capability_table(validation: Validation) -> str:
+    """Return one line for each thing that runs make use of, as a table in Markdown."""
+    rows = [(each.capability, f"{each.n_sources}", *summary_cells(each.summary)) for each in validation.capabilities]
+    return _table(("rows that use", "sources", *SUMMARY_HEADER), ("sources", *SUMMARY_HEADER[:-1]), rows)
+
+
+def correlates_table(validation: Validation) -> str:
+    """Return one line for each source whose errors go with something, as a table in Markdown."""
+    rows = [
+        (f"`{source.source_id}`", f"{len(source.stated)}", *(f"{each.feature} {each.rank_correlation:+.2f}" for each in source.correlates))
+        for source in validation.sources
+        if source.correlates
+    ]
+    header = ("source", "rows", "strongest", "second", "third")
+    return _table(header, ("rows",), [(*row, *("",) * (len(header) - len(row))) for row in rows])
+
+
+def markdown_page(validation: Validation) -> str:
+    """Return what the documentation shows: the summary, and a table for each source with errors to three digits."""
+    sources = "".join(_section(source) for source in validation.sources)
+    remarks = "".join(f"- {line}\n" for line in together_lines(validation))
+    reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
+    return (
+        f"{summary_table(validation)}\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
+        f"\n## What errors go with\n\n{correlates_table(validation)}"
+        f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
+    )
+
+
+def _misfits(summary: Summary) -> str:
+    return ", ".join(summary.false_out_of_memory) or "none"
+
+
+def layouts_table(source: SourceResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the header and the cells of a table of many rows: one line for each layout."""
+    layouts: dict[tuple[int, str], list[RowResult]] = {}
+    for row in source.rows:
+        layouts.setdefault((row.gpus, layout_text(row)), []).append(row)
+    lines: list[tuple[str, ...]] = []
+    for (gpus, layout), rows in sorted(layouts.items()):
+        summary = summarise(rows)
+        errors = (share_text(summary.mean_absolute_error_fraction), error_text(summary.mean_error_fraction))
+        lines.append((f"{gpus}", layout, f"{len(rows)}", *errors, f"{error_text(summary.worst_error_fraction)} ({summary.worst_row})"))
+    return ("GPUs", "tp x pp x dp", "rows", "mean absolute error", "mean with its sign", "worst row"), lines
+
+
+def ranking_lines(source: SourceResult) -> list[str]:
+    """Return for each group of layouts of one model on as many accelerators which one would have been chosen, and what that costs."""
+    return [
+        f"{each.model} on {each.gpus} GPUs: of {each.n_rows} rows {each.chosen_row} is predicted to be the fastest"
+        + (" and is" if each.chosen_row == each.best_row else f", {share_text(each.regret_fraction)} slower than {each.best_row}")
+        + f"; Kendall tau {each.kendall_tau:.2f}"
+        for each in source.rankings
+    ]
+
+
+def correlate_lines(source: SourceResult) -> list[str]:
+    """Return what errors go with, in a line; none where that may be chance."""
+    if not source.correlates:
+        return []
+    found = ", ".join(f"{each.feature} {each.rank_correlation:+.2f}" for each in source.correlates)
+    return [f"errors go with (rank correlation): {found}"]
+
+
+def misfit_lines(source: SourceResult) -> list[str]:
+    """Return what is predicted of runs that ran out of memory."""
+    return [
+        f"{each.id} ran out of memory, and is predicted {'to fit' if each.fits else 'not to fit'}:"
+        f" {format_quantity(each.peak_bytes, 'B')} of {format_quantity(each.capacity_bytes, 'B')}"
+        for each in source.out_of_memory
+    ]
+
+
+def _section(source: SourceResult) -> str:
+    methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
+    derived = f"\n{_escaped(DERIVED_MARK)} not printed, but derived from {'; '.join(methods)}.\n" if methods else ""
+    if len(source.rows) > MANY_ROWS:
+        header, lines = layouts_table(source)
+        table = _table(header, header[:1] + header[2:5], lines)
+    else:
+        table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
+    remarks = "".join(f"- {line}\n" for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
+    rest = f"{derived}\n{remarks}" if remarks else derived
+    return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{rest}"
+
+
+def _table(header: Sequence[str], right: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = "|".join("---:" if name in right else "---" for name in header)
+    lines = [f"| {' | '.join(header)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
+    """Return the cells below ``SUMMARY_HEADER``, with a mark around the id of a row."""
+    return (
+        f"{summary.n_rows}",
+        share_text(summary.mean_absolute_error_fraction),
+        share_text(summary.median_absolute_error_fraction),
+        error_text(summary.mean_error_fraction),
+        "" if summary.coverage_fraction is None else f"{100 * summary.coverage_fraction:.0f} %",
+        f"{error_text(summary.worst_error_fraction)} ({quote}{summary.worst_row}{quote})",
+    )
+
+
+def _marked(source: SourceResult) -> str:
+    if source.stated:
+        return ""
+    return GIVEN_MARK if source.rows[0].speed_given else HIDDEN_MARK
+
+
+def _fits(source: SourceResult) -> str:
+    return ", ".join(f"`{constant}`" for constant in source.fitted) or "none"
+
+
+def _cells(row: RowResult) -> tuple[str, ...]:
+    return (
+        row.id,
+        row.model,
+        f"{row.gpus}",
+        layout_text(row),
+        f"{row.virtual_stages}",
+        _escaped(measured_text(row)),
+        predicted_text(row),
+        error_text(row.error_fraction, 2),
+        "yes" if row.fits else "no",
+        row.quality,
+        f"{row.source.table}, {row.source.row}",
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace(DERIVED_MARK, f"\\{DERIVED_MARK}")

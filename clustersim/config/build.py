@@ -1,0 +1,197 @@
+"""A checked scenario to the objects that are simulated: model, cluster, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from clustersim.config.background_loads import background_of
+from clustersim.config.checks import given_by, parse_checks
+from clustersim.config.constraints import check_size
+from clustersim.config.cost_section import Priced, priced_nodes
+from clustersim.config.data_parallel import check_algorithm, check_workers, server_hosts
+from clustersim.config.goodput_section import Maintained, maintained_job
+from clustersim.config.jitter import jitter_of
+from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
+from clustersim.config.load import Scenario
+from clustersim.config.machine import hardware_of, link_changes, routing_flags
+from clustersim.config.offloading import host_shortfall
+from clustersim.config.own_constants import ConstantsFile, with_constants
+from clustersim.config.planning import plan_on
+from clustersim.config.scenario_schema import ScenarioSpec
+from clustersim.config.stragglers import slowdowns_of
+from clustersim.engine.uneven_ranks import UnevenRanks, division_of, own_pace
+from clustersim.errors import DomainError, ScenarioError
+from clustersim.expressions.parse import Condition
+from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.models import Node
+from clustersim.notices import Flag
+from clustersim.parallel.training_plan import Plan
+from clustersim.program.background import Background
+from clustersim.topology.cluster import Cluster
+from clustersim.topology.recently_used import cluster_of
+from clustersim.topology.wired import WiredCluster
+from clustersim.workloads.reading.model_spec import LoadedModel
+
+STEPS: Final = 50
+"""Steps that are replayed where they differ and nobody says how many: the mean is then known to a seventh of the spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """Everything that one run needs, nothing left open."""
+
+    scenario: Scenario
+    plan: Plan
+    cluster: WiredCluster
+    loaded: LoadedModel
+    nodes: tuple[int, ...]
+    """Nodes of the plan; all of the cluster where there are no other jobs."""
+    jobs: tuple[PlannedJob, ...]
+    background: tuple[tuple[Background, ...], ...]
+    """For each entry of the scenario, its loads."""
+    uneven: UnevenRanks | None
+    """Differences between the ranks of the plan; None where there are none, and workers go together."""
+    n_steps: int
+    checks: tuple[Condition, ...]
+    maintained: Maintained | None
+    """Handling of failures; None where nobody asked."""
+    priced: Priced | None
+    """Prices and power; None where nobody asked."""
+    flags: tuple[Flag, ...]
+    planned_flags: tuple[Flag, ...]
+    """Those of model, training and strategy alone: what the scenario leaves open of them."""
+    constants: ConstantsFile | None = None
+    """Measured constants of the user's own; None for the shipped ones."""
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return self.scenario.name
+
+    @property
+    def tokens(self) -> float | None:
+        """Total budget of tokens, if one was given."""
+        return self.scenario.spec.training.tokens
+
+
+def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = None) -> Built:
+    """Return model, cluster and plan of a scenario, with every default filled in.
+
+    Parameters
+    ----------
+    constants
+        By generation of accelerators, calibrations to use in place of the shipped ones, for studies that ask what others would predict.
+
+    Raises
+    ------
+    ScenarioError
+        When values contradict each other, with the place of the one to change.
+    """
+    try:
+        return _build(scenario, constants or {})
+    except DomainError as error:
+        raise scenario.located(error) from error
+
+
+def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
+    spec = scenario.spec
+    checks = _checks(scenario)
+    hardware = hardware_of(spec.cluster, scenario.document)
+    hardware = replace(hardware, kinds=with_constants(constants, hardware.kinds))
+    node, n_nodes = hardware.node, hardware.n_nodes
+    check_size(n_nodes, node.n_accelerators)
+    allocation = allocate_nodes(spec.jobs, n_nodes)
+    nodes = hardware.nodes
+    own_nodes = tuple(nodes[place] for place in allocation.own)
+    planned = plan_on(scenario, own_nodes, hardware.fabric)
+    servers = server_hosts(planned.plan.strategy.data_parallel, node, len(allocation.own))
+    cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
+    check_algorithm(planned.plan.strategy, cluster, allocation.own)
+    uneven = _uneven(spec, planned.plan, nodes, dict(zip(allocation.own, own_nodes, strict=True)))
+
+    def plan(inner: Scenario, places: Sequence[int]) -> Planned:
+        inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
+        check_algorithm(inside.plan.strategy, cluster, places)
+        return inside
+
+    jobs = jobs_of(scenario, node, allocation, plan)
+    n_steps, steps_flags = _steps(spec, planned.plan)
+    maintained = maintained_job(spec.reliability, planned.plan, own_nodes) if spec.reliability else None
+    priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
+    return Built(
+        scenario=scenario,
+        plan=planned.plan,
+        cluster=cluster,
+        loaded=planned.loaded,
+        nodes=allocation.own,
+        jobs=jobs,
+        background=background_of(spec.background, cluster),
+        uneven=uneven,
+        n_steps=n_steps,
+        checks=checks,
+        maintained=maintained,
+        priced=priced,
+        flags=(
+            *planned.flags,
+            *steps_flags,
+            *_host_flags(planned.plan, cluster),
+            *routing_flags(cluster),
+            *_unseen_flags(hardware.unseen),
+            *(maintained.flags if maintained else ()),
+            *(priced.flags if priced else ()),
+            *(flag for job in jobs for flag in job.planned.flags),
+        ),
+        planned_flags=planned.flags,
+        constants=hardware.constants,
+    )
+
+
+def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[int, Node]) -> UnevenRanks | None:
+    """Return what is unlike between the ranks of a plan that has some of the nodes."""
+    per_node = nodes[0].n_accelerators
+    slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes]) if spec.cluster.stragglers else {}
+    place_of = {node: place for place, node in enumerate(own)} if slowdowns else {}
+    for rank in slowdowns:
+        if rank // per_node not in place_of:
+            raise ScenarioError(
+                f"rank {rank} is on node {rank // per_node}, which belongs to another job",
+                field="cluster.stragglers",
+                hint="name ranks of the scenario's own job",
+            )
+    uneven = UnevenRanks(
+        slowdowns={place_of[rank // per_node] * per_node + rank % per_node: factor for rank, factor in slowdowns.items()},
+        nodes=tuple(own.values()),
+        jitter=jitter_of(spec.cluster.jitter),
+    )
+    if uneven.is_even and not own_pace(plan):
+        return None
+    check_workers(plan.strategy.data_parallel, division_of(plan, uneven).n_parts)
+    return uneven
+
+
+def _steps(spec: ScenarioSpec, plan: Plan) -> tuple[int, tuple[Flag, ...]]:
+    """Return how many steps are replayed: one, unless they differ or more were asked for."""
+    if spec.steps is not None:
+        return spec.steps, ()
+    if jitter_of(spec.cluster.jitter) is None and not own_pace(plan):
+        return 1, ()
+    return STEPS, (Flag(code="assumed_steps", message=f"no number of steps is given: {STEPS} are replayed"),)
+
+
+def _host_flags(plan: Plan, cluster: Cluster) -> tuple[Flag, ...]:
+    shortfall = host_shortfall(plan, cluster)
+    return (Flag(code="host_memory", message=shortfall),) if shortfall else ()
+
+
+def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:
+    if not names:
+        return ()
+    return (Flag(code="unseen_figures", message=f"not seen in a source, only remembered or assumed: {', '.join(names)}"),)
+
+
+def _checks(scenario: Scenario) -> tuple[Condition, ...]:
+    texts = scenario.spec.checks
+    places = [scenario.document.place(("checks", index)) for index in range(len(texts))]
+    return parse_checks(texts, given_by(scenario.spec), places)

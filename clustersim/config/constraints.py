@@ -1,0 +1,189 @@
+"""Constraints between the values of a scenario, one function each; every refusal names what would be right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from clustersim.config.pipelining import check_micro_batches
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS
+from clustersim.units.divisors import divisors, listed
+from clustersim.units.fields import MOST_GPUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clustersim.config.pipelining import Pipelining
+    from clustersim.hardware.models import Accelerator
+    from clustersim.parallel.step_settings import Training
+    from clustersim.parallel.training_plan import StrategySettings
+    from clustersim.workloads.shapes import AttentionKind
+
+
+MAX_PASSES: Final = 200_000
+"""Forward and backward passes of all stages that a replay takes on: minutes of computing."""
+
+
+def resolve_dp(strategy: StrategySettings, n_gpus: int) -> int:
+    """Return the data-parallel degree that fills the cluster.
+
+    Raises
+    ------
+    ScenarioError
+        When the degrees do not multiply to the number of GPUs.
+    """
+    others = strategy.tp * strategy.pp * strategy.cp
+    fills = n_gpus % others == 0
+    if not strategy.gives("dp"):
+        if not fills:
+            field, advice = _shrink(strategy, n_gpus)
+            raise ScenarioError(f"tp*pp*cp = {others} does not divide {n_gpus} GPUs", field=field, hint=advice)
+        return n_gpus // others
+    world = others * strategy.dp
+    if world != n_gpus:
+        advice = f"dp: auto gives {n_gpus // others}" if fills else f"tp*pp*cp = {others} does not divide {n_gpus}"
+        raise ScenarioError(f"tp*pp*cp*dp = {world} does not match {n_gpus} GPUs", field="strategy.dp", hint=advice)
+    return strategy.dp
+
+
+def check_size(n_nodes: int, n_accelerators: int) -> None:
+    """Refuse clusters beyond what anybody has."""
+    if n_nodes * n_accelerators > MOST_GPUS:
+        raise ScenarioError(
+            f"{n_nodes} nodes of {n_accelerators} GPUs are more than {MOST_GPUS}",
+            field="cluster.nodes",
+            hint=f"use at most {MOST_GPUS // n_accelerators}",
+        )
+
+
+def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
+    """Refuse an output head that scores more tokens than a sequence has.
+
+    Raises
+    ------
+    ScenarioError
+        With the most that it can score.
+    """
+    if scored_tokens is not None and scored_tokens > seq_length:
+        message = f"{scored_tokens} tokens are scored of a sequence of {seq_length}"
+        raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
+
+
+def check_tokens(tokens: float | None, batch: int, seq_length: int) -> None:
+    """Refuse a budget of tokens that is used up before the first step ends.
+
+    Raises
+    ------
+    ScenarioError
+        With the tokens of a step.
+    """
+    of_step = batch * seq_length
+    if tokens is not None and tokens < of_step:
+        message = f"{tokens:.0f} tokens are fewer than one step has, {batch} * {seq_length} = {of_step}"
+        raise ScenarioError(message, field="training.tokens", hint="write all that the model is trained on, such as 15T")
+
+
+def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> None:
+    """Refuse gradients that are clipped before a product has added them to those of other micro-batches.
+
+    Raises
+    ------
+    ScenarioError
+        With what adds them up later.
+    """
+    if clip_micro_batches and fused_accumulation:
+        message = "gradients cannot be clipped before they are added up where the product itself adds them up"
+        raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
+
+
+def check_fp8_parameters(*, fp8_parameters: bool, precision: str, zero_stage: int) -> None:
+    """Refuse weights in fp8 where products do not take them so, or where they are gathered for each pass.
+
+    Raises
+    ------
+    ScenarioError
+        With the key that says what was meant.
+    """
+    if not fp8_parameters:
+        return
+    if zero_stage == SHARDS_PARAMETERS:
+        message = "sharded weights are cast to fp8 as they are gathered, and kept as they were"
+        raise ScenarioError(message, field="training.fp8_parameters", hint="set strategy.data_parallel.gather_precision to fp8 instead")
+    if precision != "fp8":
+        message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
+        raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
+
+
+def check_recomputed_layers(n_layers: int | None, most: int) -> None:
+    """Refuse to repeat more layers of each model chunk than the largest one has.
+
+    Raises
+    ------
+    ScenarioError
+        With the most that can be.
+    """
+    if n_layers is not None and n_layers > most:
+        message = f"{n_layers} layers of a model chunk that has {most}"
+        raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
+
+
+def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:
+    """Refuse a generation of fused attention that an accelerator does not run, or of which nothing is known on it.
+
+    Raises
+    ------
+    ScenarioError
+        At the first such accelerator.
+    """
+    for accelerator in accelerators:
+        known = calibration_for(accelerator).attention
+        if attention != "unfused" and attention not in known:
+            hint = f"use {', '.join(known)} or unfused"
+            raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
+
+
+def check_batch(training: Training, strategy: StrategySettings, dp: int, found: Pipelining) -> int:
+    """Return the micro-batches of one replica.
+
+    Parameters
+    ----------
+    found
+        What the schedule comes to.
+
+    Raises
+    ------
+    ScenarioError
+        When the batch does not divide evenly, or the schedule cannot take so many micro-batches.
+    """
+    batch, micro = training.global_batch_size, training.micro_batch_size
+    unit = dp * micro
+    if batch % unit:
+        below, above = batch // unit * unit, (batch // unit + 1) * unit
+        near = f"{below} or {above}" if below else str(above)
+        raise ScenarioError(
+            f"{batch} is not a multiple of dp * micro_batch_size = {dp} * {micro} = {unit}",
+            field="training.global_batch_size",
+            hint=f"the nearest is {near}",
+        )
+    n_micro_batches = batch // unit
+    check_micro_batches(strategy, found, n_micro_batches, unit=unit, batch=f"{batch} / ({dp} * {micro})")
+    passes = 2 * n_micro_batches * strategy.pp * found.chunks
+    if passes > MAX_PASSES:
+        raise ScenarioError(
+            f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",
+            field="training.global_batch_size",
+            hint="use a larger micro_batch_size or a smaller batch",
+        )
+    return n_micro_batches
+
+
+def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:
+    """Return which degree to blame for not dividing the cluster, and what it may be instead."""
+    for name, rest in (("pp", strategy.tp * strategy.cp), ("tp", strategy.pp * strategy.cp), ("cp", strategy.tp * strategy.pp)):
+        if getattr(strategy, name) == 1:
+            continue
+        good = divisors(n_gpus // rest) if n_gpus % rest == 0 else []
+        if good:
+            return f"strategy.{name}", f"with the other degrees as they are, use {name} {listed(good)}"
+    return "strategy.tp", f"use degrees whose product divides {n_gpus}"

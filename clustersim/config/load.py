@@ -1,0 +1,218 @@
+"""Text to a checked scenario: from a path, a shipped example, stdin or a mapping."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from clustersim.config.keys import placed
+from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
+from clustersim.config.presets import apply_preset
+from clustersim.config.scenario_schema import NAME_PATTERN, ScenarioSpec
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.check import did_you_mean, validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.files import STDIN, STDIN_NAME, read_stdin, text_of
+from clustersim.documents.spots import Data
+from clustersim.documents.surrogates import HALF, WHOLE, whole_text
+from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
+from clustersim.errors import DomainError, Place, ScenarioError
+
+_MAX_DEPTH: Final = 50
+_MAPPING: Final = "scenario"
+"""Stands for the file in messages about a mapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scenario whose keys and values are right one by one, and the text they came from."""
+
+    name: str
+    spec: ScenarioSpec
+    document: Document
+    """With the overrides and the values of its preset in it."""
+    text: str
+    """As it was given, without the overrides."""
+    folder: Path
+    """Folder to which paths inside the scenario are relative."""
+    overrides: tuple[Override, ...]
+    preset_overrides: tuple[Override, ...] = ()
+    """Overrides from a preset that ``--set`` named."""
+    of_preset: frozenset[str] = frozenset()
+    """Dotted keys whose values a preset brought."""
+
+    def located(self, error: DomainError) -> ScenarioError:
+        """Return an error with its key and the place of that: a line of the file, or the ``--set`` that brought the value."""
+        return blame(placed(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioText:
+    """A scenario as it was written, before anything in it is changed or checked."""
+
+    document: Document
+    text: str
+    folder: Path
+    """Folder to which paths inside the scenario are relative."""
+
+
+@lru_cache
+def example_names(*, serving: bool = False) -> tuple[str, ...]:
+    """Return the names of the shipped example scenarios, of training or of serving."""
+    return tuple(sorted(path.stem for path in _examples().glob("*.yaml") if serving == ("\nserving:" in path.read_text(encoding="utf-8"))))
+
+
+def example_path(name: str) -> Path:
+    """Return the file of a shipped example.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such example.
+    """
+    known = (*example_names(), *example_names(serving=True))
+    if name not in known:
+        raise ScenarioError(f"unknown example '{name}'", hint=did_you_mean(name, known) or f"use one of {', '.join(known)}")
+    return _examples() / f"{name}.yaml"
+
+
+def load_scenario(source: str | Path | Mapping[str, object], overrides: str | Sequence[str] = ()) -> Scenario:
+    """Return a checked scenario.
+
+    Parameters
+    ----------
+    source
+        A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
+    overrides
+        ``key=value`` texts, or a single one, put into the data before it is checked.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    texts = (overrides,) if isinstance(overrides, str) else overrides
+    return checked_scenario(read_source(source), [parse_override(text) for text in texts])
+
+
+def read_source(source: str | Path | Mapping[str, object]) -> ScenarioText:
+    """Return a scenario as it was written; parameters as for :func:`load_scenario`.
+
+    Raises
+    ------
+    ScenarioError
+        When there is no such file, or it is not YAML.
+    """
+    if _is_mapping(source):
+        data = _plain_mapping(source, "", 0)
+        return ScenarioText(document=plain_document(data, _MAPPING), text=yaml_text(data), folder=Path())
+    if source == STDIN:
+        text = text_of(read_stdin(MOST_BYTES, hint="a scenario is a short YAML file"), STDIN_NAME, "write a YAML document")
+        return ScenarioText(document=parse_document(text, STDIN_NAME), text=text, folder=Path())
+    path = _find(source if isinstance(source, Path) else str(source))
+    document, text = read_written(path)
+    return ScenarioText(document=document, text=text, folder=path.parent)
+
+
+def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scenario:
+    """Return a checked scenario: what was written, with changes on top.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    document = apply_overrides(source.document, changes)
+    blamed = tuple(changes)
+    try:
+        if "serving" in document.data:
+            raise ScenarioError(
+                "serves requests and trains nothing", field="serving", place=document.place(("serving",)), hint="use run, compare or sweep"
+            )
+        merged = apply_preset(document, changes)
+        document, blamed = merged.document, (*merged.brought, *changes)
+        spec = validate_document(ScenarioSpec, document)
+    except ScenarioError as error:
+        raise blame(error, blamed, document) from error
+    return Scenario(
+        name=spec.name or name_from(document.name),
+        spec=spec,
+        document=document,
+        text=source.text,
+        folder=source.folder,
+        overrides=tuple(changes),
+        preset_overrides=merged.brought,
+        of_preset=merged.keys,
+    )
+
+
+def _find(source: str | Path) -> Path:
+    """Return the file that a path or a name means; a file in the working directory goes before a shipped example."""
+    path = Path(source)
+    text = str(source)
+    looks_like_a_name = isinstance(source, str) and re.fullmatch(r"[\w-]+", text) is not None
+    if not looks_like_a_name or path.is_file():
+        return path
+    known = (*example_names(), *example_names(serving=True))
+    if text in known:
+        return example_path(text)
+    if path.exists():
+        return path  # a folder, which its reader refuses as that
+    near = did_you_mean(text, known)
+    raise ScenarioError(
+        f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"
+    )
+
+
+def _examples() -> Path:
+    return data_path("scenarios") / "examples"
+
+
+def name_from(file: str) -> str:
+    """Return a name for a scenario that brings none."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-.")[:100]
+    return stem if re.fullmatch(NAME_PATTERN, stem) else "scenario"
+
+
+def _plain_mapping(source: Mapping[object, object], at: str, depth: int) -> dict[str, Data]:
+    data: dict[str, Data] = {}
+    for key, value in source.items():
+        if not isinstance(key, str):
+            raise ScenarioError(f"key {key!r} is not text", field=at or None, place=Place(file=_MAPPING))
+        if whole_text(key) is None:
+            raise ScenarioError(f"key {key!r} {HALF}", field=at or None, hint=WHOLE, place=Place(file=_MAPPING))
+        data[key] = _plain(value, f"{at}.{key}" if at else key, depth + 1)
+    return data
+
+
+def _plain(value: object, at: str, depth: int) -> Data:
+    place = Place(file=_MAPPING)
+    if depth > _MAX_DEPTH:
+        raise ScenarioError(f"is nested more than {_MAX_DEPTH} levels deep", field=at, place=place)
+    if _is_mapping(value):
+        return _plain_mapping(value, at, depth)
+    if _is_list(value):
+        return [_plain(item, f"{at}.{index}", depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ScenarioError(f"{value} is not a finite number", field=at, place=place)
+    if isinstance(value, str):
+        whole = whole_text(value)
+        if whole is None:
+            raise ScenarioError(HALF, field=at, hint=WHOLE, place=place)
+        return whole
+    if value is None or isinstance(value, int | float):
+        return value
+    raise ScenarioError(f"a {type(value).__name__} is not understood", field=at, hint="use text, numbers, lists and mappings", place=place)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)

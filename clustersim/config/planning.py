@@ -1,0 +1,272 @@
+"""Plan of a scenario on some nodes: model, training and strategy, checked against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from clustersim.config.constraints import (
+    check_attention,
+    check_batch,
+    check_clipping,
+    check_fp8_parameters,
+    check_recomputed_layers,
+    check_scored_tokens,
+    check_tokens,
+    resolve_dp,
+)
+from clustersim.config.data_parallel import data_parallel, server_flags
+from clustersim.config.expert_load import expert_load_of
+from clustersim.config.job_settings import Planned
+from clustersim.config.keys import dotted
+from clustersim.config.load import Scenario
+from clustersim.config.mesh_text import rank_layout
+from clustersim.config.offloading import check_drives
+from clustersim.config.pipelining import Pipelining, pipelining_of
+from clustersim.config.scenario_schema import ScenarioSpec
+from clustersim.config.usual import Circumstances, completed_as_usual, usual_flags, usual_settings
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import Accelerator, Fabric, Node
+from clustersim.notices import Flag
+from clustersim.parallel.contributors import CONTRIBUTORS
+from clustersim.parallel.contributors.contributor import check_division
+from clustersim.parallel.needs import idle
+from clustersim.parallel.pass_costs import arranged
+from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.step_settings import Precision, Training
+from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
+from clustersim.workloads.model import Model
+from clustersim.workloads.reading.model_spec import LoadedModel, load_model
+
+PRECISION_ORDER: Final[tuple[Precision, ...]] = ("bf16", "fp16", "fp32")
+"""Which precision is assumed: the first that the accelerator has."""
+
+
+_SHORT: Final = ("fp16", "bf16", "fp8")
+
+
+def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) -> tuple[Training, tuple[Flag, ...]]:
+    """Return one optimizer step, and what was assumed of it."""
+    asked = spec.training
+    if not loaded.model.divisible:
+        # A preset says of the vocabulary what its framework does with any model.
+        _check_layered(asked, loaded.model, has_preset=spec.strategy.preset is not None)
+    accelerators = list({node.accelerator.name: node.accelerator for node in nodes}.values())
+    precision, flags = precision_of(asked, accelerators)
+    check_attention(asked.attention, accelerators)
+    seq_length, length_flags = _seq_length(asked, loaded.model)
+    check_scored_tokens(asked.scored_tokens, seq_length)
+    check_tokens(asked.tokens, asked.global_batch_size, seq_length)
+    if asked.cuda_graphs and asked.blocking_launches:
+        message = "kernels of a graph are issued together, and the host cannot wait for each"
+        raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
+    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
+    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision, zero_stage=spec.strategy.zero_stage)
+    training = asked.completed(
+        precision=precision,
+        optimizer_kernels="foreach" if asked.kernels == "eager" else "fused",
+        gradient_precision="fp32" if precision in _SHORT else "same",
+        grouped_experts=asked.kernels == "fused",
+        channels_last=precision in _SHORT,
+    ).changed(seq_length=seq_length)
+    return training, (*flags, *length_flags)
+
+
+def _check_layered(training: Training, model: Model, *, has_preset: bool) -> None:
+    """Refuse what a list of layers says itself, and what is known for transformers only."""
+    if training.gives("seq_length"):
+        message = f"the layers of {model.name} say how large a sample is"
+        hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"
+        raise ScenarioError(message, field="training.seq_length", hint=hint)
+    if training.gives("attention"):
+        message = f"the layers of {model.name} say what attention there is"
+        raise ScenarioError(message, field="training.attention", hint="leave it out")
+    for name, asked in (
+        ("elementwise_precision", training.elementwise_precision != "same"),
+        ("clip_micro_batches", training.clip_micro_batches),
+        ("vocabulary_multiple", training.vocabulary_multiple is not None and not has_preset),
+        ("loss_metrics", training.loss_metrics > 0),
+    ):
+        if asked:
+            message = f"known for transformers only, and {model.name} is a list of layers"
+            raise ScenarioError(message, field=f"training.{name}", hint="leave it out")
+
+
+def _seq_length(asked: Training, model: Model) -> tuple[int, tuple[Flag, ...]]:
+    positions = model.max_positions
+    if not asked.gives("seq_length") and positions < 1:
+        hint = "the model does not say how long its sequences are; write one, such as 4096"
+        raise ScenarioError("'seq_length' is missing", field="training.seq_length", hint=hint)
+    seq_length = asked.seq_length or positions
+    if not 0 < positions < seq_length:
+        return seq_length, ()
+    message = f"sequences of {seq_length} tokens, though the model has {positions} positions"
+    return seq_length, (Flag(code="long_sequence", message=message),)
+
+
+def precision_of(asked: Training, accelerators: Sequence[Accelerator]) -> tuple[Precision, tuple[Flag, ...]]:
+    """Return the precision that was asked for, or the first that all accelerators have."""
+    has = [name for name in accelerators[0].peak_flops_per_s if all(name in each.peak_flops_per_s for each in accelerators)]
+    if not asked.gives("precision"):
+        known: list[Precision] = [precision for precision in PRECISION_ORDER if precision in has]
+        if not known:
+            raise ScenarioError("'precision' is missing", field="training.precision", hint=f"use one of {', '.join(has)}")
+        assumed: Precision = known[0]
+        owners = " and ".join(accelerator.name for accelerator in accelerators)
+        message = f"no precision is given: {assumed}, which {owners} {'has' if len(accelerators) == 1 else 'have'}, is assumed"
+        return assumed, (Flag(code="assumed_precision", message=message),)
+    lacking = next((accelerator.name for accelerator in accelerators if asked.precision not in accelerator.peak_flops_per_s), None)
+    if lacking is not None:
+        raise ScenarioError(f"{lacking} does not have {asked.precision}", field="training.precision", hint=f"use {' or '.join(has)}")
+    return asked.precision, ()
+
+
+NEAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "pp", "dp")
+"""Stages of one replica are neighbours, and replicas are far from each other."""
+
+FAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
+"""Replicas of one stage are neighbours, and stages are far from each other."""
+
+
+def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
+    """Return what a scenario trains, and how, on some nodes; the first of them stands for all where kinds do not matter.
+
+    A setting that does nothing in this plan is as good as left out.
+    """
+    planned = _planned(scenario, nodes, fabric)
+    effective, flags = _without_idle(scenario, planned.plan)
+    if effective is not scenario:
+        planned = _planned(effective, nodes, fabric)
+    # A resolved scenario leaves nothing open, and brings what was assumed for the one that it stands for.
+    brought = tuple(Flag(code=each.code, message=each.message) for each in scenario.spec.assumed)
+    return replace(planned, flags=tuple(dict.fromkeys((*brought, *flags, *planned.flags))))
+
+
+def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
+    node = nodes[0]
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
+    model = loaded.model
+    # What the model allows comes before what the cluster does: it is the narrower choice.
+    for contributor in CONTRIBUTORS:
+        contributor.refuse_model(model, scenario.spec.strategy)
+    check_division(model, "pp", scenario.spec.strategy.pp)
+    usual = usual_settings(circumstances_of(scenario.spec, model, nodes)) if model.divisible else {}
+    spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
+    found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
+    placement, more_flags = placement_of(spec.strategy, nodes, fabric)
+    strategy = _strategy(spec, nodes, found).changed(placement=placement)
+    load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
+    strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
+    training, training_flags = training_of(spec, loaded, nodes)
+    plan = Plan(model=model, training=training, strategy=strategy)
+    for contributor in CONTRIBUTORS:
+        contributor.refuse(plan, spec.strategy)
+    check_batch(spec.training, spec.strategy, strategy.dp, found)
+    plan = arranged(plan, node)
+    chunks = [chunk for stage in model_chunks(plan.strategy, model.n_layers) for chunk in stage]
+    check_recomputed_layers(spec.strategy.recompute_layers, max(chunk.n_layers for chunk in chunks))
+    kinds = {id(each): each for each in nodes}.values()
+    flags = (
+        *(Flag(code=code, message=message) for code, message in loaded.flags),
+        *training_flags,
+        *found.flags,
+        *usual_flags(usual, _in_use(plan, brought)),
+        *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
+        *server_flags(plan, node),
+        *more_flags,
+    )
+    return Planned(loaded=loaded, plan=plan, flags=flags)
+
+
+def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) -> Circumstances:
+    """Return what tells which software a transformer of a scenario is trained with."""
+    training, strategy = spec.training, spec.strategy
+    return Circumstances(
+        precision=precision_of(training, [node.accelerator for node in nodes])[0],
+        zero_stage=strategy.zero_stage,
+        recompute=strategy.recompute,
+        cp=strategy.cp,
+        eager=training.gives("kernels") and training.kernels == "eager",
+        causal=model.causal,
+        seq_length=training.seq_length or model.max_positions,
+        attention=calibration_for(nodes[0].accelerator).attention.keys(),
+    )
+
+
+def _in_use(plan: Plan, keys: Sequence[str]) -> list[str]:
+    unused = {".".join(each.path) for each in idle(plan)}
+    return [key for key in keys if key not in unused]
+
+
+def _without_idle(scenario: Scenario, plan: Plan) -> tuple[Scenario, tuple[Flag, ...]]:
+    """Return a scenario without settings that do nothing in its plan, and flags for those that somebody asked for."""
+    unused = idle(plan)
+    vain = [each for each in unused if each.written_in(scenario.spec)]
+    keys = {each: dotted(each.path, {}) for each in unused if each.asked_in(scenario.spec)}
+    flags = tuple(
+        Flag(code="no_effect", message=f"{key.rpartition('.')[2]} does nothing {each.reason}")
+        for each, key in keys.items()
+        if key not in scenario.of_preset
+    )
+    spec = scenario.spec
+    for each in vain:
+        spec = each.left_out(spec)
+    return (replace(scenario, spec=spec) if vain else scenario), flags
+
+
+def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> Strategy:
+    asked, node, n_nodes = spec.strategy, nodes[0], len(nodes)
+    dp = resolve_dp(asked, n_nodes * node.n_accelerators)
+    check_drives(asked, nodes)
+    completed = asked.completed(
+        overlap_p2p=found.sends_beside,
+        optimizer_post_validation=found.validates_later,
+        recompute_modules=("core_attention",),
+    )
+    return Strategy.of(
+        completed,
+        dp=dp,
+        sequence_parallel=asked.tp > 1 and (asked.sequence_parallel or not asked.gives("sequence_parallel")),
+        schedule=found.name,
+        written=found.written,
+        virtual_stages=found.chunks,
+        stage_layers=found.stage_layers,
+        optimizer_post_validation=asked.pp > 1 and completed.optimizer_post_validation,
+        data_parallel=data_parallel(asked, node, n_nodes),
+        shard_degree=None if asked.shard_degree == dp * asked.cp else asked.shard_degree,
+        node_size=node.n_accelerators,
+        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+        preset=None,
+    )
+
+
+def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:
+    """Return what must be said of tensor parallelism that leaves the scale-up domain of a node."""
+    domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
+    message = f"groups of tp = {strategy.tp} ranks reach beyond the scale-up domain of {domain_size} GPUs"
+    return tuple(
+        Flag(code="tp_across_fabric", message=message)
+        for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size)
+        if span.dimension == "tp" and span.reach == "across the fabric"
+    )
+
+
+def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric) -> tuple[tuple[Dimension, ...], tuple[Flag, ...]]:
+    """Return the order of dimensions, fastest-varying first, and what was chosen where the scenario says ``auto``.
+
+    Tensor parallelism, which communicates several times in every layer, comes first and stays in the scale-up domain as far as it fits;
+    then context and expert parallelism, once or twice in every layer. All stages of a group of replicas come next where they fit
+    under one leaf, so that what they send stays there; otherwise replicas do, because stages send least of all.
+    """
+    if asked.placement:
+        return asked.placement, ()
+    etp = asked.tp if asked.etp is None else asked.etp
+    near = max(asked.tp * asked.cp, asked.ep * etp)
+    leaf = fabric.nodes_per_leaf * nodes[0].n_accelerators
+    order = NEAR_STAGES if asked.pp > 1 and prod((near, asked.pp)) <= leaf else FAR_STAGES
+    under = f"{near * asked.pp} ranks of neighbouring stages fit under a leaf of {leaf}"
+    why = under if order is NEAR_STAGES else "stages are placed apart" if asked.pp > 1 else "there are no stages"
+    return order, (Flag(code="chosen_placement", message=f"placement auto: [{', '.join(order)}], because {why}"),)

@@ -1,0 +1,230 @@
+"""The scenario file as pydantic models: which keys there are, and what each may hold.
+
+None means "left out" throughout; the build fills it in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    StrictBool,
+    WithJsonSchema,
+    model_validator,
+)
+
+from clustersim.config.cost_section import CostSpec
+from clustersim.config.jitter import JitterField
+from clustersim.config.node_groups import NodeGroups
+from clustersim.config.number_list import Numbers
+from clustersim.config.reliability_section import ReliabilitySpec
+from clustersim.config.stragglers import StragglerSpec
+from clustersim.errors import ScenarioError
+from clustersim.hardware.calibration import MOST_SPREAD
+from clustersim.hardware.profile_schema import NodeChange
+from clustersim.parallel.settings import refuse_boolean
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import StrategySettings
+from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Seconds, mistake
+from clustersim.units.quantity import exact_quantity, parse_quantity
+
+_HINT: Final = "write it such as '40 Gbit/s' or '50 %'"
+
+
+_PERCENT: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """One of the two."""
+
+    rate_bytes_per_s: float | None = None
+    fraction: float | None = None
+    """Share of the data-sheet bandwidth of each link."""
+
+    def on(self, bandwidth_bytes_per_s: float) -> float:
+        """Return the rate on a link, in bytes per second."""
+        if self.rate_bytes_per_s is not None:
+            return self.rate_bytes_per_s
+        return (self.fraction or 0.0) * bandwidth_bytes_per_s
+
+
+def _read(value: object) -> Amount:
+    if isinstance(value, Amount):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.endswith("%"):
+        return Amount(fraction=_share(text))
+    try:
+        rate = parse_quantity(value, "B/s")
+    except ScenarioError as error:
+        raise mistake(error.message, _HINT) from error
+    if rate == 0.0:
+        raise mistake("a load of nothing is none", _HINT)
+    return Amount(rate_bytes_per_s=rate)
+
+
+def _share(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0.0 < percent <= _PERCENT:
+        raise mistake(f"'{text}' is not a share above 0 % and at most 100 %", _HINT)
+    return percent / _PERCENT
+
+
+def _write(amount: Amount) -> str:
+    if amount.rate_bytes_per_s is not None:
+        return exact_quantity(amount.rate_bytes_per_s, "B/s")
+    fraction = amount.fraction or 0.0
+    text = f"{fraction * _PERCENT:g} %"
+    return text if _share(text) == fraction else f"{fraction * _PERCENT!r} %"
+
+
+LoadAmount = Annotated[
+    Amount, BeforeValidator(_read), PlainSerializer(_write), WithJsonSchema({"type": "string", "examples": ["40 Gbit/s", "50 %"]})
+]
+"""A field that holds one."""
+
+
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+
+def _check_some(value: list[str]) -> list[str]:
+    if not value:
+        raise mistake("no link is named", "write such as [leaf0/up] or ['leaf*/down']")
+    return value
+
+
+VersionField = Annotated[Literal[1], BeforeValidator(refuse_boolean)]
+ModelField = Annotated[
+    str | dict[str, JsonValue],
+    Field(description="A shipped name, path.yaml, hf:path/to/config.json, or a mapping with Hugging Face key names."),
+]
+Steps = Annotated[int, Field(strict=True, gt=0, le=1_000_000)]
+"""A hundred times what anybody replays."""
+Fraction = Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)]
+
+
+class ScenarioPart(BaseModel):
+    """A mapping of the scenario in which unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LinkSpec(ScenarioPart):
+    """Change of the links between two parts of the cluster."""
+
+    between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
+    bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
+    fraction: Fraction | None = Field(default=None, description="Share that is left.")
+    latency: Seconds | None = None
+    state: Literal["up", "down"] = "up"
+    half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
+    direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
+
+    @model_validator(mode="after")
+    def _check_says_something(self) -> LinkSpec:
+        if self.model_fields_set <= {"between", "direction"}:
+            raise mistake("the links stay as they are", "add bandwidth, fraction, latency, half_duplex: true or state: down")
+        return self
+
+
+class ClusterSpec(NodeChange):
+    """Nodes of one kind on one fabric: a shipped cluster or node, with any of its parts changed in place."""
+
+    name: str | None = Field(default=None, description="A shipped cluster; see `clustersim show clusters`.")
+    node: str | NodeChange | None = Field(default=None, description="A shipped node, or one described in full.")
+    nodes: Degree | NodeGroups | None = Field(
+        default=None, description="Servers; a shipped cluster brings its own number. Or groups: [{node: ..., count: ...}, ...]."
+    )
+    calibration: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Measured constants of your own, a file of `clustersim calibrate`; default: the shipped ones."
+    )
+    links: list[LinkSpec] = Field(default=[], description="Links that are not as built.")
+    stragglers: list[StragglerSpec] = Field(default=[], description="Ranks that compute slower than they should.")
+    clock_spread: Annotated[float, Field(strict=True, ge=0, le=MOST_SPREAD)] | None = Field(
+        default=None,
+        description="Standard deviation of the clock between accelerators; 0: all alike. Default: that of the calibration.",
+    )
+    jitter: JitterField | None = Field(default=None, description="How much computation varies from step to step, such as '3 %'.")
+
+
+class JobSpec(ScenarioPart):
+    """Another job, which repeats its step on nodes of its own for as long as that of the scenario lasts."""
+
+    scenario: str | dict[str, JsonValue] = Field(
+        description="A shipped name, a path, or a mapping with model, training and strategy; its cluster is not used."
+    )
+    nodes: Annotated[Degree | Numbers, Field(union_mode="left_to_right")] = Field(
+        description="How many, taken from the last; or which, such as [8-15] or '1,3,5,7'."
+    )
+    name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Default: that of its scenario.")
+
+
+class BackgroundSpec(ScenarioPart):
+    """A load that shares links with the job, on each of them by itself."""
+
+    links: Annotated[list[str], AfterValidator(_check_some)] = Field(
+        description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
+    )
+    load: LoadAmount = Field(description="What it takes at most: a rate, or a share of each link's bandwidth.")
+    flows: Degree = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
+    name: str | None = Field(default=None, min_length=1, max_length=100, description="Default: background.")
+    start: Seconds = Field(default=0.0, description="Of the first burst.")
+    period: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="From burst to burst; default: one without end.")
+    burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="How long a burst lasts; less than the period.")
+
+
+class AssumptionSpec(ScenarioPart):
+    """A flag of the run that wrote a resolved scenario."""
+
+    code: str = Field(pattern="^[a-z0-9_]{1,100}$")
+    message: str = Field(max_length=2000)
+
+
+class ScenarioSpec(ScenarioPart):
+    """A training run to predict."""
+
+    version: VersionField = Field(default=1, description="Of this format.")
+    name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
+    model: ModelField
+    cluster: ClusterSpec
+    training: Training
+    strategy: StrategySettings = StrategySettings()
+    steps: Steps | None = Field(
+        default=None, description="Steps to replay; default: one, or 50 where steps differ (jitter, workers at their own pace)."
+    )
+    cost: CostSpec | None = None
+    reliability: ReliabilitySpec | None = None
+    checks: list[str] = Field(default=[], description="Conditions such as 'memory_fraction <= 0.92'; one that is false gives exit code 1.")
+    jobs: list[JobSpec] = Field(default=[], description="Further jobs on nodes of the same cluster.")
+    background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links.")
+    assumed: list[AssumptionSpec] = Field(
+        default=[], description="Of a resolved scenario: what the one that it stands for left open; results say it again."
+    )
+
+
+def scenario_json_schema() -> dict[str, JsonValue]:
+    """Return the JSON Schema of a scenario, for editors."""
+    return json_schema(ScenarioSpec)
+
+
+def json_schema(spec: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the JSON Schema of a document with a cluster."""
+    schema: dict[str, JsonValue] = spec.model_json_schema()
+    properties = schema["properties"]
+    if isinstance(properties, dict):
+        # A string in place of the mapping names a shipped cluster; it is turned into one before the models see it.
+        properties["cluster"] = {"anyOf": [{"$ref": "#/$defs/ClusterSpec"}, {"type": "string"}]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

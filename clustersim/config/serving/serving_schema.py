@@ -1,0 +1,179 @@
+"""The keys of a serving scenario, and what each may hold. None means "left out" throughout; the build fills it in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_validator
+
+from clustersim.config.cost_section import CostSpec
+from clustersim.config.scenario_schema import NAME_PATTERN, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
+from clustersim.serving.router import ROUTERS
+from clustersim.units.fields import Degree, NonNegativeInt, PerSecond, PositiveInt, Seconds, mistake
+
+Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+Tokens = Annotated[int, Field(strict=True, gt=0, le=100_000_000)]
+WeightFormat = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4"]
+
+
+class SpeculativeSpec(ScenarioPart):
+    """Draft tokens that are proposed cheaply, and verified in one step of the model."""
+
+    method: str = Field(default="draft", max_length=40, description="Names how tokens are drafted; their cost is not modelled.")
+    draft_tokens: Annotated[int, Field(strict=True, gt=0, le=64)] = Field(description="Tokens that are drafted for each step.")
+    mean_tokens: Annotated[float, Field(strict=True, ge=1, le=65)] | None = Field(
+        default=None, description="Tokens that a step yields for a sequence on average, the model's own included."
+    )
+    acceptance: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
+        default=None, description="Probability that a draft token is accepted after those before it were."
+    )
+
+    @model_validator(mode="after")
+    def _check_one_rate(self) -> SpeculativeSpec:
+        if (self.mean_tokens is None) == (self.acceptance is None):
+            raise mistake("acceptance and mean_tokens say the same", "give one of the two, such as acceptance: 0.7")
+        if self.mean_tokens is not None and self.mean_tokens > self.draft_tokens + 1:
+            raise mistake(
+                f"{self.draft_tokens} draft tokens yield at most {self.draft_tokens + 1} tokens", f"give at most {self.draft_tokens + 1}"
+            )
+        return self
+
+
+class ReplicaPoolSpec(ScenarioPart):
+    """Replicas of one of two pools."""
+
+    replicas: Degree = 1
+    tp: Degree = 1
+    pp: Degree = 1
+    ep: Degree = 1
+    dp: Degree = 1
+
+
+class DisaggregatedSpec(ScenarioPart):
+    """Prompts are computed by one pool of replicas, and outputs by another, to which the KV cache goes over the network."""
+
+    prefill: ReplicaPoolSpec
+    decode: ReplicaPoolSpec
+
+
+def _known_router(value: object) -> object:
+    if value not in ROUTERS:
+        raise mistake(f"'{value}' is no router", f"use one of {', '.join(ROUTERS)}")
+    return value
+
+
+class ServingSpec(ScenarioPart):
+    """The deployment: engine, layout, precision, batch limits and pools."""
+
+    engine: str = Field(default="vllm", description="vllm, sglang, tensorrt_llm or static; vllm@0.11 names a version.")
+    precision: WeightFormat = Field(default="bf16", description="Of the weights.")
+    kv_precision: Literal["bf16", "fp16", "fp8"] = Field(default="bf16", description="Of the KV cache.")
+    tp: Degree = Field(default=1, description="Tensor parallelism of one replica.")
+    pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
+    ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
+    dp: Degree = Field(default=1, description="Attention data parallelism inside one replica.")
+    replicas: Degree | Literal["auto"] = Field(default="auto", description="Default: as many as the cluster has accelerators for.")
+    max_num_seqs: Degree | None = Field(default=None, description="Sequences in a batch; default: the engine's.")
+    max_batched_tokens: Tokens | None = Field(default=None, description="Token budget of a step; default: the engine's.")
+    memory_fraction: Share | None = Field(default=None, description="Share of the memory that is used; default: the engine's.")
+    kv_tokens: PositiveInt | Literal["auto"] = Field(default="auto", description="Tokens in the KV cache of a replica; default: predicted.")
+    prefix_cache: StrictBool | None = Field(default=None, description="Whether prefixes stay in the cache; default: the engine's.")
+    chunked_prefill: StrictBool | None = Field(default=None, description="Whether prompts are computed in parts; default: the engine's.")
+    asynchronous: StrictBool | None = Field(default=None, description="Whether steps are scheduled ahead; default: the engine's.")
+    speculative: SpeculativeSpec | None = None
+    disaggregated: DisaggregatedSpec | None = Field(default=None, description="Instead of tp, pp, ep, dp and replicas.")
+    router: Annotated[str, BeforeValidator(_known_router)] = Field(
+        default="round_robin", description="round_robin, least_loaded, power_of_two or prefix_aware."
+    )
+
+    @model_validator(mode="after")
+    def _check_one_layout(self) -> ServingSpec:
+        both = sorted({"tp", "pp", "ep", "dp", "replicas"} & self.model_fields_set)
+        if self.disaggregated is not None and both:
+            raise mistake(f"{both[0]} and disaggregated both say how replicas are laid out", f"delete {both[0]}")
+        return self
+
+
+class UniformSpec(ScenarioPart):
+    """Lengths from the first to the second, equally likely."""
+
+    uniform: tuple[Tokens, Tokens]
+
+    @model_validator(mode="after")
+    def _check_order(self) -> UniformSpec:
+        if self.uniform[0] > self.uniform[1]:
+            raise mistake(f"{self.uniform[0]} is more than {self.uniform[1]}", "write the least length first")
+        return self
+
+
+class LognormalShape(ScenarioPart):
+    """Mean and 90th percentile."""
+
+    mean: Annotated[float, Field(gt=0, le=1e8)]
+    p90: Annotated[float, Field(gt=0, le=1e8)]
+
+
+class LognormalSpec(ScenarioPart):
+    """Lengths whose logarithm is normal."""
+
+    lognormal: LognormalShape
+
+
+Length = Tokens | UniformSpec | LognormalSpec | str
+
+
+class RequestsSpec(ScenarioPart):
+    """The requests: arrivals, lengths and warm-up."""
+
+    arrival: Literal["poisson", "gamma", "constant", "at_once", "closed", "trace"] = Field(description="When requests are sent.")
+    rate: PerSecond | None = Field(default=None, description="Requests in a second (poisson, gamma, constant).")
+    burstiness: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Shape of the gaps (gamma): 1 as poisson, less gives bursts."
+    )
+    concurrency: PositiveInt | None = Field(default=None, description="Requests under way (closed).")
+    trace: str | None = Field(default=None, description="A CSV with arrival_s, input_tokens, output_tokens[, prefix_blocks] (trace).")
+    speed: Annotated[float, Field(gt=0, le=1e6)] | None = Field(default=None, description="How much faster than recorded (trace).")
+    count: Annotated[int, Field(strict=True, gt=0, le=20_000_000)] | None = Field(default=None, description="Requests in all.")
+    duration: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Instead of count: for how long requests are sent.")
+    warmup: NonNegativeInt = Field(default=0, description="The first requests, which are not measured.")
+    input_tokens: Length | None = Field(default=None, description="Length of a prompt: a number, a distribution, or a CSV of lengths.")
+    output_tokens: Length | None = Field(default=None, description="Length of an answer, in the same way.")
+
+
+class SloSpec(ScenarioPart):
+    """Latencies that are promised."""
+
+    ttft_mean: Annotated[Seconds, Field(gt=0)] | None = None
+    ttft_p50: Annotated[Seconds, Field(gt=0)] | None = None
+    ttft_p90: Annotated[Seconds, Field(gt=0)] | None = None
+    ttft_p99: Annotated[Seconds, Field(gt=0)] | None = None
+    tpot_mean: Annotated[Seconds, Field(gt=0)] | None = None
+    tpot_p50: Annotated[Seconds, Field(gt=0)] | None = None
+    tpot_p90: Annotated[Seconds, Field(gt=0)] | None = None
+    tpot_p99: Annotated[Seconds, Field(gt=0)] | None = None
+    itl_mean: Annotated[Seconds, Field(gt=0)] | None = None
+    itl_p50: Annotated[Seconds, Field(gt=0)] | None = None
+    itl_p90: Annotated[Seconds, Field(gt=0)] | None = None
+    itl_p99: Annotated[Seconds, Field(gt=0)] | None = None
+    e2e_mean: Annotated[Seconds, Field(gt=0)] | None = None
+    e2e_p50: Annotated[Seconds, Field(gt=0)] | None = None
+    e2e_p90: Annotated[Seconds, Field(gt=0)] | None = None
+    e2e_p99: Annotated[Seconds, Field(gt=0)] | None = None
+
+
+class ServingScenarioSpec(ScenarioPart):
+    """A served model to predict."""
+
+    version: VersionField = Field(default=1, description="Of this format.")
+    name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
+    model: ModelField
+    cluster: ClusterSpec
+    serving: ServingSpec
+    requests: RequestsSpec
+    slo: SloSpec | None = Field(default=None, description="What must hold; exit code 1 where it does not.")
+    cost: CostSpec | None = None
+
+
+def serving_json_schema() -> dict[str, JsonValue]:
+    """Return the JSON Schema of a serving scenario, for editors."""
+    return json_schema(ServingScenarioSpec)

@@ -1,0 +1,90 @@
+"""Ranks that compute slower, or faster, than their accelerator should, as a scenario names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from clustersim.config.number_list import Numbers
+from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
+from clustersim.units.fields import PositiveRatio, mistake
+
+
+def _listed(value: object) -> object:
+    """Return a lone number as a list of one; `true` stays what it is, and is refused."""
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+OneOrMore = Annotated[
+    Numbers,
+    BeforeValidator(_listed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "examples": ["0-7"]},
+                {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+            ]
+        }
+    ),
+]
+"""A field that holds a number, or a list as :mod:`clustersim.config.number_list` reads it."""
+
+
+class StragglerSpec(Checked):
+    """One entry of ``cluster.stragglers``."""
+
+    ranks: OneOrMore | None = Field(default=None, description="Which ranks: 3, [0, 2, 4-6] or '0-7'.")
+    nodes: OneOrMore | None = Field(default=None, description="All ranks of which nodes, in place of ranks.")
+    slowdown: PositiveRatio = Field(description="How many times as long their computation takes; below 1 they are faster.")
+
+    @model_validator(mode="after")
+    def _check_says_who(self) -> StragglerSpec:
+        if (self.ranks is None) == (self.nodes is None):
+            message = "nobody is named" if self.ranks is None else "ranks and nodes both say who is meant"
+            hint = "write ranks, such as 3 or [0-7], or nodes"
+            raise mistake(message, hint)
+        return self
+
+
+def slowdowns_of(stragglers: Sequence[StragglerSpec], node_sizes: Sequence[int]) -> dict[int, float]:
+    """Return how many times as long the computation of each rank takes that is not as it should be, by rank, ascending.
+
+    Parameters
+    ----------
+    node_sizes
+        Accelerators of each node of the cluster.
+
+    Raises
+    ------
+    ScenarioError
+        There is no such rank or node, or a rank is named in two entries.
+    """
+    first_rank = [0, *accumulate(node_sizes)]
+    named: dict[int, int] = {}
+    for index, straggler in enumerate(stragglers):
+        for rank in _ranks(straggler, first_rank, f"cluster.stragglers.{index}"):
+            if rank in named:
+                raise ScenarioError(
+                    f"rank {rank} is slowed down by cluster.stragglers.{named[rank]} and by cluster.stragglers.{index}",
+                    field=f"cluster.stragglers.{index}.{'ranks' if straggler.nodes is None else 'nodes'}",
+                    hint="name each rank once, with all that slows it down in one number",
+                )
+            named[rank] = index
+    return {rank: stragglers[named[rank]].slowdown for rank in sorted(named) if stragglers[named[rank]].slowdown != 1.0}
+
+
+def _ranks(straggler: StragglerSpec, first_rank: Sequence[int], field: str) -> tuple[int, ...]:
+    numbers, key, count = (
+        (straggler.ranks or (), "rank", first_rank[-1]) if straggler.nodes is None else (straggler.nodes, "node", len(first_rank) - 1)
+    )
+    for number in numbers:
+        if number >= count:
+            raise ScenarioError(f"there is no {key} {number}", field=f"{field}.{key}s", hint=f"{key}s are 0 to {count - 1}")
+    if key == "rank":
+        return numbers
+    return tuple(rank for node in numbers for rank in range(first_rank[node], first_rank[node + 1]))

@@ -1,0 +1,184 @@
+"""Settings that nobody said, as most people run them: what the software does that a precision, a sharding or a model comes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pydantic import BaseModel
+
+from clustersim.notices import Flag
+from clustersim.parallel.settings import Settings
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, StrategySettings
+
+M = TypeVar("M", bound=BaseModel)
+
+Value = bool | int | str
+
+SCORED_FRACTION: Final = 0.15
+"""Tokens of a sequence that an encoder predicts [1]_.
+
+References
+----------
+.. [1] J. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019, section 3.1.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """Facts of a run that tell which software it comes with."""
+
+    precision: str
+    zero_stage: int
+    recompute: str
+    cp: int
+    eager: bool
+    """Whether somebody said that kernels are not fused, as in PyTorch without a compiler."""
+    causal: bool
+    seq_length: int
+    attention: Collection[str]
+    """Generations of fused attention whose speed is known on the accelerator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """Values of settings that software of one kind has."""
+
+    software: str
+    holds: Callable[[Circumstances], bool]
+    values: Mapping[str, Value | Callable[[Circumstances], Value]]
+    """By dotted key."""
+    sources: tuple[str, ...]
+
+
+def _shards_parameters(run: Circumstances) -> bool:
+    return run.zero_stage == SHARDS_PARAMETERS
+
+
+def _old_attention(run: Circumstances) -> Value:
+    # Context parallelism divides fused attention alone.
+    return "flash" if run.cp > 1 else "unfused"
+
+
+USUAL: Final = (
+    Usual(
+        software="an encoder, as BERT is trained",
+        holds=lambda run: not run.causal,
+        values={
+            "training.scored_tokens": lambda run: max(1, round(SCORED_FRACTION * run.seq_length)),
+            "training.kernels": "eager",
+            "training.fused_gradient_accumulation": False,
+            "training.attention": _old_attention,
+            "training.vocabulary_multiple": 8,
+        },
+        sources=(
+            "https://arxiv.org/abs/1810.04805",
+            "https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/LanguageModeling/BERT",
+        ),
+    ),
+    Usual(
+        software="fused attention takes 16 bits and less",
+        holds=lambda run: run.precision in ("fp32", "tf32"),
+        values={"training.attention": _old_attention},
+        sources=("https://github.com/Dao-AILab/flash-attention",),
+    ),
+    Usual(
+        software="fp16, as Megatron-LM of 2021",
+        holds=lambda run: run.precision == "fp16" and run.causal and not run.eager and not _shards_parameters(run),
+        values={
+            "training.attention": _old_attention,
+            "training.gradient_precision": "same",
+            "training.fused_gradient_accumulation": False,
+            "training.vocabulary_multiple": 128,
+            "strategy.sequence_parallel": False,
+            "strategy.overlap_tp": "none",
+            "strategy.data_parallel.overlap": False,
+        },
+        sources=("https://arxiv.org/abs/2104.04473", "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"),
+    ),
+    Usual(
+        software="sharded parameters, as PyTorch's FSDP",
+        holds=_shards_parameters,
+        values={
+            "training.kernels": "eager",
+            "training.fused_gradient_accumulation": False,
+            "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
+        },
+        sources=("https://docs.pytorch.org/docs/2.5/fsdp.html", "https://pytorch.org/blog/pytorch2-2/"),
+    ),
+    Usual(
+        software="sharded parameters, as PyTorch's FSDP",
+        holds=lambda run: _shards_parameters(run) and run.recompute == "full",
+        values={"strategy.recompute_stops_early": True},
+        sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
+    ),
+    Usual(
+        software="fp8, as recipes with Transformer Engine",
+        holds=lambda run: run.precision == "fp8",
+        values={"strategy.overlap_tp": "gemm_chunks"},
+        sources=("https://github.com/NVIDIA/dgxc-benchmarking",),
+    ),
+)
+"""For transformers, the first that says a key; where none does the default of the key holds. docs/reference/defaults.md says why."""
+
+
+def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
+    """Return the usual value of each dotted key that has one in a run, and the software that has it so."""
+    found: dict[str, tuple[Value, str]] = {}
+    for each in USUAL:
+        if each.holds(run):
+            for key, value in each.values.items():
+                found.setdefault(key, (value(run) if callable(value) else value, each.software))
+    return found
+
+
+def usual_without_sharding(run: Circumstances) -> dict[str, Value]:
+    """Return values for the settings whose usual value depends on what is sharded, as they are where parameters are not.
+
+    A search compares layouts of one software.
+    """
+    plain = usual_settings(replace(run, zero_stage=0))
+    sharded = usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full"))
+    keys = [key for key in {**plain, **sharded} if plain.get(key) != sharded.get(key)]
+    return {key: plain[key][0] if key in plain else _default(key) for key in keys}
+
+
+def _default(key: str) -> Value:
+    section, _, name = key.partition(".")
+    value = (Training if section == "training" else StrategySettings).model_fields[name].default
+    assert isinstance(value, bool | int | str)
+    return value
+
+
+def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tuple[str, ...]]:
+    """Return settings with the usual values of dotted keys that nobody gave, and the keys of those that are no default anyway."""
+    brought: list[str] = []
+    for key, value in usual.items():
+        *sections, name = key.split(".")
+        parts: list[BaseModel] = [settings]
+        for section in sections:
+            parts.append(getattr(parts[-1], section))
+        section = parts[-1]
+        assert isinstance(section, Settings)
+        if section.gives(name):
+            continue
+        if value != type(section).model_fields[name].default:
+            brought.append(key)
+        changed: BaseModel = section.changed(**{name: value})
+        for part, below in zip(reversed(parts[:-1]), reversed(sections), strict=True):
+            changed = part.model_copy(update={below: changed})
+        assert isinstance(changed, type(settings))
+        settings = changed
+    return settings, tuple(brought)
+
+
+def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> tuple[Flag, ...]:
+    """Return what must be said of settings that nobody gave and that are taken as software has them."""
+    by_software: dict[str, list[str]] = {}
+    for key in keys:
+        value, software = usual[key]
+        by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
+    said = [f"{software}: {', '.join(values)}" for software, values in by_software.items()]
+    return (Flag(code="usual_settings", message=f"not said, and taken as usual: {'; '.join(said)}"),) if said else ()

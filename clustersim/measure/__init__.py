@@ -1,0 +1,1 @@
+"""Metrics of a timeline, and lower bounds of a step."""

@@ -1,0 +1,170 @@
+"""Times of passes through each layer and both ends of a model, and from these of passes through any chunk of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from clustersim.measure.bounds.reduction_bounds import block_size, unlike_stages
+from clustersim.measure.bounds.unit_costs import ISSUE, WIDTH, Row, UnitCosts
+from clustersim.parallel.contributors import layer_techniques
+from clustersim.parallel.division import divided
+from clustersim.parallel.groups import ExpertGroups, ParallelGroups, parallel_groups
+from clustersim.parallel.layers import Gradients
+from clustersim.parallel.mesh import place
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage_passes import ChunkPasses
+from clustersim.parallel.training_plan import Plan
+from clustersim.program.tasks import Block, Item, RankGroups
+from clustersim.topology import SYMMETRIC
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+
+PassName = Literal["F", "B", "again", "I", "I again", "W"]
+"""Forward; backward; backward with recomputation; gradients of inputs, alone and with it; of weights."""
+
+GRADIENTS: Final[dict[PassName, Gradients]] = {"F": "all", "B": "all", "again": "all", "I": "input", "I again": "input", "W": "weight"}
+
+
+@dataclass(slots=True, kw_only=True)
+class LayerPrices:
+    """Passes of a model cut in one way, layer by layer, each kind priced when it is asked for first."""
+
+    prices: UnitCosts
+    plan: Plan
+    name: str
+    """Name of the groups, which no other cut may share."""
+    _groups: tuple[ParallelGroups, ...] = field(init=False)
+    """Groups of stages and ranks that are placed differently: the fastest counts."""
+    _sums: dict[PassName, FloatArray] = field(default_factory=dict[PassName, FloatArray])
+    _ends: dict[PassName, tuple[Row, Row]] = field(default_factory=dict[PassName, tuple[Row, Row]])
+
+    def __post_init__(self) -> None:
+        """Find the groups of every placement."""
+        near = self.prices.near
+        placed = unlike_groups(self.plan, self.prices.cluster)
+        self._groups = tuple(_renamed(groups, lambda group, n=n: near(group, f"{self.name}.{n}")) for n, groups in enumerate(placed))
+
+    def sums(self, kind: PassName) -> FloatArray:
+        """Return the parts of passes through the first layers, shape (n_layers + 1, WIDTH): of so many of them at each place."""
+        found = self._sums.get(kind)
+        if found is None:
+            n_layers = self.plan.model.n_layers
+            known: dict[int, Row] = {}
+            rows = np.zeros((n_layers + 1, WIDTH))
+            for layer in range(n_layers):
+                first = local_model(self.plan).first_alike(layer)
+                if first not in known:
+                    known[first] = self._least("layer", [self._layer(passes, kind, layer) for passes in self._passes(kind)])
+                rows[layer + 1] = known[first]
+            found = self._sums[kind] = rows.cumsum(axis=0)
+        return found
+
+    def ends(self, kind: PassName) -> tuple[Row, Row]:
+        """Return the parts of passes through what stands before the layers, and through what stands behind them."""
+        found = self._ends.get(kind)
+        if found is None:
+            every, forward = self._passes(kind), kind == "F"
+            first = [passes.embedding_forward() if forward else () if kind == "W" else passes.embedding_backward() for passes in every]
+            last = [passes.head_forward() if forward else passes.head_backward() for passes in every]
+            found = self._ends[kind] = (self._least("end", first), self._least("end", last))
+        return found
+
+    def _least(self, name: str, bodies: list[tuple[Item, ...]]) -> Row:
+        """Return the parts of the fastest of several ways to do the same."""
+        rows = [self.prices.row((Block(name=name, body=body),)) if body else np.zeros(WIDTH) for body in bodies]
+        return min(rows, key=lambda row: float(row[:ISSUE].sum()))
+
+    def _passes(self, kind: PassName) -> list[ChunkPasses]:
+        local, strategy = local_model(self.plan), self.plan.strategy
+        techniques = [layer_techniques(local, strategy, groups) for groups in self._groups]
+        return [ChunkPasses(local=local, strategy=strategy, techniques=each, gradients=GRADIENTS[kind]) for each in techniques]
+
+    def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
+        again = kind in ("again", "I again")
+        return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
+
+
+def unlike_groups(plan: Plan, cluster: Cluster) -> list[ParallelGroups]:
+    """Return the groups that work on layers, once for each placement on the links that ranks of a model have.
+
+    On a symmetric scale-up wiring the groups of a stage go at one pace, together. Elsewhere each rank's groups stand alone.
+    """
+    mesh = place(plan.strategy)
+    division, alone = divided(mesh), cluster.node.scale_up.kind not in SYMMETRIC
+    found: dict[tuple[object, ...], ParallelGroups] = {}
+    for stage in unlike_stages(mesh, cluster) if plan.n_ranks > 1 else [0]:
+        of_stage = parallel_groups(plan, division, stage, 0)
+        for groups in _of_each_rank(of_stage, mesh.stage_ranks(stage), cluster) if alone else (of_stage,):
+            found.setdefault(tuple(_placement(group, cluster) for group in _all(groups)), groups)
+    return list(found.values())
+
+
+def _of_each_rank(groups: ParallelGroups, ranks: IntArray, cluster: Cluster) -> Iterator[ParallelGroups]:
+    """Yield the groups of one rank for each way to be placed inside scale-up domains; groups across domains stay with all others."""
+    inside = {group.name: group for group in _all(groups) if group is not None and group.size > 1 and _inside(group, cluster)}
+    rows = {name: _row_of_rank(group, ranks) for name, group in inside.items()}
+    if not inside:
+        yield groups
+        return
+    base = cluster.node.n_accelerators * cluster.node.scale_up.nodes_per_domain
+    patterns = [np.unique(group.members % base, axis=0, return_inverse=True)[1].reshape(-1)[rows[name]] for name, group in inside.items()]
+    _, first = np.unique(np.stack(patterns, axis=1), axis=0, return_index=True)
+
+    def own(group: RankGroups, rank: int) -> RankGroups:
+        return replace(group, members=group.members[[rows[group.name][rank]]]) if group.name in rows else group
+
+    for rank in sorted(first.tolist()):
+        yield _renamed(groups, lambda group, rank=rank: own(group, rank))
+
+
+def _row_of_rank(group: RankGroups, ranks: IntArray) -> IntArray:
+    """Return for each rank the number of the group that it is in."""
+    row_of = np.zeros(int(max(ranks.max(), group.members.max())) + 1, dtype=np.int64)
+    row_of[group.members] = np.arange(len(group.members), dtype=np.int64)[:, None]
+    return row_of[ranks]
+
+
+def _placement(group: RankGroups | None, cluster: Cluster) -> object:
+    """Return the place of a group's members, the same for groups that are translated onto each other."""
+    if group is None or group.size == 1:
+        return None
+    if _inside(group, cluster):
+        domain = cluster.domain_of(group.members[:1])[0, 0]
+        first = group.members[cluster.domain_of(group.members[:, 0]) == domain]
+        block = cluster.node.n_accelerators * cluster.node.scale_up.nodes_per_domain
+        if cluster.node.scale_up.kind in SYMMETRIC:
+            return first.shape
+        return (first - int(first.min()) // block * block).tobytes()
+    block = block_size(cluster)
+    return (group.members - int(group.members.min()) // block * block).tobytes()
+
+
+def _inside(group: RankGroups, cluster: Cluster) -> bool:
+    """Return whether each group has all of its members in one scale-up domain."""
+    domains = cluster.domain_of(group.members)
+    return bool((domains == domains[:, :1]).all())
+
+
+def _all(groups: ParallelGroups) -> tuple[RankGroups | None, ...]:
+    experts = groups.experts
+    return (groups.tp, groups.cp, *(() if experts is None else (experts.whole, experts.slices, experts.between, experts.inside)))
+
+
+def _renamed(groups: ParallelGroups, changed: Callable[[RankGroups], RankGroups]) -> ParallelGroups:
+    """Return groups, each of them changed."""
+    experts = groups.experts
+    return ParallelGroups(
+        tp=changed(groups.tp),
+        cp=changed(groups.cp),
+        experts=None
+        if experts is None
+        else ExpertGroups(
+            whole=changed(experts.whole),
+            slices=changed(experts.slices),
+            between=None if experts.between is None else changed(experts.between),
+            inside=None if experts.inside is None else changed(experts.inside),
+        ),
+    )

@@ -1,0 +1,172 @@
+"""Goodput of a job, as a result and as lines of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.reliability.interruptions import Shares
+from clustersim.units.quantity import format_quantity
+
+PART_WORDS: Final = (
+    ("checkpoint", "saving checkpoints"),
+    ("lost_work", "work done twice"),
+    ("detection", "until failures are noticed"),
+    ("restart", "restarting"),
+    ("waiting", "waiting for repair"),
+    ("shrunk", "replicas that are missing"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReport:
+    """Size and duration of a checkpoint."""
+
+    size_bytes: float
+    """Weights, master copy and moments of the whole model."""
+    bandwidth_bytes_per_s: float
+    """Total storage bandwidth of all nodes, in bytes/s."""
+    write_s: float
+    stall_s: float
+    """Training stall at each checkpoint, in seconds."""
+    interval_s: float
+    """Training between two."""
+    asynchronous: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedForm:
+    """Closed-form goodput, with a spare node whenever one is needed."""
+
+    goodput_fraction: float
+    """Exact for exponential failures."""
+    parts_fraction: Shares
+    first_order_fraction: float
+    """The effective training time ratio of the literature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalPoint:
+    """Goodput at one interval between checkpoints, replayed."""
+
+    interval_s: float
+    goodput_fraction: float
+    confidence_interval_fraction: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestInterval:
+    """Best checkpoint interval."""
+
+    young_s: float
+    """First order."""
+    daly_s: float
+    """Higher order."""
+    closed_form_s: float
+    """The exact optimum, of what formulas cover."""
+    goodput_fraction: float
+    """With it, by the closed form."""
+    replayed_s: float
+    """The best of those that were replayed."""
+    replayed: tuple[IntervalPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparesReport:
+    """Whether nodes that stand by are enough."""
+
+    spares: int
+    short_fraction: float
+    """Share of time in which more nodes are in repair than there are spares, while nodes go on failing."""
+    enough: int
+    """With so many that share is at most 1 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTime:
+    """Duration of the whole training with failures, in seconds."""
+
+    mean_s: float
+    confidence_interval_s: tuple[float, float]
+    """95 % interval of the mean."""
+    p5_s: float
+    p95_s: float
+    interruptions: float
+    """Mean of the replays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputReport:
+    """Goodput of a job, replayed with failures, and by formulas."""
+
+    goodput_fraction: float
+    confidence_interval_fraction: tuple[float, float]
+    """95 % interval of the mean."""
+    parts_fraction: Shares
+    mean_time_to_interruption_s: float | None
+    """None where nothing fails."""
+    interruptions_per_day: float
+    checkpoint: CheckpointReport
+    closed_form: ClosedForm
+    best_interval: BestInterval | None
+    """None where checkpoints cost nothing, or nothing fails."""
+    spares: SparesReport | None
+    """None where there is always a spare."""
+    time_to_train: TrainingTime | None
+    """None without a budget of tokens."""
+    replays: int
+    replayed_work_s: float
+    """Training without failures in each replay."""
+
+
+def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
+    """Return what failures cost, what to do about it, and how sure that is; nothing where nobody asked."""
+    if report is None:
+        return ()
+    low, high = report.confidence_interval_fraction
+    lines = [
+        f"{_percent(report.goodput_fraction)} of the time is training that counts (replayed, 95 % confidence {_percent(low)} to"
+        f" {_percent(high)}; closed form {_percent(report.closed_form.goodput_fraction)})",
+    ]
+    parts = [(getattr(report.parts_fraction, name), words) for name, words in PART_WORDS]
+    lost = [f"{words} {_percent(share)}" for share, words in sorted(parts, key=lambda part: -part[0]) if share >= 5e-5]
+    lines += [f"the rest: {', '.join(lost)}"] if lost else []
+    if report.mean_time_to_interruption_s is not None:
+        every = format_quantity(report.mean_time_to_interruption_s, "s")
+        lines.append(f"an interruption every {every}, {report.interruptions_per_day:.3g} a day")
+    lines.append(_checkpoint_line(report))
+    if report.best_interval is not None:
+        best = report.best_interval
+        lines.append(
+            f"best interval {format_quantity(best.closed_form_s, 's')}, for {_percent(best.goodput_fraction)} (Young"
+            f" {format_quantity(best.young_s, 's')}, Daly {format_quantity(best.daly_s, 's')}, best of {len(best.replayed)} replayed"
+            f" {format_quantity(best.replayed_s, 's')})"
+        )
+    if report.spares is not None:
+        count = report.spares.spares
+        nodes = {0: "no spare nodes are", 1: "1 spare node is"}.get(count, f"{count} spare nodes are")
+        lines.append(
+            f"{nodes} too few {_percent(report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
+            " be too few at most 1 % of it"
+        )
+    return (*lines, *_time_lines(report.time_to_train))
+
+
+def _checkpoint_line(report: GoodputReport) -> str:
+    point = report.checkpoint
+    size, write = format_quantity(point.size_bytes, "B"), format_quantity(point.write_s, "s")
+    stall = f" and stalls training for {format_quantity(point.stall_s, 's')}" if point.asynchronous else ""
+    return f"a checkpoint of {size} every {format_quantity(point.interval_s, 's')} takes {write} to write{stall}"
+
+
+def _time_lines(time: TrainingTime | None) -> tuple[str, ...]:
+    if time is None:
+        return ()
+    mean, low, high, p5, p95 = (
+        format_quantity(value, "s", 4) for value in (time.mean_s, *time.confidence_interval_s, time.p5_s, time.p95_s)
+    )
+    return (f"the whole training takes {mean} (95 % confidence {low} to {high}; one in ten outside {p5} to {p95})",)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2f} %"

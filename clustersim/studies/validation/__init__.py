@@ -1,1 +1,0 @@
-"""How wrong predictions are: error bars made of residuals, capabilities, many rows at once."""

@@ -1,1 +1,0 @@
-"""What would be if: cases against a base, where they break even, and how sure the decision between them is."""

@@ -1,0 +1,138 @@
+"""Clusters to choose from: their order, break-even prices and batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustersim.apps.buy.answer import Answer, answered
+from clustersim.apps.buy.options import adapted_batch, read_nics, read_option
+from clustersim.apps.buy.page import offers_page
+from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request
+from clustersim.errors import ScenarioError
+from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
+
+SMALL = ("tp=1", "pp=1", "cp=1", "recompute=none", "zero_stage=1", "micro_batch_size=1")
+SETTINGS = ("training.global_batch_size=64", "training.seq_length=1024")
+
+
+def asked(*options: str, **changes: object) -> Answer:
+    found = tuple(read_option(text) for text in options)
+    return answered(replace(Request(model="llama3.2-1b", tokens=1e11, options=found, overrides=SETTINGS, limits=SMALL), **changes))
+
+
+@pytest.fixture(scope="module")
+def answer() -> Answer:
+    return asked("1 dgx-h100", "2 dgx-a100-80g", "3 dgx-h100")
+
+
+def test_the_cheapest_stands_first(answer: Answer) -> None:
+    costs = [each.figures.usd for each in answer.ranked]
+
+    assert answer.by_cost
+    assert None not in costs
+    assert costs == sorted(costs, key=lambda cost: cost or 0.0)
+    assert len(answer.lines()) == 4
+
+
+def test_an_option_at_its_break_even_price_costs_as_much_as_the_cheapest(answer: Answer) -> None:
+    even = answer.break_evens()[0]
+
+    again = asked(even.against, f"{even.name} at {even.usd_per_gpu_hour!r} USD/h")
+
+    first, second = (each.figures.usd for each in again.ranked)
+    assert first == pytest.approx(second, rel=1e-9)
+    assert len(again.undecided) == 1
+
+
+def test_a_batch_that_the_gpus_do_not_divide_is_adapted_and_told(answer: Answer) -> None:
+    adapted = {each.option.name: each.batch for each in answer.found}
+
+    assert adapted == {"1 dgx-h100": 64, "2 dgx-a100-80g": 64, "3 dgx-h100": 72}
+    assert "3 dgx-h100: the batch is 72 and not 64, which 24 GPUs do not divide" in answer.notes()
+
+
+def test_failures_make_a_training_longer(answer: Answer) -> None:
+    for offer in answer.found:
+        assert offer.goodput_fraction is not None
+        assert offer.figures.time_s == pytest.approx(offer.others[NO_FAILURES].time_s / offer.goodput_fraction, rel=0.01)
+        assert set(offer.others) <= set(CONDITIONS)
+
+
+def test_without_a_price_of_all_the_order_is_that_of_time_and_no_cost_is_zero() -> None:
+    found = asked("1 dgx-h100", "1 dgx-b300")
+
+    assert not found.by_cost
+    assert found.lines()[0].startswith("1 dgx-b300 is fastest")
+    assert "no price" in found.lines()[0]
+    assert {each.figures.usd for each in found.found if each.option.node == "dgx-b300"} == {None}
+    assert [each.now_usd_per_gpu_hour for each in found.break_evens()] == [None]
+
+
+def test_each_bandwidth_of_adapters_is_planned_for() -> None:
+    found = asked("1 dgx-h100", "2 dgx-h100", nics=("100Gbit/s", "400Gbit/s"))
+
+    times = {each.name: each.figures.time_s for each in found.found}
+    assert times["2 dgx-h100, 100Gbit/s"] > times["2 dgx-h100, 400Gbit/s"]
+    assert times["1 dgx-h100, 100Gbit/s"] == times["1 dgx-h100, 400Gbit/s"]
+    assert set(found.best_of_nics()) == {"100Gbit/s", "400Gbit/s"}
+
+
+def test_what_runs_nowhere_is_an_answer() -> None:
+    found = asked("1 pcie-rtx4090", "2 pcie-rtx4090", model="llama3-70b")
+
+    assert (found.best, len(found.missed)) == (None, 2)
+    assert found.lines() == ["none: the model runs on none of these clusters in any layout"]
+    assert found.to_dict()["best"] is None
+
+
+def test_the_page_has_answer_picture_and_scenario(answer: Answer) -> None:
+    page = offers_page(answer)
+
+    assert answer.lines()[0] in page
+    assert "<svg" in page or "image/svg+xml" in page
+    assert "best.yaml" in page
+
+
+def test_an_offer_without_a_price_has_no_bar() -> None:
+    bars = tuple(OfferBar(name=name, days=2.0, usd=usd, least_fraction=0.9, most_fraction=1.2) for name, usd in (("a", 1e6), ("b", None)))
+
+    ax = draw_offers(OffersPicture(finding="f", subtitle="s", bars=bars))
+
+    days, cost = ax.child_axes
+    assert (len(days.patches), len(cost.patches)) == (2, 1)
+
+
+@given(st.integers(1, 4096), st.integers(1, 4096))
+def test_an_adapted_batch_has_the_odd_factors_of_the_ranks_and_is_near(batch: int, n_ranks: int) -> None:
+    found = adapted_batch(batch, n_ranks)
+
+    odd = n_ranks // (n_ranks & -n_ranks)
+    assert found % odd == 0
+    assert found == batch or batch % odd
+    assert abs(found - batch) <= n_ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dgx-h100", "'dgx-h100' is no option"),
+        ("0 dgx-h100", "'0 dgx-h100' is no option"),
+        ("4 dgx-h10", "there is no node 'dgx-h10'"),
+        ("4 dgx-h100 at 3", "3 has no unit"),
+        ("4 dgx-h100 at 0 USD/h", "0 USD/h is not more than nothing"),
+    ],
+)
+def test_an_option_that_is_wrong_is_told(text: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        read_option(text)
+
+    assert (caught.value.message, caught.value.field) == (message, "--option")
+
+
+def test_a_bandwidth_that_stands_twice_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="twice"):
+        read_nics("400Gbit/s, 50 GB/s")

@@ -1,0 +1,164 @@
+"""What is said about a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from clustersim.apps.explain.explanation import Explanation, explain
+from clustersim.apps.explain.explanation_text import document, lines, shown, tables
+from clustersim.apps.explain.formulas import explained
+from clustersim.apps.run.rundir import write_run_directory
+from clustersim.apps.run.running import run
+from clustersim.errors import ScenarioError
+
+
+@pytest.fixture(scope="module")
+def slow() -> Explanation:
+    """Return a small pipeline that could do with less recomputation and fused attention."""
+    return explain("1f1b", ["strategy.recompute=full"])
+
+
+def test_a_gain_is_what_a_replay_of_the_change_saves(slow: Explanation) -> None:
+    assert slow.gains is not None
+    for gain in slow.gains.best:
+        alone = run("1f1b", set=["strategy.recompute=full", *gain.change.overrides])
+        assert gain.step_time_s == alone.step_time_s
+        assert gain.saved_s == slow.result.step_time_s - alone.step_time_s > 0.0
+
+
+def test_the_largest_gain_comes_first_and_each_family_once(slow: Explanation) -> None:
+    assert slow.gains is not None
+    saved = [gain.saved_s for gain in slow.gains.best]
+    families = [gain.change.family for gain in slow.gains.best]
+
+    assert saved == sorted(saved, reverse=True)
+    assert len(families) == len(set(families))
+    assert "recomputation" in families
+
+
+def test_what_needs_more_memory_than_there_is_is_no_gain() -> None:
+    explanation = explain("llama3-8b-8xh100", ["training.micro_batch_size=1", "strategy.recompute=full", "strategy.zero_stage=3"])
+    found = explanation.gains
+
+    assert explanation.result.metrics.memory.fits
+    assert found is not None
+    assert found.n_misfits >= 1
+    assert all(gain.peak_bytes <= explanation.result.metrics.memory.capacity_bytes for gain in found.best)
+
+
+def test_a_sum_or_a_quotient_of_the_inputs_is_the_figure(slow: Explanation) -> None:
+    found = {figure.name: figure for figure in slow.figures}
+
+    for name in ("step_time_s", "memory.peak_bytes"):
+        assert sum(value for _, value in found[name].inputs) == pytest.approx(found[name].value, rel=1e-9)
+    for name in ("mfu", "hfu"):
+        (_, flops), *divisors = found[name].inputs
+        assert flops / prod(value for _, value in divisors) == pytest.approx(found[name].value, rel=1e-9)
+
+
+def test_the_bubble_stands_beside_its_closed_form(slow: Explanation) -> None:
+    (bubble,) = (figure for figure in slow.figures if figure.name == "bubble_fraction")
+
+    assert "(pp - 1) / (virtual_stages * micro_batches + pp - 1) = 0.2727" in bubble.remark
+
+
+def test_without_a_pipeline_nothing_is_said_of_a_bubble() -> None:
+    assert "bubble_fraction" not in [figure.name for figure in explained(run("llama3-8b-8xh100"))]
+
+
+def test_the_first_sentences_answer(slow: Explanation) -> None:
+    first, chain, where, most = lines(slow)
+
+    assert first.startswith("A step takes ")
+    assert chain.startswith("What sets it: a chain of ")
+    assert where.startswith("It runs through stage ")
+    assert most.startswith("What would shorten it most: ")
+
+
+def test_asynchronous_workers_are_explained_without_a_chain() -> None:
+    explanation = explain("resnet50-async-servers", changes=False)
+
+    assert explanation.path is None
+    assert "Workers do not wait for each other" in lines(explanation)[1]
+    assert tables(explanation)[0].heading == "How figures follow from each other"
+
+
+def test_the_document_holds_the_ends_of_a_long_chain(slow: Explanation) -> None:
+    path = document(slow)["critical_path"]
+
+    assert isinstance(path, dict)
+    ends = path["ends"]
+    assert isinstance(ends, list)
+    assert len(ends) == 12
+    assert path["chain_tasks"] == len(slow.path.spans) if slow.path else False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("gpus", 512.0, "512"),
+        ("step_time_s", 2.5, "2.5 s"),
+        ("peak_flops_per_s", 989e12, "989 TFLOP/s"),
+        ("parameters_bytes", 8e9, "8 GB"),
+        ("tokens_per_s", 456921.4, "456,921"),
+        ("breakdown_s.exposed_communication.tp", 0.002, "2 ms"),
+    ],
+)
+def test_a_figure_is_shown_with_the_unit_of_its_name(name: str, value: float, text: str) -> None:
+    assert shown(name, value) == text
+
+
+def test_a_run_directory_is_explained_as_it_was_run(tmp_path: Path) -> None:
+    result = run("1f1b", set=["strategy.recompute=full"])
+    folder = write_run_directory(result, tmp_path, plots=False)
+
+    found = explain(str(folder), changes=False)
+
+    assert found.result.step_time_s == result.step_time_s
+    assert found.constants == explain("1f1b", ["strategy.recompute=full"], changes=False).constants
+    assert explain(str(folder.parent), changes=False).result.scenario_hash == result.scenario_hash
+
+
+def test_a_run_directory_brings_its_own_seed(tmp_path: Path) -> None:
+    uneven = ["strategy.expert_load=dirichlet"]
+    folder = write_run_directory(run("mixtral-8x7b-ep", set=uneven, seed=3), tmp_path, plots=False)
+
+    found = explain(str(folder), changes=False)
+
+    assert found.result.seed == 3
+    assert found.path is not None
+    assert found.path.step_time_s == pytest.approx(run("mixtral-8x7b-ep", set=uneven, seed=3).step_time_s, rel=1e-9)
+
+
+def test_nothing_can_be_set_in_a_run_directory(tmp_path: Path) -> None:
+    folder = write_run_directory(run("1f1b"), tmp_path, plots=False)
+
+    with pytest.raises(ScenarioError, match="is a run directory, in which nothing can be set"):
+        explain(str(folder), ["strategy.tp=2"])
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="is no run directory"):
+        explain(str(tmp_path))
+
+
+def test_round_off_is_no_part_of_a_step(slow: Explanation) -> None:
+    metrics = slow.result.metrics
+    result = replace(slow.result, metrics=replace(metrics, breakdown_s=replace(metrics.breakdown_s, stall=888e-18)))
+
+    assert "breakdown_s.stall" not in dict(explained(result)[0].inputs)
+
+
+def test_a_gain_within_the_error_bars_is_not_decided(slow: Explanation) -> None:
+    assert slow.gains is not None
+    (first, *_) = slow.gains.best
+    near = replace(first, better_than_base="not decided")
+
+    shown = replace(slow, gains=replace(slow.gains, best=(near,)))
+
+    assert lines(shown)[-1].endswith("less, within the error bars: not decided.")
+    assert tables(shown)[0].rows[0][0].endswith(" %, not decided")

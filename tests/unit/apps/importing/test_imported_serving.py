@@ -1,0 +1,166 @@
+"""Serving deployments: command lines, scripts with clients, options in YAML, and containers of Kubernetes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.importing import Imported, import_files
+from clustersim.apps.importing.opening import open_job, open_scenario
+from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+FILES: Final = Path(__file__).parent / "files"
+REQUESTS: Final = (
+    "requests.arrival=closed",
+    "requests.concurrency=8",
+    "requests.count=16",
+    "requests.input_tokens=64",
+    "requests.output_tokens=8",
+)
+POOLS: Final = "serving.disaggregated"
+
+
+def at(data: Data, key: str) -> Data:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def imported(name: str, cluster: str = "hgx-h200", set_: tuple[str, ...] = REQUESTS) -> Imported:
+    return import_files([str(FILES / name)], ImportOptions(cluster=cluster, overrides=set_))
+
+
+def written(tmp_path: Path, text: str, name: str = "job.sh") -> Imported:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return import_files([str(path)], ImportOptions(cluster="hgx-h200", overrides=REQUESTS))
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "expected"),
+    [
+        (
+            "sglang-dp-attention.sh",
+            "sglang",
+            {"model": "deepseek-v3", "cluster.nodes": 2, "serving.tp": 1, "serving.dp": 16, "serving.ep": 16},
+        ),
+        ("sglang-dp-attention.sh", "sglang", {"serving.replicas": 1, "serving.precision": "fp8_block", "serving.memory_fraction": 0.85}),
+        (
+            "trtllm-serve.sh",
+            "tensorrt_llm",
+            {"serving.dp": 8, "serving.ep": 8, "serving.precision": "nvfp4", "serving.kv_precision": "fp8"},
+        ),
+        (
+            "trtllm-serve.sh",
+            "tensorrt_llm",
+            {"serving.max_batched_tokens": 8192, "serving.memory_fraction": 0.85, "serving.max_num_seqs": 256},
+        ),
+        (
+            "trtllm-disaggregated.yaml",
+            "tensorrt_llm",
+            {f"{POOLS}.prefill": {"replicas": 2, "tp": 1}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}},
+        ),
+        ("dynamo-pools.yaml", "vllm", {f"{POOLS}.prefill": {"replicas": 2, "tp": 2}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}}),
+        ("dynamo-pools.yaml", "vllm", {"model": "llama3.1-70b", "serving.precision": "fp8", "serving.prefix_cache": False}),
+        ("llm-d-values.yaml", "vllm", {f"{POOLS}.prefill": {"replicas": 2, "tp": 1}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}}),
+        ("llm-d-values.yaml", "vllm", {"model": "gpt-oss-120b", "serving.precision": "mxfp4", "serving.memory_fraction": 0.95}),
+        ("kubernetes-vllm.yaml", "vllm", {"serving.replicas": 16, "cluster.nodes": 2, "serving.max_batched_tokens": 4096}),
+    ],
+)
+def test_a_deployment_is_read(name: str, framework: str, expected: dict[str, Data]) -> None:
+    found = imported(name)
+
+    assert found.framework == framework
+    assert {key: at(found.data, key) for key in expected} == expected
+
+
+def test_the_client_of_a_script_says_how_requests_arrive() -> None:
+    found = imported("vllm-bench.sh", set_=()).data
+
+    assert found["requests"] == {"count": 300, "input_tokens": 2000, "output_tokens": 200, "arrival": "poisson", "rate": "4 /s"}
+    assert at(found, "serving.engine") == "vllm@0.11.0"
+
+
+def test_servers_of_one_script_are_pools() -> None:
+    found = imported("vllm-pools.sh", set_=()).data
+
+    assert at(found, f"{POOLS}.prefill") == {"replicas": 1, "tp": 2, "ep": 2}
+    assert at(found, f"{POOLS}.decode") == {"replicas": 2, "tp": 2}
+    assert at(found, "requests.arrival") == "closed"
+    assert at(found, "requests.input_tokens") == {"uniform": [512, 1024]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--data-parallel-size 2", {"serving.replicas": 2, "serving.dp": None}),
+        ("--quantization awq", {"serving.precision": "int4"}),
+        ("--dtype half", {"serving.precision": "fp16"}),
+        ("--kv-cache-dtype fp8_e4m3", {"serving.kv_precision": "fp8"}),
+        ("--no-enable-chunked-prefill", {"serving.chunked_prefill": False}),
+        ("-pp 2", {"serving.pp": 2}),
+        ("--enable-expert-parallel", {"serving.ep": None}),
+    ],
+)
+def test_an_option_of_vllm_is_read(tmp_path: Path, flags: str, expected: dict[str, Data]) -> None:
+    found = written(tmp_path, f"vllm serve meta-llama/Llama-3.1-8B-Instruct {flags}").data
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
+def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
+    found = written(tmp_path, "vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 4 --enable-expert-parallel").data
+
+    assert at(found, "serving") == {"tp": 1, "dp": 4, "engine": "vllm", "ep": 4, "replicas": 1}
+
+
+def test_speculation_is_told_of_with_its_direction(tmp_path: Path) -> None:
+    text = 'vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\''
+
+    lost = [key for key in written(tmp_path, text).keys if key.how == "not_modelled"]
+
+    assert [(key.key, "too slow" in str(key.note)) for key in lost] == [("--speculative-config", True)]
+
+
+def test_requests_are_asked_for_where_no_client_is() -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        imported("kubernetes-vllm.yaml", set_=())
+
+    assert all(f"-s {key}" in str(refusal.value) for key in ("requests.arrival", "requests.count", "requests.input_tokens"))
+
+
+def test_variables_of_a_script_reach_the_files_that_it_writes() -> None:
+    found = imported("trtllm-variables.sh", set_=()).data
+
+    assert at(found, "serving") == {"tp": 1, "ep": 8, "engine": "tensorrt_llm", "dp": 8, "replicas": 1}
+    assert at(found, "requests.input_tokens") == {"uniform": [800, 1000]}
+    assert (at(found, "requests.count"), at(found, "requests.concurrency")) == (80, 8)
+
+
+def test_a_degree_in_a_variable_that_nobody_sets_is_asked_for(tmp_path: Path) -> None:
+    text = (FILES / "trtllm-variables.sh").read_text(encoding="utf-8").removeprefix("TP=8\n")
+
+    with pytest.raises(ScenarioError, match=r"--tp_size, which depends on a variable: -s serving\.tp="):
+        written(tmp_path, text)
+
+
+def test_pools_that_say_no_degree_have_one_accelerator(tmp_path: Path) -> None:
+    server = 'vllm serve meta-llama/Llama-3.1-8B-Instruct --kv-transfer-config \'{"kv_role":"kv_'
+
+    found = written(tmp_path, f"{server}producer\"}}' &\n{server}consumer\"}}' &\n").data
+
+    assert at(found, "serving.disaggregated") == {"prefill": {"replicas": 1}, "decode": {"replicas": 1}}
+
+
+def test_run_takes_a_deployment_and_plan_refuses_it() -> None:
+    source = str(FILES / "kubernetes-vllm.yaml")
+    overrides = ("cluster.node=hgx-h200", *REQUESTS)
+
+    assert isinstance(open_job(source, overrides), ServingScenario)
+    with pytest.raises(ScenarioError, match="is a serving deployment, not a training job"):
+        open_scenario(source, overrides)

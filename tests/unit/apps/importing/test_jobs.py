@@ -1,0 +1,192 @@
+"""Jobs beyond the samples: flags of Megatron-LM, keys that are lost or unknown, files that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.importing import import_files
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+FILES: Final = Path(__file__).parent / "files"
+
+
+def at(data: Data, key: str) -> Data:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def written(tmp_path: Path, text: str, name: str = "job.txt") -> str:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+MEGATRON: Final = (
+    "pretrain_gpt.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
+    " --micro-batch-size 2 --global-batch-size 64 --vocab-size 32000 --bf16 --tensor-model-parallel-size 2 "
+)
+ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--swiglu", {"model.gated_mlp": True, "model.intermediate_size": 1344}),
+        ("--group-query-attention --num-query-groups 4", {"model.num_key_value_heads": 4}),
+        ("--num-query-groups 4", {"model.num_key_value_heads": None}),
+        ("--untie-embeddings-and-output-weights", {"model.tie_word_embeddings": False}),
+        ("--attention-dropout 0.0 --hidden-dropout 0.0", {"model.dropout": False}),
+        ("--attention-dropout 0.0 --hidden-dropout 0.1", {"model.dropout": True}),
+        ("--disable-bias-linear --add-qkv-bias", {"model.mlp_bias": False, "model.qkv_bias": True}),
+        ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2", {"strategy.virtual_stages": 2}),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", {"strategy.recompute_layers": 2}),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2", {"strategy.recompute_layers": None}),
+        (
+            "--recompute-granularity selective --recompute-modules core_attn layernorm",
+            {"strategy.recompute_modules": ["core_attention", "norms"]},
+        ),
+        ("--use-torch-fsdp2", {"strategy.zero_stage": 3}),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", {"strategy.zero_stage": 2}),
+        ("--context-parallel-size 2 --cp-comm-type a2a", {"strategy.cp": 2, "strategy.context_parallel": "ulysses"}),
+        (
+            "--sequence-parallel --num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4",
+            {"model.num_experts": 8, "strategy.ep": 4},
+        ),
+        ("--sequence-parallel --num-experts 8 --moe-layer-freq ([0,1]*4)", {"model.mlp_only_layers": [0, 2, 4, 6]}),
+        ("--sequence-parallel --tp-comm-overlap", {"strategy.overlap_tp": "gemm_chunks"}),
+        ("--fp16", {"training.gradient_precision": "same"}),
+        ("--cross-entropy-loss-fusion --enable-cuda-graph", {"training.fused_loss": True, "training.cuda_graphs": True}),
+        ("--transformer-impl local", {"training.attention": "unfused"}),
+        ("--ddp-bucket-size 10000000", {"strategy.data_parallel.bucket": "40 MB"}),
+        ("--train-iters 100", {"training.tokens": str(100 * 64 * 1024)}),
+    ],
+)
+def test_a_flag_of_megatron_lm_is_read(tmp_path: Path, flags: str, expected: dict[str, Data]) -> None:
+    text = MEGATRON.replace("--bf16 ", "") if "--fp16" in flags else MEGATRON
+
+    found = import_files([written(tmp_path, text + flags)], ON_H100)
+
+    assert {key: at(found.data, key) for key in expected} == expected
+
+
+def test_a_shipped_model_with_other_dimensions_is_written_out(tmp_path: Path) -> None:
+    text = (FILES / "primus-llama3.1-70b.yaml").read_text(encoding="utf-8").replace("overrides:", "overrides:\n      num_layers: 4")
+
+    found = import_files([written(tmp_path, text, "job.yaml")], ImportOptions(cluster="mi300x-oam", nodes=1))
+
+    assert (at(found.data, "model.num_hidden_layers"), at(found.data, "model.hidden_size")) == (4, 8192)
+
+
+@pytest.mark.parametrize("flag", ["--overlap-moe-expert-parallel-comm", "--rampup-batch-size 32 32 1000", "--decoder-num-layers 4"])
+def test_what_is_not_modelled_is_said(tmp_path: Path, flag: str) -> None:
+    found = import_files([written(tmp_path, MEGATRON + flag)], ON_H100)
+
+    lost = [key for key in found.keys if key.how == "not_modelled"]
+    assert [key.key for key in lost] == [flag.partition(" ")[0]]
+    assert lost[0].note
+
+
+def test_an_unknown_key_is_warned_of_and_refused_by_strict(tmp_path: Path) -> None:
+    path = written(tmp_path, MEGATRON + "--tensor-model-paralel-siz 4")
+
+    keys = [key.key for key in import_files([path], ON_H100).keys if key.how == "unknown"]
+
+    assert keys == ["--tensor-model-paralel-siz"]
+    with pytest.raises(ScenarioError, match="is no key of Megatron-LM that is known; did you mean 'tensor_model_parallel_size'"):
+        import_files([path], ImportOptions(cluster="dgx-h100", nodes=1, strict=True))
+
+
+def test_a_later_file_and_a_later_option_count(tmp_path: Path) -> None:
+    found = import_files([written(tmp_path, MEGATRON + "--micro-batch-size 4")], ON_H100)
+
+    assert at(found.data, "training.micro_batch_size") == 4
+    assert [key.note for key in found.keys if key.key == "--micro-batch-size"] == ["given again in line 1", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: x\nvalues: [1, 2]\n", "holds keys of no framework that is known"),
+        ("", "is empty"),
+        ("just some words", "holds no keys and values"),
+        ("version: 1\nmodel: llama3-8b\ncluster: {node: dgx-h100}\ntraining: {global_batch_size: 8}\n", "is a scenario already"),
+        ('{"schemaVersion": 1, "traceEvents": []}', "is a trace"),
+        ("kind: DynamoGraphDeployment\nspec: {}\n", "is a serving deployment"),
+        ("[training\nseq_len = 3\n", "holds no|is not"),
+    ],
+)
+def test_another_file_is_refused_by_what_it_is(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        import_files([written(tmp_path, text)], ON_H100)
+
+
+@pytest.mark.parametrize(
+    ("header", "nodes"),
+    [
+        ("#SBATCH -N 4\n#SBATCH --gres=gpu:a100:8\n", 4),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=h100:8\n", 2),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n", 2),
+        ("#SBATCH --ntasks=24\n", 3),
+    ],
+)
+def test_the_nodes_of_a_batch_script_are_read(tmp_path: Path, header: str, nodes: int) -> None:
+    text = MEGATRON.replace("--global-batch-size 64", "--global-batch-size 96")
+
+    found = import_files([written(tmp_path, f"#!/bin/bash\n{header}srun python {text}", "job.sh")], ImportOptions(cluster="dgx-h100"))
+
+    assert (at(found.data, "cluster.nodes"), at(found.data, "cluster.accelerators_per_node")) == (nodes, None)
+
+
+def test_overrides_of_a_recipe_are_completed_by_what_recipes_do(tmp_path: Path) -> None:
+    text = (
+        "model: {tensor_model_parallel_size: 2, expert_model_parallel_size: 4}\n"
+        "train: {train_iters: 9, global_batch_size: 64, micro_batch_size: 1}\n"
+    )
+    asked = ImportOptions(cluster="dgx-h100", nodes=1, model="qwen3-30b-a3b", overrides=("training.seq_length=4096",))
+
+    found = import_files(
+        [written(tmp_path, f"{text}mixed_precision: {{dtype: bf16}}\nddp: {{grad_reduce_in_fp32: true}}\n", "job.yaml")], asked
+    )
+
+    expected: dict[str, Data] = {"strategy.sequence_parallel": True, "strategy.etp": 1, "training.precision": "bf16"}
+    assert (found.framework, {key: at(found.data, key) for key in expected}) == ("megatron_bridge", expected)
+
+
+def test_attention_of_gpt_neox_is_the_first_of_its_kinds(tmp_path: Path) -> None:
+    text = (FILES / "neox-llama2-7b.yml").read_text(encoding="utf-8").rstrip().removesuffix(
+        "}"
+    ) + '  "attention-config": [[["flash"], 32]],\n}'
+    asked = ImportOptions(cluster="dgx-h100", nodes=1, overrides=("model.vocab_size=32000",))
+
+    found = import_files([written(tmp_path, text, "job.yml"), str(FILES / "neox-train.yml")], asked)
+
+    assert at(found.data, "training.attention") == "flash"
+
+
+def test_two_frameworks_that_fit_are_named(tmp_path: Path) -> None:
+    both = "base_model: llama\nmicro_batch_size: 1\nsequence_len: 2\nper_device_batch_size: 1\n"
+
+    with pytest.raises(ScenarioError, match="keys of Axolotl and of MaxText; choose with --as axolotl or --as maxtext"):
+        import_files([written(tmp_path, both, "job.yaml")], ON_H100)
+
+
+def test_what_no_file_says_is_asked_for_by_its_option(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"zero_optimization": {"stage": 2}, "train_batch_size": 8}', "ds.json")
+
+    with pytest.raises(ScenarioError) as refusal:
+        import_files([path], ImportOptions())
+
+    assert all(option in str(refusal.value) for option in ("--model NAME", "--cluster NAME", "--nodes N", "-s training.seq_length"))
+
+
+def test_a_value_that_the_job_cannot_have_is_told_of_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, MEGATRON.replace(" --bf16", " \\\n--bf16 --num-experts 3 --moe-router-topk 5"))
+
+    with pytest.raises(ScenarioError, match=r"job\.txt.*5 of 3 experts"):
+        import_files([path], ON_H100)

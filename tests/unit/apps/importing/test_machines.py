@@ -1,0 +1,135 @@
+"""Descriptions of machines: the node they are of, and fabrics switch by switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.importing import Imported, import_files
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+
+FILES: Final = Path(__file__).parent / "files"
+MEGATRON: Final = (
+    "pretrain_gpt.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
+    " --micro-batch-size 1 --global-batch-size 20 --vocab-size 32000 --bf16 --tensor-model-parallel-size 2"
+)
+
+
+def at(data: Data, key: str) -> Data:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def imported(name: str, cluster: str | None = None, nodes: int | None = None) -> dict[str, Data]:
+    found = import_files([str(FILES / name)], ImportOptions(cluster=cluster, nodes=nodes)).data
+    return {key: value for key, value in found.items() if key == "cluster"}
+
+
+def written(tmp_path: Path, text: str, cluster: str | None = None, name: str = "machine") -> Imported:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return import_files([str(path)], ImportOptions(cluster=cluster))
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "expected"),
+    [
+        ("nccl-p4d.xml", None, {"node": "aws-p4d", "nodes": 1}),
+        ("nccl-ndv5.xml", None, {"node": "azure-nd-h100-v5", "nodes": 1}),
+        ("nccl-ndv5.xml", "hgx-h200", {"node": "hgx-h200", "nodes": 1}),
+        ("kubernetes-nodes.yaml", None, {"node": "dgx-a100-40g", "nodes": 1, "accelerators_per_node": 1}),
+        (
+            "slurm-tree.topology.conf",
+            "dgx-h100",
+            {"nodes": 96, "fabric.topology": "fat_tree", "fabric.nodes_per_leaf": 8, "fabric.leaves_per_pod": 2},
+        ),
+        ("topograph-nvl72.yaml", "gb200-nvl72", {"nodes": 72, "fabric.topology": "fat_tree", "fabric.nodes_per_leaf": 18}),
+        ("infragraph-clos.yaml", "dgx-h100", {"nodes": 4, "nics": {"count": 4, "bandwidth": "100 GB/s"}, "fabric.topology": "leaf_spine"}),
+        ("ibnetdiscover.out", "dgx-h100", {"nodes": 5, "fabric.topology": "graph", "fabric.link_bandwidth": "400 Gbit/s"}),
+    ],
+)
+def test_a_description_gives_a_cluster(name: str, cluster: str | None, expected: dict[str, Data]) -> None:
+    found = imported(name, cluster)["cluster"]
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
+def test_a_plane_stands_for_those_that_the_file_leaves_out() -> None:
+    graph = at(imported("ibnetdiscover.out", "dgx-h100"), "cluster.fabric.graph")
+
+    assert isinstance(graph, list)
+    assert len(graph) == 3 * 8
+    assert graph[1] == {"switch": "LEAF-02.plane0", "nodes": [2, 3], "adapters": [0], "to": {"SPINE-01.plane0": 2, "SPINE-02.plane0": 1}}
+
+
+def test_a_job_and_a_fabric_are_one_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "job.txt"
+    path.write_text(MEGATRON, encoding="utf-8")
+
+    found = import_files([str(path), str(FILES / "ibnetdiscover.out")], ImportOptions(cluster="dgx-h100")).data
+
+    assert (at(found, "cluster.nodes"), at(found, "cluster.fabric.topology"), at(found, "strategy.tp")) == (5, "graph", 2)
+
+
+def test_nodes_that_the_job_does_not_use_are_left_out() -> None:
+    graph = at(imported("ibnetdiscover.out", "dgx-h100", nodes=3), "cluster.fabric.graph")
+
+    assert isinstance(graph, list)
+    assert [at(switch, "nodes") for switch in graph[:3]] == [[0, 1], [2], None]
+
+
+def smi(cell: str, count: int) -> str:
+    head = "        " + "  ".join(f"GPU{index}" for index in range(count))
+    rows = [f"GPU{row}  " + "  ".join("X" if row == column else cell for column in range(count)) for row in range(count)]
+    return "\n".join((head, *rows, "Legend:", "  X = Self")) + "\n"
+
+
+@pytest.mark.parametrize(("cell", "count", "node"), [("NV18", 8, "dgx-h100"), ("NV12", 8, "dgx-a100-80g"), ("NV6", 16, "dgx2-v100-32g")])
+def test_links_between_accelerators_tell_the_node(tmp_path: Path, cell: str, count: int, node: str) -> None:
+    assert at(written(tmp_path, smi(cell, count)).data, "cluster.node") == node
+
+
+def test_labels_of_nodes_name_their_switches(tmp_path: Path) -> None:
+    labels = "nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3, cloud.provider.com/topology-rack: r"
+    nodes = "".join(f"- kind: Node\n  metadata: {{name: n{number}, labels: {{{labels}{number // 2}}}}}\n" for number in range(3))
+
+    found = written(tmp_path, f"apiVersion: v1\nitems:\n{nodes}").data
+
+    assert (at(found, "cluster.node"), at(found, "cluster.nodes"), at(found, "cluster.fabric.topology")) == ("dgx-h100", 3, "graph")
+
+
+def test_an_instance_of_a_cloud_is_a_shipped_node(tmp_path: Path) -> None:
+    path = tmp_path / "job.txt"
+    path.write_text(MEGATRON, encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(cluster="p5.48xlarge", nodes=5)).data
+
+    assert at(found, "cluster.node") == "aws-p5"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<graphs version='1'><graph id='0'/></graphs>", "is a graph of NCCL"),
+        ("<system version='1'><cpu>", "is not XML"),
+        ("<system version='1'></system>", "has no accelerators"),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><system version='1'/>", "declares entities"),
+        ("<system version='1'>" + "<pci>" * 200, "is nested too deeply"),
+        ("SwitchName=s0 Nodes=n[1-999999999]\n", "names more than 100000 nodes"),
+        ("SwitchName=s0 Switches=s1\n", "names no node"),
+        ("SwitchName=s0 Nodes=n[1-4]\n", "no file says the accelerators: --cluster NAME"),
+    ],
+)
+def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        written(tmp_path, text)
+
+
+def test_a_fabric_with_fewer_nodes_than_the_job_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="names 5 nodes, and the job has 6"):
+        imported("ibnetdiscover.out", "dgx-h100", nodes=6)

@@ -1,0 +1,93 @@
+"""Tables of frameworks: every row names a setting that there is, and values that it can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import clustersim
+from clustersim.apps.importing.imported_models import shipped_name
+from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
+from clustersim.config.preset_file import preset_names
+from clustersim.config.serving.serving_schema import RequestsSpec, ServingSpec
+from clustersim.parallel.settings import key_of
+from clustersim.parallel.step_settings import DataParallelSettings, Training
+from clustersim.parallel.training_plan import StrategySettings
+from clustersim.workloads.reading.model_fields import ModelSpec
+from clustersim.workloads.reading.model_spec import model_names
+
+NAMES: Final = framework_names()
+SECTIONS: Final = (
+    ("strategy.data_parallel.", DataParallelSettings),
+    ("strategy.", StrategySettings),
+    ("training.", Training),
+    ("model.", ModelSpec),
+    ("serving.", ServingSpec),
+    ("requests.", RequestsSpec),
+)
+KEYS: Final = {
+    "model",
+    "cluster.node",
+    *(f"{prefix}{key_of(name, field)}" for prefix, section in SECTIONS for name, field in section.model_fields.items()),
+}
+
+
+def targets(table: Vocabulary, *, facts: bool = False) -> set[str]:
+    """Return all settings that a table sets, or the facts that others follow from."""
+    found = {row.to for row in table.rows if row.to} | {default.to for default in table.defaults}
+    for row in table.rows:
+        for value in (row.values or {}).values():
+            found |= set(value) if isinstance(value, dict) else set()
+    return {key for key in found if key.startswith("job.") is facts}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_sets_keys_that_a_scenario_has(name: str) -> None:
+    assert targets(load_table(name)) - KEYS == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_names_presets_and_models_that_are_shipped(name: str) -> None:
+    table = load_table(name)
+    presets = {str(default.value) for default in table.defaults if default.to == "strategy.preset"}
+    for row in table.rows:
+        for value in (row.values or {}).values():
+            presets |= {str(value["strategy.preset"])} if isinstance(value, dict) and "strategy.preset" in value else set()
+
+    assert presets <= set(preset_names())
+    assert set(table.models.values()) <= set(model_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fact_of_a_table_is_used(name: str) -> None:
+    table = load_table(name)
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(clustersim.__file__).parent.glob("apps/importing/*.py"))
+    asked = {key for default in table.defaults for key in default.where}
+    facts = {key for key in targets(table, facts=True) if key not in asked and not key.startswith("job.offload_")}
+
+    assert {key for key in facts if f'"{key}"' not in code and f'job("{key.removeprefix("job.")}")' not in code} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_two_rows_of_a_table_have_one_key(name: str) -> None:
+    keys = [key for row in load_table(name).file.rows for key in row.keys]
+
+    assert sorted(keys) == sorted(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("written", "model"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("NousResearch/Llama-2-7b-hf", "llama2-7b"),
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("llama3.1_70B", "llama3.1-70b"),
+        ("/models/deepseek-v3/", "deepseek-v3"),
+        ("a/model-of-mine", None),
+    ],
+)
+def test_a_name_of_the_hub_is_a_shipped_model(written: str, model: str | None) -> None:
+    assert shipped_name(written) == model

@@ -1,0 +1,89 @@
+"""Mistakes that hold for all layouts are told before a search, with their places."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.plan_layouts import plan_for
+from clustersim.apps.plan.replays import Replays
+from clustersim.errors import ScenarioError
+
+SCENARIO = """\
+version: 1
+model: llama3-8b
+cluster: {node: dgx-h100, nodes: 1}
+training: {global_batch_size: 16, seq_length: 2048}
+"""
+
+
+def refused(tmp_path: Path, more: str) -> ScenarioError:
+    file = tmp_path / "plan.yaml"
+    file.write_text(SCENARIO + more, encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        plan_for(asked_of(str(file)))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "words"),
+    [
+        ("cost: {prices: rented-2062}\n", "cost.prices", "did you mean 'rented-2026'?"),
+        ("reliability: {checkpoint: {to: nowhere}}\n", "reliability.checkpoint", ""),
+        ("jobs: [{name: other, scenario: no-such-example, nodes: 1}]\n", "jobs", ""),
+    ],
+)
+def test_what_is_wrong_with_all_layouts_is_told_with_its_line_before_any_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, field: str, words: str
+) -> None:
+    monkeypatch.setattr(Replays, "begin", None)
+
+    error = refused(tmp_path, section)
+
+    assert error.place is not None
+    assert error.place.line == 5
+    assert (error.field or "").startswith(field)
+    assert words in (error.hint or "")
+
+
+def test_a_mistake_of_the_command_line_is_told_with_its_option() -> None:
+    with pytest.raises(ScenarioError, match="unknown price list") as caught:
+        plan_for(asked_of("llama3-8b", "dgx-h100", nodes=1, overrides=["cost.prices=rented-2062"]))
+
+    assert str(caught.value).startswith("--set cost.prices=rented-2062: cost.prices: ")
+
+
+def test_a_model_without_a_cluster_is_told_that_the_cluster_is_missing() -> None:
+    with pytest.raises(ScenarioError, match="'llama3-70b' is a model, and the cluster to plan for is missing"):
+        asked_of("llama3-70b")
+
+
+def test_a_configuration_of_hugging_face_is_told_how_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}), encoding="utf-8")
+
+    for cluster, nodes in (("dgx-h100", 1), (None, None)):
+        with pytest.raises(ScenarioError) as caught:
+            asked_of("config.json", cluster, nodes=nodes)
+        assert "write hf:config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("nodes", [10**6, 10**30])
+def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"are more than 2000000; use at most 250000|is out of range; write a number that is at most 2000000"
+    ) as caught:
+        asked_of("llama3-8b", "dgx-h100", nodes=nodes)
+
+    assert caught.value.field == "--nodes"
+
+
+def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
+    asked = asked_of("llama3-8b", "dgx-b300", nodes=1)
+
+    assert asked.unknown == ("no price of b300-sxm is known, and none is counted; give -s cost.gpu_hour='2.50 USD'",)
+    assert asked.unknown[0] in asked.assumed
+    assert asked.base["cost"] == {}

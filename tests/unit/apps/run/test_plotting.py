@@ -1,0 +1,62 @@
+"""Pictures of three very different runs: eight GPUs, a thousand in three dimensions, and servers at their own pace."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import pytest
+
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run
+from clustersim.report.plots.canvas import title_of
+from tests.unit.report.plots.pictures import is_empty, outside, overlapping
+
+PAID: Final = (
+    "cost.gpu_hour=2.50 USD",
+    "reliability.node_mtbf=5 years",
+    "reliability.restart=8 min",
+    "reliability.checkpoint.bandwidth=10 GB/s",
+)
+RUNS: Final = {
+    "sharded": ("llama3-8b-8xh100", ("strategy.zero_stage=3",)),
+    "three dimensions": ("llama3-70b-h100-512", ("cluster.nodes=128",)),
+    "asynchronous": ("resnet50-async-servers", ()),
+}
+KINDS: Final = (
+    "pipeline", "timeline", "breakdown", "communication", "links", "topology", "memory", "memory_over_time", "roofline", "cost", "goodput",
+)  # fmt: skip
+
+
+@cache
+def result_of(name: str) -> Result:
+    source, overrides = RUNS[name]
+    return run(source, set=[*overrides, *PAID])
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) -> None:
+    ax = getattr(result_of(name).plot, kind)()
+
+    assert not is_empty(ax)
+    assert overlapping(ax) == []
+    assert outside(ax) == []
+
+
+def test_all_pictures_of_one_run_are_methods() -> None:
+    assert dir(result_of("sharded").plot) == sorted(KINDS)
+
+
+def test_a_picture_that_is_not_there_is_named_with_one_that_is() -> None:
+    with pytest.raises(AttributeError, match="no picture 'pipelin' of one run; did you mean 'pipeline'"):
+        _ = result_of("sharded").plot.pipelin
+
+
+def test_the_title_of_the_thousand_holds_the_closed_form() -> None:
+    metrics = result_of("three dimensions").metrics
+
+    title = title_of(result_of("three dimensions").plot.pipeline())
+
+    # (p - 1) / (m + p - 1) with 4 stages and 32 micro-batches is 8.6 %; what is simulated has transfers and uneven stages besides.
+    assert title.endswith(f"{100 * metrics.bubble_fraction:.1f} % of the step is pipeline bubble (closed form 8.6 %)")

@@ -1,0 +1,126 @@
+"""What a run gives back: metrics as attributes, the document of ``run --json``, the frame."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+import clustersim
+from clustersim.apps.run.bound import run_bound
+from clustersim.apps.run.bound_report import LeastTime
+from clustersim.apps.run.result import Result
+from clustersim.config.checks import CheckResult
+from clustersim.measure.bounds_report import BoundPart, BoundsReport
+from clustersim.measure.metrics import Metrics
+from clustersim.notices import Flag
+from tests.golden.reference import reference_metrics, reference_timeline
+from tests.unit.config.samples import built
+
+BOUNDS = BoundsReport(
+    bound_s=1.0,
+    path_s=1.0,
+    exchange_s=0.5,
+    link_s=0.1,
+    peak_s=0.4,
+    bound_fraction=0.9,
+    binding="matrix units",
+    binding_s=0.8,
+    parts=(BoundPart(name="matrix units", seconds=0.8),),
+    sentence="bound by matrix products",
+)
+
+
+def result(*, fits: bool = True, holds: bool = True) -> Result:
+    spans = reference_timeline()
+    metrics = reference_metrics(spans)
+    return Result(
+        metrics=replace(metrics, memory=replace(metrics.memory, fits=fits)),
+        spans=spans,
+        checks=(CheckResult(check="mfu >= 0.1", value=0.2, values={"mfu": 0.2}, holds=holds),),
+        time_to_train_s=None,
+        least=LeastTime(built=built(), seed=0, step_time_s=metrics.step_time_s, _report=BOUNDS),
+        cost=None,
+        goodput=None,
+        scenario_hash="0123abcd",
+        resolved={"name": "reference"},
+        built=built(),
+        seed=0,
+    )
+
+
+def test_every_metric_is_an_attribute() -> None:
+    made = result()
+
+    for name in Metrics.__dataclass_fields__:
+        assert getattr(made, name) == getattr(made.metrics, name)
+
+
+def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:
+    run = clustersim.run("llama3-8b-8xh100")
+    with patch("clustersim.apps.run.bound_report.run_bound", side_effect=run_bound) as work:
+        assert not work.called
+        assert run.bounds is run.bounds
+        assert work.call_count == 1
+
+
+def test_another_attribute_does_not_exist() -> None:
+    with pytest.raises(AttributeError, match="'Result' has no attribute 'step_time'"):
+        _ = result().step_time
+
+
+def test_the_document_is_that_of_the_metrics_and_what_was_asked() -> None:
+    made = result()
+
+    document = json.loads(json.dumps(made.to_dict()))
+
+    assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "bounds", "cost", "goodput", "checks", "scenario_hash"]
+    assert document["schema_version"] == 1
+    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "values": {"mfu": 0.2}, "holds": True}]
+    assert document["memory"]["by_stage"][0]["stage"] == 0
+
+
+@pytest.mark.parametrize(("fits", "holds", "ok"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_it_is_well_when_it_fits_and_every_check_holds(fits: bool, holds: bool, ok: bool) -> None:
+    assert result(fits=fits, holds=holds).ok is ok
+
+
+def test_the_timeline_is_a_frame_with_one_row_for_each_span() -> None:
+    made = result()
+
+    frame = made.timeline()
+
+    assert len(frame) == len(made.spans.spans)
+    assert list(frame.columns)[:9] == ["rank_class", "stream", "kind", "name", "micro_batch", "start_s", "end_s", "bytes", "flops"]
+
+
+@pytest.mark.parametrize("code", ["host_memory", "server_memory"])
+def test_a_host_with_too_little_memory_is_not_ok(code: str) -> None:
+    made = result()
+    short = replace(made, metrics=replace(made.metrics, flags=(Flag(code=code, message="too little"),)))
+
+    assert made.ok
+    assert not short.ok
+    assert [flag.code for flag in short.host_shortages] == [code]
+
+
+def test_a_printed_result_is_the_page_that_run_prints() -> None:
+    text = str(result())
+
+    # As on a terminal of 100 columns; the fields of the classes inside were 90,000 characters.
+    assert 500 < len(text) < 5_000
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.splitlines()[0] == "reference"
+    assert "\nWhere the step goes (mean over ranks)\n" in text
+    assert "\nBottleneck\n  Step time is bound by" in text
+    assert "\nChecks\n  holds  mfu >= 0.1  (0.2)\n" in text
+    # Links and the lower bound are for those who ask.
+    assert "Busiest links" not in text
+    assert "Lower bound" not in text
+
+
+def test_a_result_in_a_list_is_one_line() -> None:
+    assert repr([result()]).startswith("[<Result reference: step time ")
+    assert len(repr(result())) < 120

@@ -1,0 +1,115 @@
+"""One run from end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import clustersim
+from clustersim.apps.run.running import run
+from clustersim.config.load import example_names
+from clustersim.config.resolve import resolved_scenario
+from clustersim.errors import ScenarioError
+from tests.unit.config.samples import TEXT, built, small
+
+WALL = re.compile(r'"(wall_s|events_per_s)": [^,}]*')
+
+
+def test_a_path_and_a_mapping_give_the_same_result(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+
+    from_path, from_mapping = run(path), run(small())
+
+    assert from_path.step_time_s == from_mapping.step_time_s
+    assert from_path.scenario_hash == from_mapping.scenario_hash
+
+
+def test_the_package_offers_the_same_function() -> None:
+    assert clustersim.run is run
+    assert isinstance(clustersim.run(small()), clustersim.Result)
+
+
+def test_a_change_is_as_good_as_an_edit() -> None:
+    assert run(small(), set=["training.global_batch_size=64"]).step_time_s == run(
+        small(training={"global_batch_size": 64, "micro_batch_size": 1, "precision": "bf16"})
+    ).step_time_s  # fmt: skip
+
+
+def test_the_breakdown_sums_to_the_step_time() -> None:
+    result = run(small())
+    parts = result.metrics.breakdown_s
+    exposed = parts.exposed_communication
+
+    total = math.fsum(
+        [
+            parts.compute,
+            parts.bubble,
+            parts.stall,
+            parts.optimizer,
+            parts.host,
+            exposed.tp,
+            exposed.pp,
+            exposed.dp,
+            exposed.ep,
+            exposed.cp,
+            exposed.ps,
+        ]
+    )
+
+    assert total == pytest.approx(result.step_time_s, rel=1e-9)
+
+
+def test_a_budget_of_tokens_gives_the_time_to_train() -> None:
+    result = run(small(), set=["training.tokens=1G"])
+
+    assert result.time_to_train_s == 1e9 / result.metrics.tokens_per_s
+    assert run(small()).time_to_train_s is None
+
+
+def test_checks_are_answered() -> None:
+    result = run(small(), set=["checks=[step_time_s > 0, mfu > 1]"])
+
+    assert [(check.check, check.holds) for check in result.checks] == [("step_time_s > 0", True), ("mfu > 1", False)]
+    assert not result.ok
+
+
+def test_a_plan_that_does_not_fit_is_a_result_and_not_an_error() -> None:
+    result = run("llama3-8b-8xh100", set=["strategy.recompute=none"])
+
+    assert not result.metrics.memory.fits
+    assert not result.ok
+
+
+def test_the_flags_of_the_build_are_in_the_result() -> None:
+    assert "assumed_pue" in [flag.code for flag in run(small(), set=["cost.gpu_hour=2 USD"]).flags]
+
+
+def test_bad_input_is_one_error() -> None:
+    with pytest.raises(ScenarioError, match="6 does not divide 8 attention heads"):
+        run(small(), set=["strategy.tp=6"])
+
+
+def test_the_resolved_scenario_runs_to_the_same_result() -> None:
+    assert run(resolved_scenario(built())).step_time_s == run(small()).step_time_s
+
+
+@pytest.mark.parametrize("name", example_names())
+def test_every_example_fits_and_gives_the_same_document_twice_without_nan(name: str) -> None:
+    results = [run(name), run(name)]
+
+    first, second = (json.dumps(result.to_dict(), allow_nan=False) for result in results)
+    assert results[0].ok
+    assert json.loads(first)["scenario"] == name
+    assert WALL.sub("", first) == WALL.sub("", second)
+
+
+def test_the_two_small_pipelines_take_equally_long_and_differ_in_memory() -> None:
+    gpipe, one_forward_one_backward = run("gpipe"), run("1f1b")
+
+    assert gpipe.step_time_s == pytest.approx(one_forward_one_backward.step_time_s, rel=0.01)
+    assert one_forward_one_backward.metrics.memory.peak_bytes < 0.8 * gpipe.metrics.memory.peak_bytes

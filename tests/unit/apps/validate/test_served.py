@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from clustersim.apps.validate.served import (
+    METRICS,
+    ServedResult,
+    served_result,
+    served_rows,
+    served_source_names,
+    summaries,
+    validate_served,
+)
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import node_names
+
+
+def _result(name: str, measured: float, predicted: float) -> ServedResult:
+    return ServedResult(
+        id=name,
+        source_id="any",
+        load="1/1",
+        model="any",
+        node="any",
+        engine="vllm",
+        precision="bf16",
+        accelerators=1,
+        measured={"tpot_s": measured},
+        predicted={"tpot_s": predicted},
+    )
+
+
+@pytest.mark.parametrize("name", served_source_names())
+def test_each_shipped_row_names_a_node_and_has_a_measurement(name: str) -> None:
+    rows = list(served_rows(name))
+
+    assert len({row.id for row in rows}) == len(rows) > 20
+    assert {row.scenario["cluster"]["node"] for row in rows} <= set(node_names())  # type: ignore[index, call-overload]
+    assert all(row.measured and set(row.measured) <= set(METRICS) for row in rows)
+    assert all(value > 0.0 for row in rows for value in row.measured.values())
+
+
+def test_errors_are_summed_up_by_metric() -> None:
+    (summary,) = summaries([_result("a", 1.0, 1.1), _result("b", 1.0, 0.8), _result("c", 1.0, 1.0)])
+
+    assert summary.metric == "tpot_s"
+    assert summary.n_rows == 3
+    assert summary.median == pytest.approx(0.1)
+    assert summary.p90 == pytest.approx(0.18)
+    assert summary.bias == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("source", "row", "most"), [("inferencex", "ix-1941", 0.1), ("aiconfigurator", "na-0775", 0.1)])
+def test_the_time_per_token_of_a_published_run_is_met(source: str, row: str, most: float) -> None:
+    (chosen,) = (each for each in served_rows(source) if each.id == row)
+
+    assert abs(served_result(chosen).errors["tpot_s"]) < most
+
+
+def test_a_source_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ScenarioError, match="unknown source 'vllm'") as caught:
+        validate_served(["vllm"])
+
+    assert "inferencex" in str(caught.value)

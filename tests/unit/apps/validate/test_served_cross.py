@@ -1,0 +1,58 @@
+"""Sources of served runs that are predicted by constants they had no share in, and the error bars that follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.validate.served import served_result, served_rows
+from clustersim.apps.validate.served_cross import FITTED, adapted, cross_validate_served
+from clustersim.config.serving.serving_load import load_serving
+from clustersim.measure.serving_metrics import ServingMetrics
+
+CHAT: dict[str, object] = {
+    "version": 1,
+    "model": "llama3.1-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "serving": {"engine": "vllm", "replicas": 1},
+    "requests": {"arrival": "poisson", "rate": "2 /s", "count": 80, "input_tokens": 500, "output_tokens": 40},
+}
+
+
+def test_shipped_values_are_the_shipped_prediction() -> None:
+    row = next(served_rows("inferencex"))
+    shipped = tuple((name, constant.shipped) for name, constant in FITTED.items())
+    assert served_result(row, lambda built: adapted(shipped, built)).predicted == served_result(row).predicted
+
+
+def test_more_host_time_is_a_slower_answer() -> None:
+    row = next(row for row in served_rows("aiconfigurator") if "vllm@" in str(row.scenario))
+    slow = served_result(row, lambda built: adapted((("vllm_host", 4.0),), built))
+    assert slow.predicted["tpot_s"] > served_result(row).predicted["tpot_s"]
+
+
+def test_a_source_alone_is_predicted_with_what_is_assumed() -> None:
+    found = cross_validate_served(("gpustack",), jobs=1)
+    (fold, *_) = [fold for fold in found.folds if fold.kind == "source"]
+    assert dict(fold.constants) == {name: constant.neutral for name, constant in FITTED.items()}
+
+
+@pytest.fixture
+def metrics() -> ServingMetrics:
+    result = run_serving(build_serving(load_serving(CHAT)))
+    return result.metrics
+
+
+def test_an_interval_holds_the_prediction_and_a_whole_is_its_parts(metrics: ServingMetrics) -> None:
+    assert metrics.tpot_s is not None
+    assert metrics.tpot_interval_s is not None
+    assert metrics.e2e_interval_s is not None
+    assert metrics.ttft_interval_s is not None
+    assert metrics.tpot_interval_s[0] < metrics.tpot_s.mean < metrics.tpot_interval_s[1]
+    assert metrics.e2e_interval_s[0] == pytest.approx(metrics.ttft_interval_s[0] + 39 * metrics.tpot_interval_s[0], rel=1e-9)
+
+
+def test_a_service_that_keeps_up_produces_no_more_than_is_asked_for(metrics: ServingMetrics) -> None:
+    assert metrics.output_tokens_per_s_interval is not None
+    assert metrics.output_tokens_per_s_interval[1] == metrics.output_tokens_per_s

@@ -1,0 +1,85 @@
+"""Cases, the number by which they are judged, and what makes one of them the best."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersim.apps.sweep.point import PointOutcome
+from clustersim.apps.what_if.cases import Case, matter_of, parse_case
+from clustersim.errors import ScenarioError
+from tests.unit.apps.sweep.factories import make_base
+
+WIDE = Case(name="wide", changes={"strategy.tp": 2})
+
+
+def ok(**figures: float | bool) -> PointOutcome:
+    return PointOutcome(status="ok", figures=figures)
+
+
+def test_a_case_has_a_name_and_some_changes() -> None:
+    assert parse_case("a.b-1: strategy.tp = 2 , strategy.data_parallel.bucket=25 MB") == Case(
+        name="a.b-1", changes={"strategy.tp": 2, "strategy.data_parallel.bucket": "25 MB"}
+    )
+
+
+def test_a_comma_inside_a_value_ends_no_change() -> None:
+    case = parse_case("x:strategy.placement=[tp, dp, pp, cp, ep],cluster.stragglers=[{ranks: '0,1', slowdown: 2}],model=a,b")
+
+    assert case.changes == {
+        "strategy.placement": ["tp", "dp", "pp", "cp", "ep"],
+        "cluster.stragglers": [{"ranks": "0,1", "slowdown": 2}],
+        "model": "a,b",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "x", "x:", ":a=1", "x:1", "a b:c=1", "x:a"])
+def test_what_is_no_case_is_refused(text: str) -> None:
+    with pytest.raises(ScenarioError, match="is not name:key=value,key=value"):
+        parse_case(text)
+
+
+def test_the_base_is_no_name_of_a_case() -> None:
+    with pytest.raises(ScenarioError, match="'base' is the scenario itself; choose another name"):
+        parse_case("base:strategy.tp=2")
+
+
+def test_of_rates_more_is_better_and_of_all_else_less() -> None:
+    for metric, higher in (("tokens_per_s", True), ("mfu", True), ("step_time_s", False), ("tokens_per_s / gpus", False)):
+        assert matter_of(make_base(), [WIDE], metric=metric).number.higher_is_better is higher
+
+
+def test_the_best_case_is_the_first_of_the_best() -> None:
+    fast, short = (matter_of(make_base(), [WIDE], metric=metric) for metric in ("tokens_per_s", "step_time_s"))
+    numbers = {"base": 1.0, "wide": 2.0, "other": 2.0, "none": None}
+
+    assert (fast.best(numbers), short.best(numbers)) == ("wide", "base")
+    assert fast.best({"base": None}) is None
+
+
+def test_a_case_may_be_chosen_if_it_runs_and_meets_every_condition() -> None:
+    matter = matter_of(make_base(), [WIDE], where=["memory_fraction <= 90 %", "mfu > 0.1"])
+
+    assert matter.judged(ok(tokens_per_s=5.0, memory_fraction=0.5, mfu=0.2)) == 5.0
+    assert matter.refusal(ok(tokens_per_s=5.0, memory_fraction=0.95, mfu=0.2)) == "memory_fraction <= 90 % is false"
+    assert matter.refusal(ok(tokens_per_s=5.0, memory_fraction=0.5)) == "'mfu > 0.1' has no value"
+    assert matter.refusal(ok(memory_fraction=0.5, mfu=0.2)) == "'tokens_per_s' has no value"
+    assert matter.refusal(PointOutcome(status="infeasible", reason="too large", figures={"tokens_per_s": 1.0})) == "too large"
+    assert matter.judged(PointOutcome(status="infeasible", reason="too large", figures={"tokens_per_s": 1.0})) is None
+
+
+@pytest.mark.parametrize(
+    ("cases", "metric", "where", "message"),
+    [
+        ([WIDE, WIDE], "mfu", [], "two cases are named 'wide'"),
+        ([Case(name="x", changes={"strategy.ttp": 1})], "mfu", [], "unknown field 'ttp'"),
+        ([WIDE], "mffu", [], "there is no metric 'mffu'"),
+        ([WIDE], "cost.step.usd", [], "'cost.step.usd' has no value without 'cost'"),
+        ([WIDE], "mfu", ["mffu > 1"], "there is no metric 'mffu'"),
+        ([WIDE], "mfu", ["goodput.goodput_fraction > 0.9"], "'goodput.goodput_fraction' has no value without 'reliability'"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_run(cases: list[Case], metric: str, where: list[str], message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        matter_of(make_base(), cases, metric=metric, where=where)
+
+    assert caught.value.message == message

@@ -1,0 +1,282 @@
+"""Every shipped model has as many parameters as its makers say."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from clustersim.workloads.kinds.call import LayerCall
+from clustersim.workloads.kinds.joining import Auxiliary
+from clustersim.workloads.layered import Layered
+from clustersim.workloads.operators import Operator
+from clustersim.workloads.parameters import active_parameters, embedding_parameters, further_prediction_parameters, parameters_as_published
+from clustersim.workloads.reading.model_fields import ModelSpec
+from clustersim.workloads.reading.model_spec import load_model, model_names
+from clustersim.workloads.transformer import Transformer
+from tests.unit.workloads.kinds.factories import NUMERICS
+
+# Counts once more, apart from the files: from the makers' papers and model cards, so that a slip in a file cannot agree with itself.
+EXACT = {
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+    "bloom-176b": 176_247_271_424,
+    "bloom-1b1": 1_065_314_304,
+    "bloom-1b7": 1_722_408_960,
+    "bloom-3b": 3_002_557_440,
+    "bloom-560m": 559_214_592,
+    "bloom-7b1": 7_069_016_064,
+    "dbrx": 131_596_523_520,
+    "deepseek-r1": 671_026_404_352,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_404_352,
+    "falcon-180b": 179_522_565_120,
+    "falcon-40b": 41_303_293_952,
+    "falcon-7b": 6_921_720_704,
+    "gemma-7b": 8_537_680_896,
+    "gemma2-27b": 27_227_128_320,
+    "gemma2-9b": 9_241_705_984,
+    "glm-4.5": 352_797_814_784,
+    "glm-4.6": 352_797_814_784,
+    "gpt-j-6b": 6_050_882_784,
+    "gpt-neox-20b": 20_554_567_680,
+    "gpt2": 124_439_808,
+    "gpt2-large": 774_030_080,
+    "gpt2-medium": 354_823_168,
+    "gpt2-xl": 1_557_611_200,
+    "gpt3-350m": 355_871_744,
+    "grok-1": 315_684_820_992,
+    "kimi-k2": 1_026_408_209_408,
+    "llama-13b": 13_015_864_320,
+    "llama-33b": 32_528_943_616,
+    "llama-65b": 65_285_660_672,
+    "llama-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama2-7b": 6_738_415_616,
+    "llama3-70b": 70_553_706_496,
+    "llama3-8b": 8_030_261_248,
+    "llama3.1-405b": 405_853_388_800,
+    "llama3.1-70b": 70_553_706_496,
+    "llama3.1-8b": 8_030_261_248,
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "llama3.3-70b": 70_553_706_496,
+    "llama4-maverick": 400_711_848_960,
+    "llama4-scout": 107_769_861_120,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x22b": 140_630_071_296,
+    "mixtral-8x7b": 46_702_792_704,
+    "nemotron4-15b": 15_628_775_424,
+    "olmo-7b": 6_888_095_744,
+    "olmo2-7b": 7_298_617_344,
+    "olmoe-1b-7b": 6_919_161_856,
+    "phi-3-mini": 3_821_079_552,
+    "phi-3.5-moe": 41_873_153_344,
+    "phi-4": 14_659_507_200,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "qwen2-57b-a14b": 57_408_658_944,
+    "qwen2-72b": 72_706_203_648,
+    "qwen2-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "smollm3-3b": 3_075_098_624,
+}
+LISTS = {
+    "alexnet": (61_100_840, 0.714),
+    "gnmt": (160_671_297, None),
+    "inception-v3": (27_161_264, 5.713),
+    "resnet-101": (44_549_160, 7.801),
+    "resnet-152": (60_192_808, 11.514),
+    "resnet-50": (25_557_032, 4.089),
+    "vgg-16": (138_357_544, 15.47),
+}
+"""Lists of layers: parameters and, in 1e9, multiply-adds of one image; torchvision's table of weights (GFLOPS there)."""
+BILLIONS = {
+    "gpt-1.7b": "1.7",
+    "gpt-145b": "145.6",
+    "gpt-175b": "175",
+    "gpt-18b": "18.4",
+    "gpt-1t": "1008.0",
+    "gpt-22b": "22",
+    "gpt-3.6b": "3.6",
+    "gpt-310b": "310.1",
+    "gpt-39b": "39.1",
+    "gpt-530b": "529.6",
+    "gpt-7.5b": "7.5",
+    "gpt-76b": "76.1",
+    "gpt-oss-120b": "116.83",
+    "gpt-oss-20b": "20.91",
+    "gpt3-1.3b": "1.3",
+    "gpt3-125m": "0.125",
+    "gpt3-13b": "13",
+    "gpt3-175b": "174.6",
+    "gpt3-2.7b": "2.7",
+    "gpt3-6.7b": "6.7",
+    "gpt3-760m": "0.760",
+    "minimax-m2": "229",
+    "nemotron4-340b": "341.0",
+    "opt-175b": "175",
+    "palm-540b": "540",
+    "palm-62b": "62.50",
+    "palm-8b": "8.63",
+}
+ACTIVE = {
+    "dbrx": "36",
+    "deepseek-v2": "21",
+    "llama4-maverick": "17",
+    "llama4-scout": "17",
+    "mixtral-8x22b": "39",
+    "mixtral-8x7b": "12.9",
+    "olmoe-1b-7b": "1.3",
+    "phi-3.5-moe": "6.6",
+    "qwen1.5-moe-a2.7b": "2.7",
+    "qwen2-57b-a14b": "14",
+    "qwen3-235b-a22b": "22",
+}
+"""Parameters that a token meets, in 1e9, as the makers print them."""
+ACTIVE_WITHOUT_TABLE = {"deepseek-v3": "36.6", "gpt-oss-120b": "5.13", "gpt-oss-20b": "3.61", "kimi-k2": "32"}
+TRAINED_WITH_DROPOUT = ("bert-", "gpt-1", "gpt-2", "gpt-3", "gpt-5", "gpt-7", "gpt2", "gpt3", "opt-")
+
+
+def test_every_shipped_model_is_checked_here() -> None:
+    assert sorted({**EXACT, **BILLIONS, **LISTS}) == list(model_names())
+
+
+@pytest.mark.parametrize(("name", "parameters"), [(name, count) for name, (count, _) in LISTS.items()])
+def test_a_list_of_layers_has_exactly_its_published_parameters(name: str, parameters: int) -> None:
+    model = listed(name)
+
+    assert model.n_parameters == parameters == model.published_parameters
+
+
+@pytest.mark.parametrize(("name", "billions"), [(name, macs) for name, (_, macs) in LISTS.items() if macs])
+def test_an_image_takes_its_published_multiply_adds(name: str, billions: float) -> None:
+    # torchvision counts inference, in which Inception's classifier aside is left out.
+    aside = sum(operator.forward_flops for operator in aside_of(name))
+
+    assert round((listed(name).forward_flops - aside) / 2e9, 3) == billions
+
+
+def test_inception_without_its_classifier_aside_has_the_parameters_of_inference() -> None:
+    aside = sum(operator.parameters for operator in aside_of("inception-v3"))
+
+    assert listed("inception-v3").n_parameters - aside == 23_834_568
+
+
+def test_gnmt_is_the_tensors_of_nvidia_s_training() -> None:
+    """The matrices of the encoder, the attention and the decoder, as NVIDIA's tests of its optimizers list them."""
+    lstm_1024, lstm_2048 = 4096 * 2048 + 2 * 4096, 4096 * 3072 + 2 * 4096
+    encoder = 2 * lstm_1024 + lstm_2048 + 2 * lstm_1024
+    attention = 2 * 1024 * 1024 + 1024 + 1 + 1024
+    decoder = lstm_1024 + attention + 3 * lstm_2048
+
+    assert listed("gnmt").n_parameters == 32320 * 1024 + encoder + decoder + 32320 * 1024 + 32320
+
+
+def listed(name: str) -> Layered:
+    """Return a shipped list of layers."""
+    model = load_model(name).model
+    assert isinstance(model, Layered)
+    return model
+
+
+def aside_of(name: str) -> list[Operator]:
+    """Return what a shipped list of layers does for one sample in classifiers aside."""
+    call = LayerCall(samples=1, numerics=NUMERICS)
+    return [operator for layer in listed(name).layers if isinstance(layer, Auxiliary) for operator in layer.operators(call)]
+
+
+def transformer(name: str) -> Transformer:
+    """Return a shipped transformer."""
+    model = load_model(name).model
+    assert isinstance(model, Transformer)
+    return model
+
+
+@pytest.mark.parametrize(("name", "parameters"), EXACT.items())
+def test_a_model_has_exactly_its_published_parameters(name: str, parameters: int) -> None:
+    model = transformer(name)
+
+    assert model.n_published == model.published_parameters == parameters
+
+
+@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
+def test_a_model_has_its_published_parameters_to_the_printed_digits(name: str, billions: str) -> None:
+    loaded = load_model(name)
+
+    count = Decimal(parameters_as_published(transformer(name))) / 10**9
+
+    assert count.quantize(Decimal(billions)) == Decimal(billions)
+    assert isinstance(loaded.spec, ModelSpec)
+    assert loaded.spec.published_parameters_rounded in (f"{billions}B", f"{Decimal(billions) * 1000:.0f}M")
+
+
+@pytest.mark.parametrize(("name", "billions"), ACTIVE.items())
+def test_a_token_meets_as_many_parameters_as_published(name: str, billions: str) -> None:
+    count = Decimal(active_parameters(transformer(name))) / 10**9
+
+    assert count.quantize(Decimal(billions)) == Decimal(billions)
+
+
+@pytest.mark.parametrize(("name", "billions"), ACTIVE_WITHOUT_TABLE.items())
+def test_some_makers_leave_the_token_table_out(name: str, billions: str) -> None:
+    count = Decimal(active_parameters(transformer(name)) - embedding_parameters(transformer(name))) / 10**9
+
+    assert count.quantize(Decimal(billions)) == Decimal(billions)
+
+
+def test_deepseek_v3_s_further_prediction_is_its_layer_and_what_joins_two_rows() -> None:
+    model = transformer("deepseek-v3")
+    joining = 2 * model.hidden_size**2 + 3 * model.hidden_size
+
+    # README_WEIGHTS.md prints 11.5B, which is the layer alone.
+    assert further_prediction_parameters(model) == 11_610_067_968
+    assert round((further_prediction_parameters(model) - joining) / 1e9, 1) == 11.5
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_figure_of_a_model_has_a_source(name: str) -> None:
+    spec = load_model(name).spec
+
+    covered = {item for source in spec.sources for item in source.covers}
+
+    published = "published_parameters" if spec.published_parameters else "published_parameters_rounded"
+    assert covered == {"shape", published}
+    assert all(source.url.startswith("https://") for source in spec.sources)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_nothing_is_assumed_about_a_shipped_model(name: str) -> None:
+    codes = {code for code, _ in load_model(name).flags}
+
+    assert codes <= {"parallel_residual"}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_shipped_model_is_named_after_its_file(name: str) -> None:
+    assert load_model(name).model.name == name
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BILLIONS])
+def test_a_shipped_transformer_says_its_context(name: str) -> None:
+    assert transformer(name).max_positions >= 512
+
+
+@pytest.mark.parametrize("name", [*EXACT, *BILLIONS])
+def test_dropout_is_on_in_models_that_were_trained_with_it(name: str) -> None:
+    assert transformer(name).dropout == name.startswith(TRAINED_WITH_DROPOUT)
+
+
+def test_parallel_blocks_are_flagged() -> None:
+    assert [code for code, _ in load_model("gpt-neox-20b").flags] == ["parallel_residual"]

@@ -1,0 +1,71 @@
+"""Settings that nobody said, as software has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersim.apps.plan.asking import asked_of
+from clustersim.config.build import Built
+from clustersim.config.usual import USUAL
+from clustersim.parallel.step_settings import DataParallelSettings, Training
+from clustersim.parallel.training_plan import StrategySettings
+from tests.unit.config.samples import built, small
+
+
+def usual_flag(run: Built) -> str:
+    return " ".join(flag.message for flag in run.flags if flag.code == "usual_settings")
+
+
+def test_fp16_is_taken_as_it_was_trained_with_before_fused_attention() -> None:
+    plan = built("training.precision=fp16").plan
+
+    assert (plan.training.attention, plan.training.gradient_precision, plan.training.fused_gradient_accumulation) == (
+        "unfused",
+        "same",
+        False,
+    )
+    assert (plan.strategy.sequence_parallel, plan.strategy.overlap_tp, plan.strategy.data_parallel.overlap) == (False, "none", False)
+
+
+def test_what_is_said_is_kept() -> None:
+    said = built("training.precision=fp16", "training.attention=flash", "strategy.data_parallel.overlap=true")
+
+    assert (said.plan.training.attention, said.plan.strategy.data_parallel.overlap) == ("flash", True)
+    assert "attention" not in usual_flag(said)
+
+
+def test_context_parallelism_keeps_attention_fused() -> None:
+    assert built("training.precision=fp16", "strategy.cp=2").plan.training.attention == "flash"
+
+
+def test_sharded_parameters_come_with_the_kernels_of_pytorch() -> None:
+    sharded = built("strategy.zero_stage=3", "strategy.recompute=full", "strategy.pp=1")
+
+    assert (sharded.plan.training.kernels, sharded.plan.training.attention) == ("eager", "flash_2")
+    assert sharded.plan.strategy.recompute_stops_early
+    assert "as PyTorch's FSDP: kernels eager" in usual_flag(sharded)
+
+
+def test_an_encoder_scores_fifteen_hundredths_of_its_tokens() -> None:
+    assert built(model="bert-large", strategy={}, training={"global_batch_size": 32, "seq_length": 128}).plan.training.scored_tokens == 19
+
+
+def test_bf16_alone_brings_nothing_and_says_nothing() -> None:
+    assert usual_flag(built()) == ""
+
+
+def test_a_search_compares_layouts_of_one_software() -> None:
+    training = asked_of(small(training={"global_batch_size": 32, "precision": "bf16", "seq_length": 256})).base["training"]
+
+    assert isinstance(training, dict)
+    assert (training["kernels"], training["attention"], training["fused_gradient_accumulation"]) == ("fused", "flash", True)
+
+
+SECTIONS = {"training": Training, "strategy": StrategySettings, "strategy.data_parallel": DataParallelSettings}
+
+
+@pytest.mark.parametrize("key", sorted({key for each in USUAL for key in each.values}))
+def test_a_usual_value_is_one_of_a_setting(key: str) -> None:
+    section, _, name = key.rpartition(".")
+
+    assert name in SECTIONS[section].model_fields

@@ -1,0 +1,42 @@
+"""YAML whose bytes depend on the data alone, and that reads back as the same data."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.spots import Data
+from clustersim.documents.text import parse_document
+
+
+def test_mappings_stand_in_blocks_and_scalars_of_a_list_on_one_line() -> None:
+    text = yaml_text({"strategy": {"tp": 8, "placement": ["tp", "dp"]}, "offload": [], "model": {}})
+
+    assert text == "strategy:\n  tp: 8\n  placement: [tp, dp]\noffload: []\nmodel: {}\n"
+
+
+def test_mappings_in_a_list_begin_with_a_dash() -> None:
+    text = yaml_text({"links": [{"between": ["a", "b"], "state": "down"}, {"state": "up"}]})
+
+    assert text == "links:\n  - between: [a, b]\n    state: down\n  - state: up\n"
+
+
+@pytest.mark.parametrize("word", ["25 MB", "1f1b", "dgx-h100", "400 Gbit/s", "path/to.yaml"])
+def test_plain_words_stand_without_quotes(word: str) -> None:
+    assert yaml_text({"key": word}) == f"key: {word}\n"
+
+
+@pytest.mark.parametrize(
+    "word", ["true", "No", "null", "12", "1e3", "0x1f", "2026-11-20", "", " a", "a: b", "a #b", "- a", "*a", "é", "1_000"]
+)
+def test_words_that_yaml_would_misread_stand_in_quotes(word: str) -> None:
+    assert yaml_text({"key": word}) == f'key: "{word}"\n'
+
+
+@pytest.mark.parametrize(
+    "value", ['say "no"', "back\\slash", "two\nlines", "\u2028", "\x07bell", "tab\t", True, None, 0.1, 1e300, -3, [[1], [2]], [{}, []]]
+)
+def test_every_value_reads_back_the_same(value: Data) -> None:
+    data: dict[str, Data] = {"outer": {"key": value}}
+
+    assert parse_document(yaml_text(data), "text").data == data

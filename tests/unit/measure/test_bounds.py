@@ -1,0 +1,55 @@
+"""What a run says of the least time of its step."""
+
+from __future__ import annotations
+
+import pytest
+
+import clustersim
+
+BASE = {
+    "model": "llama3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "training": {"global_batch_size": 16, "seq_length": 2048},
+    "strategy": {"tp": 8},
+}
+
+
+def test_the_sentence_names_matrix_products_where_these_bind() -> None:
+    bounds = clustersim.run("llama3-8b-8xh100").bounds
+
+    assert bounds.binding == "matrix units"
+    assert bounds.sentence.startswith("lower bound of this layout: ")
+    assert "; matrix products alone: " in bounds.sentence
+
+
+def test_the_sentence_names_tensor_parallel_collectives_and_their_links() -> None:
+    bounds = clustersim.run({**BASE, "cluster": {"node": "pcie-a100-80g", "nodes": 1}, "strategy": {"tp": 8, "overlap_tp": "none"}}).bounds
+
+    assert bounds.binding == "tp"
+    assert "; tensor-parallel collectives over " in bounds.sentence
+
+
+def test_the_document_has_the_bound_in_seconds() -> None:
+    found = clustersim.run(BASE).to_dict()["bounds"]
+
+    assert isinstance(found, dict)
+    assert {"bound_s", "path_s", "exchange_s", "link_s", "peak_s", "bound_fraction", "binding", "binding_s", "parts", "sentence"} == set(
+        found
+    )
+
+
+def test_a_check_may_ask_about_the_bound() -> None:
+    result = clustersim.run({**BASE, "checks": ["bounds.bound_s > 1 hour"]})
+
+    assert not result.ok
+
+
+def test_slow_ranks_do_not_lift_the_bound_above_the_step() -> None:
+    slow = clustersim.run({**BASE, "cluster": {**BASE["cluster"], "stragglers": [{"ranks": 3, "slowdown": 2.0}]}})
+
+    assert slow.bounds.bound_s <= slow.step_time_s
+
+
+@pytest.mark.parametrize("key", ["training.global_batch_size=64", "training.seq_length=4096"])
+def test_more_work_takes_more_at_least(key: str) -> None:
+    assert clustersim.run(BASE, set=[key]).bounds.bound_s > clustersim.run(BASE).bounds.bound_s
