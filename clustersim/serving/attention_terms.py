@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from clustersim.hardware.serving_constants import KernelConstants
-from clustersim.kernels.inference import kernel_s
+from clustersim.kernels.inference_time import kernel_s
 from clustersim.serving.batch import Chunk, FloatArray
-from clustersim.workload.inference import ELEMENT_BYTES, AttentionWork
+from clustersim.workloads.inference import ELEMENT_BYTES, AttentionWork
 
 TAIL_FRACTION: Final = 0.43
 """Share of the tokens by which the longest sequence exceeds the mean one that are read by few multiprocessors, when others are done.
@@ -36,6 +36,35 @@ class Maths(Generic[N]):
 
 OF_NUMBERS: Final[Maths[float]] = Maths(math.sqrt, max, min)
 OF_ARRAYS: Final[Maths[FloatArray]] = Maths(np.sqrt, np.maximum, np.minimum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeLaw:
+    """Time of attention of decoding sequences by the tokens in their caches: a floor, a slope, and a share of the root."""
+
+    window: int | None
+    floor_s: float
+    per_token_s: float
+    per_root_token_s: float
+
+    def seconds(self, n_sequences: int, context: N, excess: float, longest: N, maths: Maths[N]) -> N:
+        """Return the time for one step, or for each of some.
+
+        Parameters
+        ----------
+        context, longest
+            Cached tokens of all sequences, and of the longest one, in each step.
+        excess
+            Tokens by which the longest sequence exceeds the mean one, the same in every step of a stretch.
+        maths
+            For numbers or for arrays, which give the same bits.
+        """
+        if self.window is None:
+            tokens = context + TAIL_FRACTION * excess
+        else:
+            context = maths.smaller(context, float(n_sequences * self.window))
+            tokens = context + TAIL_FRACTION * maths.larger(maths.smaller(longest, float(self.window)) - context / n_sequences, 0.0)
+        return self.floor_s + self.per_token_s * tokens + self.per_root_token_s * maths.root(tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,24 +100,17 @@ class AttentionCost:
         )
         return self.n_layers * one_s
 
-    def decode_s(self, n_sequences: int, tokens_each: int, context: N, longest: N, maths: Maths[N]) -> N:
-        """Return the time of decoding sequences in all layers, for one step or for each of some.
+    def decode_law(self, tokens_each: int) -> DecodeLaw:
+        """Return the law of the time of decoding sequences that compute so many tokens each in a step, in all layers.
 
-        Parameters
-        ----------
-        context, longest
-            Cached tokens of all sequences, and of the longest one, in each step.
-        maths
-            For numbers or for arrays, which give the same bits.
+        Reading and computing both grow with the cached tokens, so that their overlap does too.
         """
-        if self.work.window is not None:
-            context = maths.smaller(context, float(n_sequences * self.work.window))
-            longest = maths.smaller(longest, float(self.work.window))
-        tokens = context + TAIL_FRACTION * maths.larger(longest - context / n_sequences, 0.0)
-        read_s = tokens * (self.work.cache_elements * self.kv_bytes / self.bandwidth_bytes_per_s)
-        read = read_s * (1.0 / self.decode.bandwidth_fraction)
-        compute = tokens * (tokens_each * self.work.decode_flops / (self.peak_flops_per_s * self.decode.peak_fraction))
-        read, compute = read * read, compute * compute
-        overlapped_s = maths.root(maths.root(read * read + compute * compute))
-        one_s = self.decode.floor_s + overlapped_s + self.decode.spread * maths.root(read_s)
-        return self.n_layers * one_s
+        read_s = self.work.cache_elements * self.kv_bytes / self.bandwidth_bytes_per_s
+        compute_s = tokens_each * self.work.decode_flops / self.peak_flops_per_s
+        overlapped_s = math.hypot((read_s / self.decode.bandwidth_fraction) ** 2, (compute_s / self.decode.peak_fraction) ** 2) ** 0.5
+        return DecodeLaw(
+            window=self.work.window,
+            floor_s=self.n_layers * self.decode.floor_s,
+            per_token_s=self.n_layers * overlapped_s,
+            per_root_token_s=self.n_layers * self.decode.spread * math.sqrt(read_s),
+        )

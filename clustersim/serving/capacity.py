@@ -12,7 +12,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats, weight_bytes
-from clustersim.workload.inference import ELEMENT_BYTES, InferenceWork
+from clustersim.workloads.inference import ELEMENT_BYTES, InferenceWork
 
 FP32_BYTES: Final = 4.0
 

@@ -10,7 +10,7 @@ from clustersim.documents.check import validate_document
 from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import DomainError
-from clustersim.hardware.schema import Checked
+from clustersim.hardware.profile_schema import Checked
 
 MIB: Final = 2.0**20
 

@@ -10,9 +10,9 @@ from typing import Final
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, executed_format
-from clustersim.workload.inference import Projection
-from clustersim.workload.model import Model
-from clustersim.workload.transformer import Transformer
+from clustersim.workloads.inference import Projection
+from clustersim.workloads.model import Model
+from clustersim.workloads.transformer import Transformer
 
 KV_BYTES: Final[Mapping[str, float]] = MappingProxyType({"bf16": 2.0, "fp16": 2.0, "fp8": 1.0})
 """Bytes of one number in the cache."""
@@ -44,14 +44,15 @@ class ServedFormats:
 def served_formats(model: Model, accelerator: Accelerator, precision: str, kv_precision: str = "bf16") -> ServedFormats:
     """Return the formats of a checkpoint in a precision, as an accelerator executes them.
 
-    DeepSeek-V3 and those that follow it are published in fp8 with a scale for each block [3]_. Published four-bit checkpoints leave some
-    parts in 16 bits: ``mxfp4`` all but the experts [1]_, ``nvfp4`` latent attention [2]_.
+    DeepSeek-V3 and the mixtures of many narrow experts that follow it are published in fp8 with a scale for each block [3]_ [4]_. Published
+    four-bit checkpoints leave some parts in 16 bits: ``mxfp4`` all but the experts [1]_, ``nvfp4`` latent attention [2]_.
 
     References
     ----------
     .. [1] OpenAI, *gpt-oss-120b & gpt-oss-20b Model Card*, 2025: MoE weights in MXFP4.
     .. [2] NVIDIA, model card of DeepSeek-R1-FP4: linear layers within transformer blocks of experts and MLP are quantised.
     .. [3] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2.
+    .. [4] Qwen, model card of Qwen3-235B-A22B-FP8: fine-grained fp8 quantization with a block size of 128; config.json of MiniMax-M2.
 
     Raises
     ------
@@ -63,12 +64,17 @@ def served_formats(model: Model, accelerator: Accelerator, precision: str, kv_pr
     if kv not in KV_BYTES:
         raise DomainError(f"unknown cache format '{kv}'", path=("kv_precision",), hint=f"use one of {', '.join(KV_BYTES)}")
     latent = isinstance(model, Transformer) and model.latent is not None
-    if precision == "fp8" and latent:
+    if precision == "fp8" and (latent or _is_fine_grained(model)):
         precision = "fp8_block"
     executed = executed_format(accelerator, precision)
     linear = "bf16" if precision == "mxfp4" else executed
     attention = "bf16" if precision == "nvfp4" and latent else linear
     return ServedFormats(attention=attention, linear=linear, experts=executed, kv=kv)
+
+
+def _is_fine_grained(model: Model) -> bool:
+    """Return whether experts are narrower than the hidden size."""
+    return isinstance(model, Transformer) and model.experts is not None and model.experts.intermediate_size < model.hidden_size
 
 
 def weight_bytes(number_format: str) -> float:

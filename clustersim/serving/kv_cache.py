@@ -43,10 +43,6 @@ class BlockPool:
         """Return the blocks that so many tokens fill."""
         return -(-n_tokens // self.block_tokens)
 
-    def has_room_for(self, n_tokens: int) -> bool:
-        """Return whether so many tokens fit when nothing else is there."""
-        return self.blocks(n_tokens) <= self.n_blocks
-
     def take(self, n_blocks: int) -> None:
         """Hold further blocks; there must be so many free ones."""
         used = self.n_used = self.n_used + n_blocks

@@ -11,7 +11,7 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.serving.batch import FloatArray
-from clustersim.serving.metrics import IntArray
+from clustersim.serving.records import IntArray
 
 _NORMAL_P90 = 1.2815515655446004
 """Standard normal deviate that nine of ten do not exceed."""

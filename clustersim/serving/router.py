@@ -18,7 +18,7 @@ _BALANCE_RATIO: Final = 1.1
 ``sgl-router/py_src/sglang_router/router.py`` of 2025; later releases have others."""
 
 
-class Target(Protocol):
+class RoutedReplica(Protocol):
     """A replica as a router sees it."""
 
     @property
@@ -35,7 +35,7 @@ Router = Callable[[Sequence], int]
 """From a request to the number of a replica."""
 
 
-def _round_robin(targets: Items[Target], _: np.random.Generator) -> Router:
+def _round_robin(targets: Items[RoutedReplica], _: np.random.Generator) -> Router:
     following = 0
 
     def choose(_: Sequence) -> int:
@@ -47,16 +47,16 @@ def _round_robin(targets: Items[Target], _: np.random.Generator) -> Router:
     return choose
 
 
-def _fewest(targets: Items[Target], among: Items[int]) -> int:
+def _fewest(targets: Items[RoutedReplica], among: Items[int]) -> int:
     return min(among, key=lambda each: (targets[each].n_requests, each))
 
 
-def _least_loaded(targets: Items[Target], _: np.random.Generator) -> Router:
+def _least_loaded(targets: Items[RoutedReplica], _: np.random.Generator) -> Router:
     everyone = range(len(targets))
     return lambda _: _fewest(targets, everyone)
 
 
-def _power_of_two(targets: Items[Target], generator: np.random.Generator) -> Router:
+def _power_of_two(targets: Items[RoutedReplica], generator: np.random.Generator) -> Router:
     if len(targets) == 1:
         return lambda _: 0
 
@@ -68,7 +68,7 @@ def _power_of_two(targets: Items[Target], generator: np.random.Generator) -> Rou
     return choose
 
 
-def _prefix_aware(targets: Items[Target], _: np.random.Generator) -> Router:
+def _prefix_aware(targets: Items[RoutedReplica], _: np.random.Generator) -> Router:
     everyone = range(len(targets))
 
     def choose(sequence: Sequence) -> int:
@@ -84,7 +84,7 @@ def _prefix_aware(targets: Items[Target], _: np.random.Generator) -> Router:
     return choose
 
 
-ROUTERS: Final[Mapping[str, Callable[[Items[Target], np.random.Generator], Router]]] = MappingProxyType(
+ROUTERS: Final[Mapping[str, Callable[[Items[RoutedReplica], np.random.Generator], Router]]] = MappingProxyType(
     {"round_robin": _round_robin, "least_loaded": _least_loaded, "power_of_two": _power_of_two, "prefix_aware": _prefix_aware}
 )
 """Routers by name."""

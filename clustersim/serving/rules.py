@@ -9,7 +9,7 @@ Admission = Literal["first_chunk", "prompt", "estimated", "guaranteed", "batch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class EngineDevice:
     """Accelerator, as far as defaults of an engine depend on it."""
 
     name: str
@@ -26,13 +26,13 @@ class Defaults:
     except_for: tuple[str, ...] = ()
     """Beginnings of names of accelerators that have it not."""
 
-    def holds(self, device: Device) -> bool:
+    def holds(self, device: EngineDevice) -> bool:
         """Return whether a device has these defaults."""
         return device.memory_bytes >= self.min_memory_bytes and not device.name.startswith(self.except_for or ("\0",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class EngineRules:
     """Batching rules of one engine in one version."""
 
     engine: str
@@ -65,7 +65,7 @@ class Rules:
     max_batched_tokens: int = 0
     """Token budget of a step; zero until the device is known."""
 
-    def on(self, device: Device) -> Rules:
+    def on(self, device: EngineDevice) -> EngineRules:
         """Return the rules with their defaults for a device."""
         found = next(each for each in self.defaults if each.holds(device))
         return replace(self, max_num_seqs=found.max_num_seqs, max_batched_tokens=found.max_batched_tokens)

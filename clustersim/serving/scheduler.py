@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from clustersim.serving.batch import Chunk, StepBatch
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
-from clustersim.serving.rules import Estimate, Rules
+from clustersim.serving.rules import EngineRules, Estimate
 from clustersim.serving.sequence import Sequence
 
 
 @dataclass(slots=True)
-class Step:
+class EngineStep:
     """An engine step that has been scheduled."""
 
     chunks: list[tuple[Sequence, int]]
@@ -24,7 +24,7 @@ class Step:
 class Scheduler:
     """Queue, batch and KV cache of one replica, under the rules of an engine."""
 
-    rules: Rules
+    rules: EngineRules
     pool: BlockPool
     decoding: DecodingSet
     estimate: Estimate = field(default_factory=Estimate)
@@ -66,7 +66,7 @@ class Scheduler:
             sequence.ready_step = self.n_steps + n_running + 2  # the next step is scheduled already
         self.waiting.append(sequence)
 
-    def schedule(self) -> Step | None:
+    def schedule(self) -> EngineStep | None:
         """Return the next step, for which blocks are then held; None where there is nothing to do."""
         self.preempted.clear()
         self._taken = False
@@ -80,9 +80,9 @@ class Scheduler:
             self._admit(chunks, budget)
         if not chunks:
             self._make_room()
-        return Step(chunks, decodes=not chunks) if chunks or self.decoding.members else None
+        return EngineStep(chunks, decodes=not chunks) if chunks or self.decoding.members else None
 
-    def batch(self, step: Step) -> StepBatch:
+    def batch(self, step: EngineStep) -> StepBatch:
         """Return the tokens of a step."""
         decoding = self.decoding
         chunks = tuple([Chunk(n_tokens, sequence.n_cached) for sequence, n_tokens in step.chunks])
@@ -101,7 +101,7 @@ class Scheduler:
                 most = min(most, ready)
         return 1 + self.decoding.n_affordable_steps(most - 1, self.pool.n_free)
 
-    def complete(self, step: Step, n_steps: int) -> None:
+    def complete(self, step: EngineStep, n_steps: int) -> None:
         """Account for steps that are done, and fill ``produced`` and ``done``; ``n_steps`` is one, or more for a stretch."""
         self.n_steps += n_steps
         self.produced.clear()
@@ -138,7 +138,7 @@ class Scheduler:
         else:
             self.done.append(sequence)
 
-    def _mixed(self) -> Step | None:
+    def _mixed(self) -> EngineStep | None:
         chunks: list[tuple[Sequence, int]] = []
         decoding = self.decoding
         if decoding.members:
@@ -149,7 +149,7 @@ class Scheduler:
         if self.waiting and not self.preempted:
             self._admit(chunks, budget)
         decodes = bool(self.decoding.members)
-        return Step(chunks, decodes) if chunks or decodes else None
+        return EngineStep(chunks, decodes) if chunks or decodes else None
 
     def _make_room(self) -> None:
         """Hold the block that each decoding sequence needs in this step, and preempt until there are enough."""

@@ -13,13 +13,13 @@ from clustersim.collectives.small import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants
-from clustersim.kernels.inference import kernel_s
-from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, Maths, N
+from clustersim.kernels.inference_time import kernel_s
+from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats
-from clustersim.workload.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
-from clustersim.workload.model import Model
+from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
+from clustersim.workloads.model import Model
 
 TERMS: Final = (
     "projections",
@@ -53,6 +53,8 @@ blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)
 LOGIT_PASSES: Final = 4.0
 """Passes over the logits in fp32 by temperature, softmax and choice."""
 FP32_BYTES: Final = 4.0
+_PASSED: Final = np.arange(4096, dtype=np.float64)
+"""Steps that have passed before each of a stretch."""
 
 
 @dataclass(slots=True)
@@ -72,10 +74,13 @@ class TermStepModel:
     without: frozenset[str] = frozenset()
     under_load: float = 1.0
     """Share of their rate that products keep when they run for long and the accelerator is held at its power limit."""
+    popularity_shape: float = POPULARITY_SHAPE
     notes: tuple[tuple[str, str], ...] = ()
     """(code, message) of each constant that was borrowed."""
     _constants: dict[tuple[str, str], KernelConstants] = field(default_factory=dict[tuple[str, str], KernelConstants])
     _attention: tuple[AttentionCost, ...] = ()
+    _laws: dict[int, tuple[DecodeLaw, ...]] = field(default_factory=dict[int, tuple[DecodeLaw, ...]])
+    """Decode attention of each kind of layer, by the tokens that a sequence computes in a step."""
     _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict[tuple[int, int], Mapping[str, float]])
     _by_decodes: dict[tuple[int, int], tuple[Mapping[str, float], float]] = field(
         default_factory=dict[tuple[int, int], tuple[Mapping[str, float], float]]
@@ -118,6 +123,20 @@ class TermStepModel:
             peak_flops_per_s=self._peak("bf16"),
         )
 
+    def with_constants(self, engine: EngineConstants, popularity_shape: float) -> TermStepModel:
+        """Return the model with other constants of its engine and of the popularity of experts."""
+        return TermStepModel(
+            accelerator=self.accelerator,
+            work=self.work,
+            layout=self.layout,
+            formats=self.formats,
+            engine=engine,
+            collectives=self.collectives,
+            without=self.without,
+            under_load=self.under_load,
+            popularity_shape=popularity_shape,
+        )
+
     def step(self, batch: StepBatch) -> StepTime:
         """Return the duration of a step, and its terms."""
         fixed, fixed_s = self._summed(batch)
@@ -126,7 +145,7 @@ class TermStepModel:
 
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
         """Return the duration of each of the next decode-only steps; see :class:`~clustersim.serving.batch.StepModel`."""
-        passed = np.arange(n_steps, dtype=np.float64)
+        passed = _PASSED[:n_steps] if n_steps <= len(_PASSED) else np.arange(n_steps, dtype=np.float64)
         _, fixed_s = self._summed(batch)
         return self._total(batch, fixed_s, batch.context_tokens + passed * batch.n_decode, batch.longest_context + passed, OF_ARRAYS)[0]
 
@@ -144,14 +163,24 @@ class TermStepModel:
 
     def _total(self, batch: StepBatch, fixed_s: float, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
         """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
-        decode = context * 0.0
-        if batch.n_decode and "attention_decode" not in self.without:
-            here = ceil(batch.n_decode / self.layout.dp)
-            share = here / batch.n_decode
-            for cost in self._attention:
-                decode = decode + cost.decode_s(here, batch.tokens_per_decode, context * share, longest, maths)
-        device = fixed_s + decode
-        return self._with_host(batch, device, maths), decode
+        n_decode = batch.n_decode
+        if not n_decode or "attention_decode" in self.without:
+            decode = context * 0.0
+        else:
+            here = ceil(n_decode / self.layout.dp)
+            # In whole tokens: the same in every step of a stretch, to the last bit.
+            excess = max(batch.longest_context * n_decode - batch.context_tokens, 0) / n_decode
+            laws = self._laws.get(batch.tokens_per_decode) or self.decode_laws(batch.tokens_per_decode)
+            context = context * (here / n_decode)
+            decode = laws[0].seconds(here, context, excess, longest, maths)
+            for law in laws[1:]:
+                decode = decode + law.seconds(here, context, excess, longest, maths)
+        return self._with_host(batch, fixed_s + decode, maths), decode
+
+    def decode_laws(self, tokens_each: int) -> tuple[DecodeLaw, ...]:
+        """Return the law of decode attention of each kind of layer, for sequences that compute so many tokens in a step."""
+        found = self._laws[tokens_each] = tuple(cost.decode_law(tokens_each) for cost in self._attention)
+        return found
 
     def _with_host(self, batch: StepBatch, device: N, maths: Maths[N]) -> N:
         if "host" in self.without:
@@ -234,9 +263,10 @@ class TermStepModel:
         ``1 / sqrt(a n)``, and the busiest of p ranks has ``sqrt(2 ln p)`` of that more than the mean.
         """
         choices = tokens * work.top_k / work.n_experts
-        hit_fraction = 1.0 - (1.0 + choices / POPULARITY_SHAPE) ** -POPULARITY_SHAPE
+        shape = self.popularity_shape
+        hit_fraction = 1.0 - (1.0 + choices / shape) ** -shape
         ranks = work.n_experts // work.n_local
-        busiest = 1.0 + sqrt(2.0 * log(ranks) / (POPULARITY_SHAPE * work.n_local))
+        busiest = 1.0 + sqrt(2.0 * log(ranks) / (shape * work.n_local))
         rows = choices * work.n_local * busiest
         hit = max(1.0, work.n_local * hit_fraction)
         bandwidth = self.accelerator.memory_bandwidth_bytes_per_s

@@ -7,27 +7,30 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.errors import DomainError
+from clustersim.serving.engines import version_key
 from clustersim.serving.policies import sglang, static, tensorrt_llm, vllm
-from clustersim.serving.rules import Device, Rules
+from clustersim.serving.rules import EngineDevice, EngineRules
 
-ENGINES: Final[Mapping[str, tuple[Rules, ...]]] = MappingProxyType(
+ENGINES: Final[Mapping[str, tuple[EngineRules, ...]]] = MappingProxyType(
     {"vllm": vllm.VERSIONS, "sglang": sglang.VERSIONS, "tensorrt_llm": tensorrt_llm.VERSIONS, "static": static.VERSIONS}
 )
 """Rules of each engine, by the release that brought them, the oldest first."""
 
 
-def rules_of(engine: str, device: Device) -> Rules:
+def rules_of(engine: str, device: EngineDevice) -> EngineRules:
     """Return the rules of an engine, written as ``vllm`` or ``vllm@0.11``; without a version those of the newest that is known.
+
+    A version that is older than all takes the rules of the oldest.
 
     Raises
     ------
     DomainError
-        When there is no such engine, or it is older than all that are known.
+        When there is no such engine, or the version is no number.
 
     Examples
     --------
-    >>> from clustersim.serving.rules import Device
-    >>> rules_of("vllm@0.11", Device(memory_bytes=80e9, name="h100-sxm")).max_batched_tokens
+    >>> from clustersim.serving.rules import EngineDevice
+    >>> rules_of("vllm@0.11", EngineDevice(memory_bytes=80e9, name="h100-sxm")).max_batched_tokens
     8192
     """
     name, _, version = engine.partition("@")
@@ -38,21 +41,22 @@ def rules_of(engine: str, device: Device) -> Rules:
     known = ENGINES[name]
     if not version:
         return known[-1].on(device)
-    if version == known[0].version:
-        return known[0].on(device)
-    asked = _numbers(version)
-    if asked is None or _numbers(known[0].version) is None:
+    asked = version_key(version)
+    if not asked and version != known[0].version:
         raise DomainError(
             f"'{version}' is no version of {name}", path=("engine",), hint=f"write a number such as {name}@{known[-1].version}"
         )
-    found = [rules for rules in known if (_numbers(rules.version) or ()) <= asked]
-    if not found:
-        raise DomainError(
-            f"the rules of {engine} are not known", path=("engine",), hint=f"the oldest that is known is {name}@{known[0].version}"
-        )
-    return found[-1].on(device)
+    found = [rules for rules in known if version_key(rules.version) <= asked]
+    return (found[-1] if found else known[0]).on(device)
 
 
-def _numbers(version: str) -> tuple[int, ...] | None:
-    parts = version.removeprefix("v").split(".")
-    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else None
+def is_older_than_known(engine: str) -> bool:
+    """Return whether a version is older than all whose rules are known.
+
+    Examples
+    --------
+    >>> is_older_than_known("sglang@0.3.5"), is_older_than_known("sglang")
+    (True, False)
+    """
+    name, _, version = engine.partition("@")
+    return bool(version_key(version)) and version_key(version) < version_key(ENGINES[name][0].version)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from clustersim.serving.rules import Defaults, Rules
+from clustersim.serving.rules import Defaults, EngineRules
 
 VERSIONS: Final = (
-    Rules(
+    EngineRules(
         engine="sglang",
         version="0.4",
         block_tokens=1,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from clustersim.serving.rules import Defaults, Rules
+from clustersim.serving.rules import Defaults, EngineRules
 
 VERSIONS: Final = (
-    Rules(
+    EngineRules(
         engine="static",
         version="1",
         block_tokens=16,

@@ -1,9 +1,10 @@
-"""Rules of vLLM with its V1 engine.
+"""Rules of vLLM, of its V1 engine and of V0 before it.
 
 Sources: vllm-project/vllm, ``vllm/v1/core/sched/scheduler.py`` (one token budget, running requests first, the last admitted is preempted
 and computed again), ``vllm/v1/core/block_pool.py`` (a null block), ``vllm/config/cache.py`` (blocks of 16 tokens, 0.9 of the memory),
 ``vllm/engine/arg_utils.py`` (defaults by device: ``get_batch_defaults``), ``vllm/config/scheduler.py`` (``scheduler_reserve_full_isl``,
-``async_scheduling``).
+``async_scheduling``). V0: ``vllm/core/scheduler.py`` of v0.6 (prompts go before decoding and are not divided, the last admitted is
+preempted and computed again) and ``vllm/config.py`` (256 sequences; a budget of the model's positions).
 """
 
 from __future__ import annotations
@@ -11,9 +12,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.serving.rules import Defaults, Rules
+from clustersim.serving.rules import Defaults, EngineRules
 
-_V1: Final = Rules(
+_V0: Final = EngineRules(
+    engine="vllm",
+    version="0.1",
+    block_tokens=16,
+    admission="prompt",
+    mixes=False,
+    chunked_prefill=False,
+    memory_fraction=0.9,
+    defaults=(Defaults(max_num_seqs=256, max_batched_tokens=8192),),
+)
+
+_V1: Final = EngineRules(
     engine="vllm",
     version="0.8",
     block_tokens=16,
@@ -34,4 +46,4 @@ _ASYNCHRONOUS: Final = replace(_V1, version="0.14", asynchronous=True)
 _FULL_PROMPT: Final = replace(_ASYNCHRONOUS, version="0.19", admission="prompt")
 """``scheduler_reserve_full_isl``: only if the whole prompt has room. First seen in 0.19; when it came is not known here."""
 
-VERSIONS: Final = (_V1, _ASYNCHRONOUS, _FULL_PROMPT)
+VERSIONS: Final = (_V0, _V1, _ASYNCHRONOUS, _FULL_PROMPT)

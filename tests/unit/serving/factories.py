@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clustersim.engine.serving_run import Deployment, Pool, ServingRun, Transfer
+from clustersim.engine.serving_run import CacheTransfer, Deployment, ReplicaPool, ServingRun
 from clustersim.serving.batch import FloatArray, StepBatch, StepTime
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
 from clustersim.serving.policies import rules_of
 from clustersim.serving.requests import LognormalTokens, Requests, poisson_arrivals_s
-from clustersim.serving.rules import Device, Rules
+from clustersim.serving.rules import EngineDevice, EngineRules
 from clustersim.serving.scheduler import Scheduler
 from clustersim.serving.speculation import SpeculativeSet
 
-H100 = Device(name="h100-sxm5-80g", memory_bytes=80e9)
+H100 = EngineDevice(name="h100-sxm5-80g", memory_bytes=80e9)
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class LinearSteps:
         return (self.base_s + self.token_s * batch.n_tokens) + self.context_s * context
 
 
-def make_rules(engine: str = "vllm", **changes: object) -> Rules:
+def make_rules(engine: str = "vllm", **changes: object) -> EngineRules:
     return replace(rules_of(engine, H100), **changes)
 
 
-def make_scheduler(rules: Rules, n_blocks: int, *, draft_tokens: int = 0, acceptance: float = 0.0, seed: int = 0) -> Scheduler:
+def make_scheduler(rules: EngineRules, n_blocks: int, *, draft_tokens: int = 0, acceptance: float = 0.0, seed: int = 0) -> Scheduler:
     decoding = DecodingSet(rules.block_tokens)
     if draft_tokens:
         decoding = SpeculativeSet(rules.block_tokens, draft_tokens, acceptance, np.random.default_rng(seed))
@@ -70,13 +70,13 @@ def served(
     every_step: bool = False,
     router: str = "round_robin",
     decode: list[Scheduler] | None = None,
-    transfer: Transfer | None = None,
+    transfer: CacheTransfer | None = None,
 ) -> ServingRun:
     model = steps or LinearSteps()
     run = ServingRun(
         Deployment(
-            serving=Pool(schedulers=tuple(schedulers), model=model),
-            decode=Pool(schedulers=tuple(decode), model=model) if decode else None,
+            serving=ReplicaPool(schedulers=tuple(schedulers), model=model),
+            decode=ReplicaPool(schedulers=tuple(decode), model=model) if decode else None,
             transfer=transfer,
             router=router,
             every_step=every_step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.engine.serving_run import ServingRun, Transfer
+from clustersim.engine.serving_run import CacheTransfer, ServingRun
 from clustersim.serving.policies import ENGINES
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS
@@ -134,7 +134,7 @@ def test_the_shared_prefix_goes_where_it_is_cached() -> None:
 
 def test_a_disaggregated_answer_takes_prefill_transfer_and_decode() -> None:
     rules = make_rules("vllm", prefix_cache=False)
-    transfer = Transfer(bytes_per_token=1e5, bandwidth_bytes_per_s=25e9, latency_s=1e-5)
+    transfer = CacheTransfer(bytes_per_token=1e5, bandwidth_bytes_per_s=25e9, latency_s=1e-5)
     run = served(
         fixed_requests(1, 1000, 11, np.zeros(1)), [make_scheduler(rules, 200)], decode=[make_scheduler(rules, 200)], transfer=transfer
     )
@@ -150,7 +150,7 @@ def test_a_disaggregated_answer_takes_prefill_transfer_and_decode() -> None:
 
 def test_disaggregated_pools_answer_everything_and_share_the_link() -> None:
     rules = make_rules("vllm", prefix_cache=False)
-    transfer = Transfer(bytes_per_token=1e6, bandwidth_bytes_per_s=10e9, latency_s=0.0)
+    transfer = CacheTransfer(bytes_per_token=1e6, bandwidth_bytes_per_s=10e9, latency_s=0.0)
     run = served(
         make_requests(80, rate_per_s=20.0),
         [make_scheduler(rules, 1000) for _ in range(2)],

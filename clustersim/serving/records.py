@@ -154,7 +154,7 @@ class StepRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class StepLog:
+class EngineStepLog:
     """Account of the steps of all replicas of one kind; sums are exact integers."""
 
     gaps: GapHistogram = field(default_factory=GapHistogram)
