@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from clustersim.apps.plan.advice import advise
+from clustersim.apps.plan.asking import asked_of
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.config.plain import plain
 from clustersim.errors import EXIT_NO, EXIT_OK
-from clustersim.scenario.plain import plain
-from clustersim.studies.planning.advice import advise
-from clustersim.studies.planning.asking import asked_of
 
 
 def advise_command(

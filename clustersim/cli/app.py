@@ -33,6 +33,7 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     # Plain help: rich alone would take longer to import than the start-up budget.
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -49,7 +50,7 @@ def _remember_traceback(asked: bool) -> None:
 
 @app.callback()
 def common_options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", callback=_remember_traceback, help="Print the traceback of a bug.")] = False,
 ) -> None:
     """Take the options that stand before the command; their callbacks do the work."""
@@ -58,7 +59,7 @@ def common_options(
 
 def show(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full, with its sources.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full, with its sources.")] = None,
     json: JsonOption = False,
 ) -> int:
     """List what is shipped, or show one thing in full."""
@@ -68,7 +69,7 @@ def show(
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the new scenario.")] = "my-scenario",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new scenario.")] = "my-scenario",
     example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; default NAME.yaml.")] = None,
 ) -> int:
@@ -97,6 +98,7 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
         "export": one_run.export,
         "import": one_run.import_,
         "plan": many_runs.plan,
+        "buy": many_runs.buy,
         "advise": many_runs.advise,
         "ui": one_run.ui,
         "show": show,

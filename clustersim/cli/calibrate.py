@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clustersim.apps.calibrate.doubts import worded
+from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.config.plain import plain
 from clustersim.documents.files import check_folder
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.scenario.plain import plain
-from clustersim.studies.calibration.calibrate import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
-from clustersim.studies.calibration.doubts import worded
 
 
 def calibrate_command(request: CalibrationRequest, *, out: str, as_json: bool) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from clustersim.cli.terminal import notice, print_table, write_json
-from clustersim.errors import EXIT_OK
-from clustersim.scenario.collective import (
+from clustersim.apps.collective.collective_times import (
     ELEMENT_BYTES,
     CollectiveRequest,
     CollectiveRow,
@@ -16,6 +14,8 @@ from clustersim.scenario.collective import (
     parse_sizes,
     servers_on,
 )
+from clustersim.cli.terminal import notice, print_table, write_json
+from clustersim.errors import EXIT_OK
 
 COLUMNS = (">size (B)", ">count (elements)", "type", ">time (us)", ">algbw (GB/s)", ">busbw (GB/s)", "algorithm")
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
+from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, tables, verdicts
+from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.studies.side_by_side import Run, SideBySide, load_run, side_by_side
-from clustersim.studies.side_by_side_text import csv_text, document, markdown, tables, verdicts
 
 MOST: Final = 20
 """Runs that one table holds."""
@@ -27,15 +28,20 @@ def compare_command(sources: tuple[str, ...], overrides: tuple[str, ...], *, for
         Those that were asked for; the table of the terminal if none.
     """
     chosen = _format(formats, out)
-    if len(sources) < 2:
+    logged = open_measured("".join(sources), overrides) if len(sources) == 1 else None
+    if logged is None and len(sources) < 2:
         raise ScenarioError("one run alone cannot be compared", hint="name two or more run directories, scenario files or shipped examples")
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
-    runs: dict[str, Run] = {}
-    for source in sources:
+    runs: dict[str, ComparedRun] = {}
+    for source in sources if logged is None else ():
         if source not in runs:
             runs[source] = load_run(source, overrides, seed=seed)
-    compared = side_by_side([runs[source] for source in sources])
+    if logged is not None:
+        source = "".join(sources)
+        compared = side_by_side([measured_run(source, *logged), predicted_run(source, logged[0], seed=seed)])
+    else:
+        compared = side_by_side([runs[source] for source in sources])
     if chosen is None:
         _print(compared)
     elif out is None:

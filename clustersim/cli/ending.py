@@ -1,4 +1,4 @@
-"""How a command line ends when something goes wrong: one clear line, and an exit code."""
+"""Error exit of a command line: one clear line, and an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @runtime_checkable
 class _UsageProblem(Protocol):
-    """What the command-line library raises on a wrong command line, wherever a release of it keeps the class."""
+    """Exception of the command-line library for a wrong command line, wherever a release of it keeps the class."""
 
     exit_code: int
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from clustersim.apps.explain.explanation import explain
+from clustersim.apps.explain.explanation_text import document, lines, tables
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
-from clustersim.studies.explaining.explanation import explain
-from clustersim.studies.explaining.text import document, lines, tables
 
 
 def explain_command(source: str, overrides: tuple[str, ...], *, as_json: bool, seed: int, changes: bool) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.compare.run_directories import load_result
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
@@ -16,7 +17,6 @@ from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
-from clustersim.studies.run_directories import load_result
 from clustersim.trace.timeline import Timeline
 
 

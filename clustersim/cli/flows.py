@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from clustersim.apps.collective.flows_file import load_flows
 from clustersim.cli.terminal import print_table, write_json
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.network.flows import finish_times
-from clustersim.scenario.flows_file import load_flows
+from clustersim.network.flow_times import finish_times
 from clustersim.units.quantity import format_quantity
 
 _DIGITS: Final = 6

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.import_report import document, lines
+from clustersim.apps.importing.importing import import_files
 from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK
-from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.importing.asked import Asked
-from clustersim.studies.importing.importing import import_files
-from clustersim.studies.importing.report import document, lines
 
 
-def import_command(files: tuple[str, ...], asked: Asked, *, out: str | None, as_json: bool) -> int:
+def import_command(files: tuple[str, ...], asked: ImportOptions, *, out: str | None, as_json: bool) -> int:
     """Write the scenario of a framework's files, report every key, and return the exit code."""
     if out is not None:
         check_folder(Path(out))

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from clustersim.cli.terminal import notice
+from clustersim.config.load import example_path
+from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.scenario.load import example_path
-from clustersim.scenario.schema import NAME_PATTERN
 
 
 def init_command(name: str, example: str, out: str | None) -> int:

@@ -40,10 +40,10 @@ def sweep(
 
     The same command goes on where it was stopped.
     """
+    from clustersim.apps.sweep.study_file import SweepRequest
     from clustersim.cli.sweep import SweepOptions, sweep_command
-    from clustersim.studies.sweeps.study_file import Asked
 
-    asked = Asked(
+    asked = SweepRequest(
         over=tuple(over or ()),
         exclude=tuple(exclude or ()),
         changes=tuple(set_ or ()),
@@ -86,10 +86,10 @@ def what_if(
 
     Also where another one becomes best.
     """
+    from clustersim.apps.what_if.question_file import WhatIfRequest
     from clustersim.cli.what_if import what_if_command
-    from clustersim.studies.what_if.question_file import Asked
 
-    asked = Asked(
+    asked = WhatIfRequest(
         cases=tuple(case or ()),
         changes=tuple(set_ or ()),
         where=tuple(where or ()),
@@ -106,7 +106,7 @@ def what_if(
 
 def plan(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
-    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
     *,
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
     set_: SetOption = None,
@@ -114,6 +114,7 @@ def plan(
     constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
     most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after so many.")] = None,
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
     tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
     within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
@@ -127,12 +128,20 @@ def plan(
         str | None,
         typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed; without a file alone on stdout."),
     ] = None,
+    serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
+    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,
     json: JsonOption = False,
 ) -> int:
     """Find the fastest layout of a model on a cluster.
 
-    Say why no other one is faster; or, with --tokens, find what reaches a goal.
+    Say why no other one is faster; or, with --tokens, find what reaches a goal; or, with --serving, what serves requests as promised.
     """
+    if serving:
+        from clustersim.cli.plan_serving import plan_serving_command
+
+        return plan_serving_command(
+            model, overrides=tuple(set_ or ()), only=tuple(only or ()), gpus=gpus, most_replays=most_replays, as_json=json
+        )
     from clustersim.cli.plan import PlanOptions, goal_of, plan_command
 
     goal = None
@@ -146,6 +155,7 @@ def plan(
         constraints=tuple(constraint or ()),
         most_replays=most_replays,
         memory_margin=memory_margin,
+        time_limit=time_limit,
         write=write,
         framework=as_,
         as_json=json,
@@ -154,9 +164,49 @@ def plan(
     return plan_command(model, cluster, options)
 
 
+def buy(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model, such as llama3-70b.")],
+    *,
+    tokens: Annotated[str, typer.Option(metavar="COUNT", help="How much is trained on, such as 15T.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Nodes to choose from, such as '64 dgx-h100' or '64 dgx-h100 at 2.10 USD/h'. Repeatable."),
+    ] = None,
+    nic: Annotated[str, typer.Option(metavar="RATES", help="Try each with these adapters, such as 200Gbit/s,400Gbit/s.")] = "",
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after so many.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,
+    page: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page, such as offers.html.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Choose among clusters for a training.
+
+    Days, cost and best layout of each, and what the order turns on.
+    """
+    from clustersim.cli.buy import BuyOptions, buy_command
+
+    options = BuyOptions(
+        tokens=tokens,
+        options=tuple(option or ()),
+        nics=nic,
+        overrides=tuple(set_ or ()),
+        only=tuple(only or ()),
+        constraints=tuple(constraint or ()),
+        most_replays=most_replays,
+        memory_margin=memory_margin,
+        plot=plot,
+        page=page,
+        as_json=json,
+    )
+    return buy_command(model, options)
+
+
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
-    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="A shipped node or cluster.")] = None,
+    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
     *,
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
     set_: SetOption = None,
@@ -173,7 +223,7 @@ def advise(
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A shipped study, or a path; a list of them if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A shipped study, or a path; a list of them if left out.")] = None,
     *,
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for tables and plots; default runs/studies/NAME.")
@@ -187,7 +237,7 @@ def study(
 
 
 def validate(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Shipped sources, or paths; all if left out.")] = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="SOURCE", help="Shipped sources, or paths; all if left out.")] = None,
     *,
     json: JsonOption = False,
     quality: Annotated[str, typer.Option(metavar="A|B", help="Least quality of a row; A: nothing had to be assumed.")] = "B",
@@ -199,8 +249,11 @@ def validate(
         str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
     ] = None,
     cross_validate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a CSV. Takes long.")
+        str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a file. Takes long.")
     ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Predict by what people type alone: model, machine, batch, degrees, recomputation.")
+    ] = False,
     serving: Annotated[
         bool, typer.Option("--serving", help="Compare served runs: time to the first token, per token, throughput.")
     ] = False,
@@ -210,7 +263,7 @@ def validate(
     if serving:
         from clustersim.cli.validate_served import validate_served_command
 
-        return validate_served_command(tuple(sources or ()), as_json=json, jobs=jobs)
+        return validate_served_command(tuple(sources or ()), as_json=json, jobs=jobs, cross_validate=cross_validate)
     from clustersim.cli.validate import ValidateOptions, validate_command
 
     options = ValidateOptions(
@@ -221,6 +274,7 @@ def validate(
         write_residuals=write_residuals,
         jobs=jobs,
         cross_validate=cross_validate,
+        defaults=defaults,
     )
     return validate_command(tuple(sources or ()), options)
 
@@ -252,9 +306,9 @@ def calibrate(
 
     Show errors before and after.
     """
+    from clustersim.apps.calibrate.fit_accelerator import CalibrationRequest
+    from clustersim.apps.calibrate.nccl_tests import Ranks
     from clustersim.cli.calibrate import calibrate_command
-    from clustersim.studies.calibration.calibrate import CalibrationRequest
-    from clustersim.studies.calibration.nccl_tests import Ranks
 
     request = CalibrationRequest(
         accelerator=accelerator,

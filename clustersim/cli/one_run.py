@@ -18,6 +18,9 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Links, collectives, bottleneck, lower bound and all assumptions too.")
+    ] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
     fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
     collapse: Annotated[
@@ -33,7 +36,17 @@ def run(
     from clustersim.engine.passes import Passes
 
     passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
-    options = RunOptions(as_json=json, out=out, seed=seed, dry_run=dry_run, quiet=quiet, plots=plots, passes=passes, profile=profile)
+    options = RunOptions(
+        as_json=json,
+        out=out,
+        seed=seed,
+        dry_run=dry_run,
+        quiet=quiet,
+        verbose=verbose,
+        plots=plots,
+        passes=passes,
+        profile=profile,
+    )
     return run_command(scenario, tuple(set_ or ()), options)
 
 
@@ -159,10 +172,10 @@ def import_(
 
     Say for each key what became of it. Nothing is executed.
     """
+    from clustersim.apps.importing.asked import ImportOptions
     from clustersim.cli.import_ import import_command
-    from clustersim.studies.importing.asked import Asked
 
-    asked = Asked(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
+    asked = ImportOptions(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
     return import_command(tuple(files), asked, out=out, as_json=json)
 
 
@@ -172,7 +185,7 @@ def collective(
     nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
     op: Annotated[str, typer.Option(help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")] = "all_reduce",
     algorithm: Annotated[str, typer.Option(help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
-    sizes: Annotated[str, typer.Option(help="1KB:8GB doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
+    sizes: Annotated[str, typer.Option(help="1M:1G doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
     ranks_per_node: Annotated[int | None, typer.Option(help="The first so many accelerators of each node.")] = None,
     servers: Annotated[int | None, typer.Option(help="Parameter servers.")] = None,
     placement: Annotated[str, typer.Option(help="Of parameter servers: colocated or dedicated.")] = "colocated",
@@ -229,7 +242,7 @@ def schedule(
 
 def ui(
     scenario: Annotated[
-        str, typer.Argument(metavar="[EXAMPLE]", help="A shipped example to begin with, or 'run NAME/HASH'.")
+        str, typer.Argument(metavar="EXAMPLE", help="A shipped example to begin with, or 'run NAME/HASH'.")
     ] = "llama3-70b-h100-512",
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,

@@ -1,4 +1,4 @@
-"""What several command lines take."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 

@@ -5,23 +5,34 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clustersim.apps.plan.answer import (
+    COLUMNS,
+    RUNNERS_UP,
+    PlanAnswer,
+    best_of_degrees,
+    bound_line,
+    certificate_lines,
+    document,
+    margin_lines,
+    rows,
+)
+from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.findings import MARGIN
+from clustersim.apps.plan.flags import FRAMEWORKS
+from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.plan_layouts import plan_for
+from clustersim.apps.plan.search import Terms
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.config.checks import parse_check
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-from clustersim.scenario.checks import parse_check
-from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.planning.answer import COLUMNS, RUNNERS_UP, Answer, bound_line, certificate_lines, document, margin_lines, rows
-from clustersim.studies.planning.asking import asked_of
-from clustersim.studies.planning.findings import MARGIN
-from clustersim.studies.planning.flags import FRAMEWORKS
-from clustersim.studies.planning.goal import Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
-from clustersim.studies.planning.plan import plan_for
-from clustersim.studies.planning.search import Terms
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -38,6 +49,7 @@ class PlanOptions:
     constraints: tuple[str, ...]
     most_replays: int | None
     memory_margin: str
+    time_limit: str | None
     write: str | None
     framework: str | None
     as_json: bool
@@ -66,6 +78,7 @@ def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
         constraints=tuple(map(parse_check, options.constraints)),
         most_replays=options.most_replays,
         memory_margin_fraction=margin_of(options.memory_margin),
+        time_limit_s=inf if options.time_limit is None else figure_of("--time-limit", options.time_limit, "s"),
     )
     if options.goal is not None:
         return _goal(model, options.goal, options, terms)
@@ -119,14 +132,14 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     return EXIT_OK if found.reached else EXIT_NO
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: PlanAnswer) -> None:
     search = answer.search
     winner = search.winner
     if winner is None:
         write_out(f"{_why_none(answer)}\n")
     else:
         write_out(f"{winner.layout.words()}\n  {bound_line(winner)}\n\n")
-        print_table(COLUMNS, rows(search.tried[: RUNNERS_UP + 1]))
+        print_table(COLUMNS, rows(best_of_degrees(search.tried)[: RUNNERS_UP + 1]))
     if len(answer.pareto) > 1:
         write_out("\nNone better in time, cost and energy at once\n")
         print_table(COLUMNS, rows(answer.pareto))
@@ -143,7 +156,7 @@ def _print(answer: Answer) -> None:
         notice(f"assumed: {line}")
 
 
-def _why_none(answer: Answer) -> str:
+def _why_none(answer: PlanAnswer) -> str:
     """Return why most layouts cannot run, or how many of them the margin alone rules out."""
     n_without = answer.search.counts.get(MARGIN)
     if not n_without:
@@ -153,7 +166,7 @@ def _why_none(answer: Answer) -> str:
     )
 
 
-def _write(answer: Answer, options: PlanOptions) -> None:
+def _write(answer: PlanAnswer, options: PlanOptions) -> None:
     if answer.plan is None or answer.scenario is None:
         return
     if options.framework is not None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clustersim.apps.plot.plots import FORMATS, draw_plot
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
-from clustersim.studies.drawing.plots import FORMATS, draw_plot
 
 if TYPE_CHECKING:
-    from clustersim.studies.drawing.plots import Axes
+    from clustersim.apps.plot.plots import Axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

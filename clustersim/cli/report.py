@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clustersim.apps.plot.pages import report_page
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
-from clustersim.studies.drawing.pages import report_page
 
 
 def report_command(sources: tuple[str, ...], overrides: tuple[str, ...], *, out: str, seed: int, static: bool, as_json: bool) -> int:

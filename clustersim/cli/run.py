@@ -5,28 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from clustersim.apps.explain.explanation import measured_changes
+from clustersim.apps.importing.opening import open_job
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.rundir import write_run_directory
+from clustersim.apps.run.running import run_built
+from clustersim.apps.run.verdict import print_result
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
+from clustersim.apps.serve.result import ServingResult
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.config.build import Built, build
+from clustersim.config.mesh_text import rank_layout
+from clustersim.config.plain import plain
+from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
+from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
+from clustersim.report.facts import memory_text
 from clustersim.report.serving_summary import summary_text
-from clustersim.report.summary import terminal_report
-from clustersim.scenario.build import Built, build
-from clustersim.scenario.layout import rank_layout
-from clustersim.scenario.plain import plain
-from clustersim.scenario.resolve import files_of, resolved_scenario, scenario_hash
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run_built
-from clustersim.scenario.rundir import write_run_directory
-from clustersim.scenario.serving.build import build_serving
-from clustersim.scenario.serving.load import ServingScenario
-from clustersim.scenario.serving.result import ServingResult
-from clustersim.scenario.serving.run import files_of_serving, resolved_serving, run_serving
-from clustersim.scenario.verdict import folded_verdict
-from clustersim.scenario.yaml_text import yaml_text
-from clustersim.studies.importing.opening import open_job
 from clustersim.units.quantity import format_quantity
 
 
@@ -39,6 +40,7 @@ class RunOptions:
     seed: int
     dry_run: bool
     quiet: bool
+    verbose: bool
     plots: bool
     passes: Passes
     profile: bool
@@ -62,9 +64,9 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
     if options.as_json:
         write_json(result.to_dict())
     elif not options.quiet:
-        console = make_console()
-        terminal_report(result.metrics, result.spans, console)
-        write_out(folded_verdict(result, console.width))
+        with watched():
+            changes = measured_changes(source, overrides, result)
+        print_result(result, make_console(), verbose=options.verbose, changes=changes)
     if not options.quiet:
         for line in _failures(result):
             notice(line)
@@ -114,7 +116,7 @@ def _failures(result: Result) -> list[str]:
     lines = [f"no: the check '{check.check}' is false: {check.found()}" for check in result.checks if not check.holds]
     lines = [*(f"no: does not fit in memory, {flag.message}" for flag in result.host_shortages), *lines]
     if not memory.fits:
-        need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
+        need, have = memory_text(memory.peak_bytes), memory_text(memory.capacity_bytes)
         lines.insert(0, f"no: does not fit in memory, {need} of {have}")
     return lines
 

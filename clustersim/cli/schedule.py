@@ -7,12 +7,12 @@ import io
 from pathlib import Path
 
 from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
 from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.scenario.build import build
-from clustersim.scenario.load import load_scenario
-from clustersim.strategy.schedules.written import written
-from clustersim.strategy.stages import orders_of, places_of
+from clustersim.parallel.schedules.written import written
+from clustersim.parallel.stages import orders_of, places_of
 
 
 def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None, as_json: bool) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clustersim.cli.terminal import write_json
+from clustersim.config.scenario_schema import scenario_json_schema
+from clustersim.config.serving.serving_schema import serving_json_schema
 from clustersim.errors import EXIT_OK
-from clustersim.scenario.schema import scenario_json_schema
-from clustersim.scenario.serving.schema import serving_json_schema
 
 
 def schema_command(*, serving: bool) -> int:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.cli.terminal import print_table, write_json, write_out
+from clustersim.config.load import example_names, example_path
+from clustersim.config.plain import plain
+from clustersim.config.preset_file import Preset, PresetSetting, load_preset, preset_names
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
@@ -16,12 +21,8 @@ from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
-from clustersim.scenario.load import example_names, example_path
-from clustersim.scenario.model_spec import LoadedModel, load_model, model_names
-from clustersim.scenario.plain import plain
-from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
-from clustersim.scenario.yaml_text import yaml_text
 from clustersim.units.quantity import format_quantity
+from clustersim.workloads.reading.model_spec import LoadedModel, load_model, model_names
 
 Row = tuple[str, ...]
 
@@ -159,12 +160,17 @@ def _full_example(name: str) -> Data:
 
 def _price_row(name: str) -> Row:
     prices = load_price_list(name)
-    hours = [f"{accelerator} {value:g} USD/h" for accelerator, value in prices.usd_per_gpu_hour.items()]
+    hours = [
+        f"{accelerator} {value:g} USD/h{' (one source)' if prices.one_source(accelerator) else ''}"
+        for accelerator, value in prices.usd_per_gpu_hour.items()
+    ]
     bought = [f"{accelerator} {format_quantity(value, 'USD', 4)}" for accelerator, value in prices.accelerator_price_usd.items()]
     energy = [] if prices.usd_per_kwh is None else [f"energy {prices.usd_per_kwh:g} USD/kWh"]
     carbon = [] if prices.carbon_kg_per_kwh is None else [f"carbon {prices.carbon_kg_per_kwh:g} kg/kWh"]
     pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
-    return prices.as_of, ", ".join([*hours, *bought, *energy, *carbon, *pue]), prices.title
+    months = prices.age_months(datetime.now(UTC).date())
+    age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"{months // 12} years"
+    return prices.as_of, age, ", ".join([*hours, *bought, *energy, *carbon, *pue]), prices.title
 
 
 def _full_prices(name: str) -> Data:
@@ -240,12 +246,12 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         ),
         "examples": Shelf(singular="example", names=_all_examples, columns=("shows",), row=_example_row, full=_full_example),
         "prices": Shelf(
-            singular="price list", names=price_list_names, columns=("as of", "figures", "about"), row=_price_row, full=_full_prices
+            singular="price list", names=price_list_names, columns=("as of", ">age", "figures", "about"), row=_price_row, full=_full_prices
         ),
         "presets": Shelf(singular="preset", names=preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
     }
 )
-"""What can be shown. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""
+"""Kinds of shipped entries. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""
 
 
 SUFFIXES: Final = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_bytes", "B"), ("_s", "s"), ("_w", "W"))

@@ -7,15 +7,15 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.study.question_file import question_titles
+from clustersim.apps.study.reported import Reported
+from clustersim.apps.study.shipped import run_study, write_study
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.errors import EXIT_OK
-from clustersim.studies.questions.question_file import question_titles
-from clustersim.studies.reported import Reported
-from clustersim.studies.shipped import run_study, write_study
 
 SCHEMA_VERSION: Final = 1
 FOLDER: Final = Path("runs") / "studies"
-"""Where results go unless something else is said, each study in a folder of its own."""
+"""Default folder of results, each study in a folder of its own."""
 _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 

@@ -6,15 +6,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clustersim.apps.sweep.pools import WorkerPool, check_executor, make_pool
+from clustersim.apps.sweep.question import SweepQuestion
+from clustersim.apps.sweep.results import check_format
+from clustersim.apps.sweep.study_file import SweepRequest, asked_question
+from clustersim.apps.sweep.sweep_report import N_SHOWN, count_line, headline, reason_lines, table, value_text
+from clustersim.apps.sweep.sweeping import SweepResult, default_folder, run_sweep
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
-from clustersim.studies.sweeps.pools import Pool, check_executor, make_pool
-from clustersim.studies.sweeps.question import Question
-from clustersim.studies.sweeps.report import N_SHOWN, count_line, headline, reason_lines, table, value_text
-from clustersim.studies.sweeps.results import check_format
-from clustersim.studies.sweeps.study_file import Asked, asked_question
-from clustersim.studies.sweeps.sweep import SweepResult, default_folder, run_sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class SweepOptions:
     dry_run: bool
 
 
-def sweep_command(source: str, asked: Asked, options: SweepOptions) -> int:
+def sweep_command(source: str, asked: SweepRequest, options: SweepOptions) -> int:
     """Run a sweep, or what an earlier one has left to do, print what it found, and return the exit code."""
     file_format = check_format(options.file_format)
     check_executor(options.executor)
@@ -39,7 +39,7 @@ def sweep_command(source: str, asked: Asked, options: SweepOptions) -> int:
         return EXIT_OK
     folder = default_folder(question) if options.out is None else Path(options.out)
 
-    def pool(n_points: int) -> AbstractContextManager[Pool]:
+    def pool(n_points: int) -> AbstractContextManager[WorkerPool]:
         return make_pool(options.executor, options.jobs, n_points)
 
     try:
@@ -56,7 +56,7 @@ def sweep_command(source: str, asked: Asked, options: SweepOptions) -> int:
     return _code(result)
 
 
-def _print_points(question: Question) -> None:
+def _print_points(question: SweepQuestion) -> None:
     keys = question.design.keys
     rows = [(f"{point.number}", *(value_text(point.values[key]) for key in keys)) for point in question.points[:N_SHOWN]]
     write_out(f"{len(question.points):,} points\n\n")

@@ -1,4 +1,4 @@
-"""What the commands write: data to stdout, everything else to stderr."""
+"""Output of the commands: data to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -86,18 +86,23 @@ def make_console(width: int | None = None) -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout; a column whose name begins with ``>`` is set to the right."""
+    """Print a table on stdout; a column whose name begins with ``>`` is set to the right.
+
+    On a terminal columns of text behind the first are folded to its width. A row of a pipe or a file stays one line.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
+    fits = sys.stdout is not None and sys.stdout.isatty()
+    for place, name in enumerate(columns):
+        number = name.startswith(">")
+        justify = "right" if number else "left"
+        table.add_column(name.removeprefix(">"), justify=justify, no_wrap=number or not place or not fits, overflow="fold")
     for row in rows:
         # Text, or rich would read [brackets] as markup.
         table.add_row(*(Text(cell) for cell in row))
-    # Never folded: a row of a pipe must stay one line, and a terminal that is too narrow folds by itself.
-    console = make_console(_WIDE)
+    console = make_console(None if fits else _WIDE)
     with console.capture() as printed:
         console.print(table)
     write_out(_PADDING.sub("\n", printed.get()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clustersim.apps.ui.local_server import make_app, serve
 from clustersim.cli.terminal import notice
 from clustersim.errors import EXIT_OK
-from clustersim.studies.ui.serving import make_app, serve
 
 
 def ui_command(first: str, *, port: int, runs: str) -> int:

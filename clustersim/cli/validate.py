@@ -9,20 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
-from clustersim.cli.watching import watched
-from clustersim.documents.check import choices_hint
-from clustersim.documents.files import check_folder, write_text
-from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-from clustersim.scenario.error_bars import MEMORY
-from clustersim.scenario.plain import plain
-from clustersim.studies.published import SourceResult, Validation, check_complete, parse_error_limit, validate
-from clustersim.studies.sources import QUALITIES, Quality
-from clustersim.studies.validation.cross import cross_validate, folds_table, folds_text
-from clustersim.studies.validation.residuals import PEAKS, STEP_TIMES, write_residuals
-from clustersim.studies.validation.rows import RowResult
-from clustersim.studies.validation.scatter import picture_path, write_scatter
-from clustersim.studies.validation_table import (
+from clustersim.apps.run.intervals import MEMORY
+from clustersim.apps.validate.cross import cross_validate, folds_table, folds_text
+from clustersim.apps.validate.published import SourceResult, Validation, check_complete, parse_error_limit, validate, validate_defaults
+from clustersim.apps.validate.residuals import PEAKS, STEP_TIMES, write_residuals
+from clustersim.apps.validate.rows import RowResult
+from clustersim.apps.validate.scatter import picture_path, write_scatter
+from clustersim.apps.validate.sources import QUALITIES, Quality
+from clustersim.apps.validate.validation_table import (
     DERIVED_MARK,
     MANY_ROWS,
     SUMMARY_HEADER,
@@ -40,6 +34,12 @@ from clustersim.studies.validation_table import (
     summary_text,
     together_lines,
 )
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
+from clustersim.config.plain import plain
+from clustersim.documents.check import choices_hint
+from clustersim.documents.files import check_folder, write_text
+from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.units.quantity import format_quantity
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
@@ -63,6 +63,8 @@ class ValidateOptions:
     jobs: int | None = None
     """Processes; None for one for each processor."""
     cross_validate: str | None = None
+    defaults: bool = False
+    """Rows say what people type alone."""
 
 
 def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
@@ -74,8 +76,11 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
     quality = _quality(options.quality)
     if options.write_residuals is not None:
         check_complete(sources, quality)
+    _check_defaults(options)
     with watched():
-        validation = validate(sources, quality=quality, jobs=options.jobs)
+        validation = (
+            validate_defaults(sources, jobs=options.jobs) if options.defaults else validate(sources, quality=quality, jobs=options.jobs)
+        )
     if options.as_json:
         write_json(_document(validation))
     else:
@@ -89,6 +94,12 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
         return EXIT_OK
     notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
     return EXIT_NO
+
+
+def _check_defaults(options: ValidateOptions) -> None:
+    for given, option in ((options.write_residuals, "--write-residuals"), (options.quality != QUALITIES[-1], "--quality")):
+        if options.defaults and given:
+            raise ScenarioError("is not for defaults alone", field=option, hint="leave it out, or --defaults")
 
 
 def _write_residuals(validation: Validation, file: Path) -> None:
@@ -122,6 +133,7 @@ def _document(validation: Validation) -> dict[str, object]:
         "capabilities": plain(validation.capabilities),
         "rankings": plain(validation.rankings),
         "missed_out_of_memory": plain(validation.missed_out_of_memory),
+        "refused": plain(validation.refused),
         "interval_coverage": None if bars is None else plain(bars.coverage),
     }
 

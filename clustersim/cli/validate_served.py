@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
-from clustersim.cli.terminal import print_table, write_json, write_out
+from clustersim.apps.validate.served import METRICS, ServedResult, ServedSource, ServedSummary, summaries, validate_served
+from clustersim.apps.validate.served_cross import ServedBand, ServedFold, cross_validate_served, cross_validation_document
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
+from clustersim.config.plain import plain
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK
-from clustersim.scenario.plain import plain
-from clustersim.studies.validation.served import METRICS, ServedResult, ServedSource, ServedSummary, summaries, validate_served
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
 _TITLES: Final[Mapping[str, str]] = {"ttft_s": "TTFT", "tpot_s": "TPOT", "output_tokens_per_s": "output tokens/s"}
 _ROWS: Final = ("row", "model", "node", "engine", "precision", ">GPUs", ">in/out", ">metric", ">measured", ">predicted", ">error")
+_FOLDS: Final = ("left out", "", "metric", ">rows", ">median error", ">90 % below", "constants fitted to the others")
+_BANDS: Final = ("metric", ">rows", ">least", ">most", ">coverage of a source by the others")
+_HEADER: Final = (
+    "# Where measured latencies and throughputs of served runs lie, as shares of predicted ones. Made by\n"
+    '# "clustersim validate --serving --cross-validate FILE"; docs/theory/serving.md explains it. Not to be edited.\n'
+)
 _SUMMARY: Final = ("metric", ">rows", ">median error", ">90 % below", ">bias")
 
 
-def validate_served_command(sources: tuple[str, ...], *, as_json: bool, jobs: int | None) -> int:
+def validate_served_command(sources: tuple[str, ...], *, as_json: bool, jobs: int | None, cross_validate: str | None = None) -> int:
     """Compare predictions of served runs with published measurements, print them, and return the exit code."""
+    if cross_validate is not None:
+        return _cross_validate(sources, Path(cross_validate), jobs)
     with watched():
         found = validate_served(sources, jobs=jobs)
     if as_json:
@@ -39,6 +51,30 @@ def validate_served_command(sources: tuple[str, ...], *, as_json: bool, jobs: in
         write_out("All together\n")
         print_table(_SUMMARY, [_summary_cells(each) for each in _together(found)])
     return EXIT_OK
+
+
+def _cross_validate(sources: tuple[str, ...], path: Path, jobs: int | None) -> int:
+    """Leave each source and each accelerator out, print how they are predicted without, and write folds and error bars."""
+    check_folder(path, field="--cross-validate", hint="choose another file")
+    with watched():
+        found = cross_validate_served(sources, jobs=jobs)
+    print_table(_FOLDS, [_fold_cells(fold) for fold in found.folds])
+    write_out("\n")
+    print_table(_BANDS, [_band_cells(band) for band in found.bands])
+    text = _HEADER + yaml_text(cross_validation_document(found))
+    write_text(path, text, field="--cross-validate", hint="choose another file")
+    notice(f"wrote {path}")
+    return EXIT_OK
+
+
+def _fold_cells(fold: ServedFold) -> tuple[str, ...]:
+    constants = " ".join(f"{name}={value:g}" for name, value in fold.constants)
+    errors = f"{fold.median_fraction:.1%}", f"{fold.p90_fraction:.1%}"
+    return fold.kind, fold.left_out, _TITLES[fold.metric], f"{fold.n_rows}", *errors, constants
+
+
+def _band_cells(band: ServedBand) -> tuple[str, ...]:
+    return _TITLES[band.metric], f"{band.n_rows}", f"{band.least:.2f}", f"{band.most:.2f}", f"{band.coverage_fraction:.0%}"
 
 
 def _together(sources: tuple[ServedSource, ...]) -> tuple[ServedSummary, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE_S: Final = 1.0
-"""What takes less is shown to nobody."""
+"""Minimum time before a run is shown, in seconds."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Profile:
     """Seconds of every phase, those inside others included in them."""
 
     phases: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict[tuple[str, ...], tuple[int, float]])
-    """How often, and how long altogether, by the way from the outermost phase."""
+    """Count and total seconds of each phase, by path from the outermost phase."""
     _open: list[str] = field(default_factory=list[str])
     _began_s: float = field(default_factory=perf_counter)
 
@@ -56,7 +56,7 @@ class Profile:
 
 
 @dataclass(slots=True)
-class Bar:
+class ProgressLine:
     """A line on a terminal that says what goes on, once it has gone on for a while; it is gone when all is over."""
 
     _open: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, "int | None"]])
@@ -120,7 +120,7 @@ def _make_progress() -> Progress:
 @contextmanager
 def watched(*, profiles: bool = False, shows: bool = True) -> Generator[None]:
     """Show on stderr what goes on inside: as it goes on, on a terminal only; and where the time went, if that is asked for."""
-    bar = Bar() if shows and tells_a_person() else None
+    bar = ProgressLine() if shows and tells_a_person() else None
     profile = Profile() if profiles else None
     try:
         with watched_by(*(watcher for watcher in (bar, profile) if watcher is not None)):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clustersim.apps.what_if.answer import WhatIfAnswer, answered
+from clustersim.apps.what_if.picture import tornado_of, tornado_rows
+from clustersim.apps.what_if.question_file import WhatIfRequest, asked_matter
+from clustersim.apps.what_if.sampled import Sampled
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-from clustersim.studies.what_if.answer import Answer, answered
-from clustersim.studies.what_if.picture import tornado_of, tornado_rows
-from clustersim.studies.what_if.question_file import Asked, asked_matter
-from clustersim.studies.what_if.sampled import Sampled
 
 
-def what_if_command(source: str, asked: Asked, *, plot: str | None, as_json: bool) -> int:
+def what_if_command(source: str, asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
     """Compare cases, say which is best and how sure that is, and return the exit code."""
     if plot is not None:
         _check_plot(Path(plot))
@@ -41,7 +41,7 @@ def _check_plot(path: Path) -> None:
     check_folder(path, field="--plot", hint="choose another file")
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: WhatIfAnswer) -> None:
     write_out(f"{answer.headline()}\n")
     for line in answer.lines():
         write_out(f"{line}\n")

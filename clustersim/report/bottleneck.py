@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.report.metrics import Metrics
+from clustersim.measure.metrics import Metrics
 from clustersim.report.shares import Share, step_shares
 
 SMALLEST_LOSS_FRACTION: Final = 0.05
@@ -16,7 +16,7 @@ SMALLEST_LOSS_FRACTION: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRule:
-    """What a loss is called in a sentence, and what would lessen it."""
+    """Name of a loss in a sentence, and its remedy."""
 
     name: str
     remedy: str
@@ -32,12 +32,12 @@ class ComputeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What the step time is bound by."""
+    """Bottleneck of the step time."""
 
     part: str
     """Key of the largest share, such as ``compute`` or ``tp``."""
     fraction: float
-    """Of the step time."""
+    """Share of the step time."""
     loss: str
     """Key of the largest share that is not computation; empty where none reaches :data:`SMALLEST_LOSS_FRACTION`."""
     sentence: str
@@ -58,7 +58,7 @@ LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
         "host": LossRule(name="the host", remedy="Larger micro-batches, so that it launches fewer kernels,"),
     }
 )
-"""What helps against each share of the step that is not computation."""
+"""Name and remedy of each share of the step that is not computation."""
 
 COMPUTE_RULES: Final = (
     ComputeRule(
@@ -71,7 +71,7 @@ COMPUTE_RULES: Final = (
     ),
     ComputeRule(holds=lambda _: True, remedy=lambda _: "A lower precision, or a faster accelerator,"),
 )
-"""What helps where computation itself is what is left; the first that holds is taken."""
+"""Remedies where computation itself is what is left; the first that holds is taken."""
 
 
 def find_bottleneck(metrics: Metrics) -> Bottleneck:

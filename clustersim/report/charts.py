@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Unit = Literal["s", "B", "%", ""]
-"""Of an axis; per cent of what is held as a fraction."""
+"""Unit of an axis; per cent of what is held as a fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class Chart:
     """Panels with a finding above them; lines where the points are numbers, and bars where they are names."""
 
     name: str
-    """Of the file."""
+    """Name of the file."""
     finding: str
     subtitle: str
     axis: str
-    """What the points are."""
+    """Label of the axis of the points."""
     points: tuple[str, ...]
     places: tuple[float, ...] | None
-    """Where the points stand on an axis of doublings; None where they are names."""
+    """Positions of the points on an axis of doublings; None where they are names."""
     panels: tuple[ChartPanel, ...]

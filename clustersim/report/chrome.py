@@ -25,7 +25,7 @@ from typing import Final
 from clustersim.collection import collection_paused
 from clustersim.documents.files import replacing
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.trace.memory import MemoryCurve
+from clustersim.trace.memory_curves import MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 LARGEST_TRACE: Final = 200_000
@@ -37,7 +37,7 @@ _STREAMS: Final = (COMPUTE_STREAM, "tp", "cp", "ep", *_PIPELINE, "dp", "ps", *_O
 """Order of the threads of a process; other streams follow by name."""
 
 N_STRETCHES: Final = 240
-"""Of a step, in each of which utilisation is one figure."""
+"""Intervals of a step, in each of which utilisation is one figure."""
 MOST_STRETCHES: Final = 6000
 _BATCH: Final = 10_000
 _GZIP_LEVEL: Final = 4
@@ -48,7 +48,7 @@ _TOGETHER_S: Final = 1e-9
 STEP_NS: Final = 125
 """An eighth of a microsecond: times in microseconds are then binary fractions, and viewers add start and duration without error."""
 _EIGHTHS: Final = tuple(f".{eighth * STEP_NS:03d}" for eighth in range(8))
-"""Of a microsecond."""
+"""Microsecond eighths, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _link_counters(timeline: Timeline) -> Iterator[str]:
     # A report on a terminal must not wait for numpy.
     import numpy as np
 
-    from clustersim.report.utilisation import used_links, utilisation_over_time
+    from clustersim.measure.utilisation import used_links, utilisation_over_time
 
     if not used_links(timeline) or timeline.duration_s <= 0.0:
         return

@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.report.error_bars import TIGHT
-from clustersim.report.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse
-from clustersim.report.shares import nine_digits
-from clustersim.report.steps import StepsReport, WaitedFor
+from clustersim.measure.error_bars import TIGHT
+from clustersim.measure.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse, nine_digits
+from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
 STEP_TIME: Final = "step time"
-"""What the first figure is called."""
+"""Name of the first figure."""
 N_STAGES_SHOWN: Final = 12
 """Stages listed one by one; of more, those that need most."""
 
+LEAST_GIB: Final = 0.1
+"""Below it memory is shown in MiB."""
 N_LINKS_SHOWN: Final = 5
 N_CHOICES_SHOWN: Final = 8
 N_MEETINGS_SHOWN: Final = 3
+
+LIGHT: Final = ("assumed_reserve", "unseen_figures", "assumed_constants", "no_interference", "chosen_placement", "no_network_power")
+"""Codes of flags that stand in one line of a short report: they move memory or power and not the step, or move the step by little."""
 
 MEMORY_PARTS: Final = ("parameters", "gradients", "optimizer", "activations", "buffers")
 
@@ -103,13 +107,25 @@ def interval_line(metrics: Metrics) -> str:
 def memory_verdict(metrics: Metrics) -> str:
     """Return whether the plan fits, and by how much."""
     memory = metrics.memory
-    margin = format_quantity(abs(memory.capacity_bytes - memory.peak_bytes), "B")
-    capacity = format_quantity(memory.capacity_bytes, "B")
+    margin = memory_text(abs(memory.capacity_bytes - memory.peak_bytes))
+    of = f"{memory_text(memory.peak_bytes)} of {memory_text(memory.capacity_bytes)}"
     if not memory.fits:
-        return f"does not fit in {capacity}, by {margin}"
+        return f"does not fit with {of}, {margin} too much"
     if memory.verdict == TIGHT:
-        return f"fits tightly in {capacity}, {margin} to spare: less than the error of predicted peaks"
-    return f"fits in {capacity}, {margin} to spare"
+        return f"fits tightly with {of}, {margin} to spare: less than the error of predicted peaks"
+    return f"fits with {of}, {margin} to spare"
+
+
+def memory_text(size_bytes: float) -> str:
+    """Return a size of memory in the unit that drivers and frameworks report.
+
+    Examples
+    --------
+    >>> memory_text(85.52e9), memory_text(2**20)
+    ('79.6 GiB', '1.0 MiB')
+    """
+    gib = size_bytes / 2**30
+    return f"{gib:,.1f} GiB" if gib >= LEAST_GIB else f"{size_bytes / 2**20:,.1f} MiB"
 
 
 def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:
@@ -158,7 +174,8 @@ def meeting_lines(metrics: Metrics) -> tuple[str, ...]:
                 longest[meeting.names] = (meeting.seconds, link.name)
     ordered = sorted(longest.items(), key=lambda entry: (-nine_digits(entry[1][0]), entry[0]))
     return tuple(
-        f"{_together(names)} met on {name} for {format_quantity(seconds, 's')}" for names, (seconds, name) in ordered[:N_MEETINGS_SHOWN]
+        f"contention: {_together(names)} on {name}, {format_quantity(seconds, 's')}"
+        for names, (seconds, name) in ordered[:N_MEETINGS_SHOWN]
     )
 
 
@@ -182,7 +199,7 @@ def _shared_lines(metrics: Metrics) -> tuple[str, ...]:
         more = f", and on {n_more:,} more link{'' if n_more == 1 else 's'}" if n_more else ""
         share = percent_text(links[0].contended_s / metrics.step_time_s)
         longest = format_quantity(links[0].contended_s, "s")
-        lines.append(f"{' and '.join(jobs)} met on {links[0].name} for {longest}, {share} of the step{more}")
+        lines.append(f"contention: {' with '.join(jobs)} on {links[0].name}, {longest}, {share} of the step{more}")
     return tuple(lines)
 
 
@@ -242,7 +259,7 @@ def _job_line(job: JobReport) -> str:
 
 
 def _together(names: tuple[str, ...]) -> str:
-    return " and ".join(names if len(names) > 1 else (*names, "another"))
+    return " with ".join(names if len(names) > 1 else (*names, "another"))
 
 
 def percent_text(fraction: float) -> str:

@@ -11,7 +11,7 @@ from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
-    from clustersim.report.metrics import Metrics
+    from clustersim.measure.metrics import Metrics
     from clustersim.trace.timeline import Timeline
 
 

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from clustersim.report.serving import Interval, ServingCost, ServingMetrics, SloReport
+from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
-from clustersim.serving.metrics import LatencyStatistics
+from clustersim.serving.records import LatencyStatistics
 from clustersim.units.quantity import format_quantity
 
 _WIDTH: Final = 100
@@ -108,7 +108,7 @@ def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         ("time per output token", metrics.tpot_interval_s),
     )
     return tuple(
-        f"median {name} expected between {format_quantity(found[0], 's')} and {format_quantity(found[1], 's')}"
+        f"mean {name} expected between {format_quantity(found[0], 's')} and {format_quantity(found[1], 's')}"
         for name, found in intervals
         if found is not None
     )

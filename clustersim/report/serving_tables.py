@@ -10,13 +10,13 @@ import numpy as np
 
 from clustersim.documents.csv_text import CsvCell, csv_text
 from clustersim.documents.files import replacing
-from clustersim.serving.metrics import TICK_S
+from clustersim.serving.records import TICK_S
 
 if TYPE_CHECKING:
     import pandas
 
     from clustersim.serving.batch import FloatArray
-    from clustersim.serving.metrics import IntArray, RequestLog, StepLog
+    from clustersim.serving.records import EngineStepLog, IntArray, RequestLog
     from clustersim.serving.requests import Requests
 
 _REQUESTS: Final = ("request", "sent_s", "first_token_s", "last_token_s", "input_tokens", "output_tokens")
@@ -32,7 +32,7 @@ def requests_frame(requests: Requests, log: RequestLog) -> pandas.DataFrame:
     return pd.DataFrame(dict(zip(_REQUESTS, columns, strict=True)))
 
 
-def write_serving_tables(requests: Requests, log: RequestLog, steps: StepLog, folder: Path) -> None:
+def write_serving_tables(requests: Requests, log: RequestLog, steps: EngineStepLog, folder: Path) -> None:
     """Write requests.csv (the first 100,000) and steps.csv (steps at about equal distances in time) into a folder that exists."""
     kept = min(len(requests), _MOST_REQUESTS)
     sent, first, done = (column[:kept].tolist() for column in _times(log))

@@ -10,13 +10,13 @@ from typing import Final
 
 from clustersim.documents.files import replacing
 from clustersim.report.chrome import STEP_NS, to_ns
-from clustersim.serving.metrics import TICK_S, StepLog, StepRecord
+from clustersim.serving.records import TICK_S, EngineStepLog, StepRecord
 
 _GZIP_LEVEL: Final = 4
 _NS_PER_US: Final = 1000
 
 
-def write_serving_trace(logs: Iterable[StepLog], n_replicas: int, path: Path) -> None:
+def write_serving_trace(logs: Iterable[EngineStepLog], n_replicas: int, path: Path) -> None:
     """Write the first steps of a run; a stretch of steps that only decode is one slice."""
     kept = list(logs)
     other = {"steps": f"the first {sum(len(log.first) for log in kept)} steps and stretches of steps of the run"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.measure.metrics import COMMUNICATION, Metrics, by_dimension
 from clustersim.report import palette
-from clustersim.report.metrics import ByDimension, Metrics
 
 PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -28,8 +28,6 @@ PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Every part of the step time, in the order in which it is shown; those of :data:`COMMUNICATION` are exposed communication."""
-
-COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp", "ps", "offload")
 
 IDLE_PARTS: Final = ("bubble", "stall")
 
@@ -53,7 +51,7 @@ class Share:
     label: str
     seconds: float
     fraction: float
-    """Of the step time."""
+    """Share of the step time."""
     percent: float
     """Rounded to one decimal such that all shares sum to 100.0."""
 
@@ -121,20 +119,3 @@ def step_seconds(metrics: Metrics) -> dict[str, float]:
         "host": breakdown.host,
     }
     return {key: known[key] for key in PART_LABELS}
-
-
-def by_dimension(times: ByDimension) -> dict[str, float]:
-    """Return seconds for each dimension, in the order of :data:`COMMUNICATION`."""
-    found = {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps, "offload": times.offload}
-    return {dimension: found[dimension] for dimension in COMMUNICATION}
-
-
-def nine_digits(value: float) -> float:
-    """Return a value to nine significant digits: those that differ in round-off alone are equal.
-
-    Examples
-    --------
-    >>> nine_digits(0.1 + 0.2) == nine_digits(0.3)
-    True
-    """
-    return float(f"{value:.9g}")

@@ -1,14 +1,14 @@
-"""What a picture or a page of a run is made from: its result, and what of the plan and of the machine pictures show."""
+"""Input of a picture or a page of a run: its result, and the parts of the plan and of the machine that pictures show."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clustersim.operation.reliability import Upkeep
-from clustersim.report.bubble import Pipeline, closed_form_bubble
-from clustersim.report.cost import CostReport
-from clustersim.report.goodput import GoodputReport
-from clustersim.report.metrics import Metrics
+from clustersim.measure.bubble import PipelineShape, closed_form_bubble
+from clustersim.measure.cost_report import CostReport
+from clustersim.measure.goodput_report import GoodputReport
+from clustersim.measure.metrics import Metrics
+from clustersim.reliability.interruptions import Upkeep
 from clustersim.trace.timeline import Timeline
 
 
@@ -24,8 +24,8 @@ class KernelGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """What one accelerator can do at best, by its data sheets."""
+class DataSheetPeaks:
+    """Peak rates of one accelerator, by its data sheets."""
 
     accelerator: str
     peak_flops_per_s: float
@@ -34,7 +34,7 @@ class Ceilings:
     scale_up_bytes_per_s: float
     """0 without links between accelerators."""
     nic_bytes_per_s: float
-    """Of its share of the adapters of the node; 0 without any."""
+    """Bandwidth of its share of node adapters, in bytes/s; 0 without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,17 @@ class Subject:
     """Name of the run, unlike those of others in the same picture."""
     metrics: Metrics
     timeline: Timeline
-    pipeline: Pipeline | None = None
+    pipeline: PipelineShape | None = None
     """None where the order of passes is written by hand."""
     global_batch_size: int = 0
     cost: CostReport | None = None
     goodput: GoodputReport | None = None
     upkeep: Upkeep | None = None
-    """How failures are dealt with; None where nobody asked."""
+    """Handling of failures; None where nobody asked."""
     kernels: tuple[KernelGroup, ...] = ()
-    ceilings: Ceilings | None = None
+    ceilings: DataSheetPeaks | None = None
 
     @property
     def closed_form_bubble_fraction(self) -> float | None:
-        """What formulas expect of the bubble."""
+        """Bubble fraction expected by the formulas."""
         return None if self.pipeline is None else closed_form_bubble(self.pipeline, self.timeline)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from clustersim.measure.expert_report import experts_lines
+from clustersim.measure.metrics import Metrics
 from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.expert_load import experts_lines
-from clustersim.report.metrics import Metrics
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
@@ -76,28 +76,46 @@ class _Page:
         self.console.print(line, highlight=False, no_wrap=True, overflow="ignore", crop=False)
 
 
-def terminal_report(metrics: Metrics, timeline: Timeline, console: Console) -> None:
-    """Print the result of a run: headline, breakdown, memory, links, what to do first, and what was assumed.
+def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, verbose: bool = False) -> None:
+    """Print the result of a run: headline, breakdown, memory and, if asked for, links, collectives and the bottleneck.
 
     Reads well from 80 columns on; without colour and in an ASCII-only encoding nothing is lost.
     """
-    page = _Page(console=console, width=min(console.width, LARGEST_WIDTH), ascii_only=console.options.ascii_only)
+    page = _page(console)
     page.line((metrics.scenario, "bold"))
     page.line("  ", facts.layout_line(metrics, timeline))
     _print_headline(page, metrics)
     _print_breakdown(page, metrics)
     _print_memory(page, metrics)
-    _print_links(page, metrics, timeline)
-    _print_collectives(page, metrics)
     _print_lines(page, "Several steps, uneven ranks", facts.steps_lines(metrics))
     _print_lines(page, "Experts", experts_lines(metrics.experts))
     _print_lines(page, "Others on the cluster", facts.neighbour_lines(metrics))
-    page.heading("Bottleneck")
-    page.paragraph(find_bottleneck(metrics).sentence)
-    if metrics.flags:
-        page.heading("Assumed, extrapolated or not calibrated")
-    for flag in metrics.flags:
+    if verbose:
+        _print_links(page, metrics, timeline)
+        _print_collectives(page, metrics)
+
+
+def print_section(console: Console, heading: str, lines: Sequence[str]) -> None:
+    """Print sentences under a heading, folded to the width; nothing where there are none."""
+    _print_lines(_page(console), heading, lines)
+
+
+def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) -> None:
+    """Print what was assumed, extrapolated or not calibrated: light assumptions in one line, or in full if asked for."""
+    page = _page(console)
+    told = [flag for flag in metrics.flags if verbose or flag.code not in facts.LIGHT]
+    light = list(dict.fromkeys(flag.code for flag in metrics.flags if flag not in told))
+    if not metrics.flags:
+        return
+    page.heading("Assumed, extrapolated or not calibrated")
+    for flag in told:
         page.paragraph(f"{flag.code}: {flag.message}", indent="    ")
+    if light:
+        page.paragraph(f"light: {', '.join(light)} (--verbose)", indent="    ")
+
+
+def _page(console: Console) -> _Page:
+    return _Page(console=console, width=min(console.width, LARGEST_WIDTH), ascii_only=console.options.ascii_only)
 
 
 def _print_headline(page: _Page, metrics: Metrics) -> None:
@@ -148,9 +166,9 @@ def _print_memory(page: _Page, metrics: Metrics) -> None:
 def _memory_figures(page: _Page, parts: dict[str, float], peak_bytes: float, capacity_bytes: float) -> tuple[str, str]:
     """Return the figures beside a memory bar, and their style."""
     over = peak_bytes > capacity_bytes
-    text = f"{format_quantity(peak_bytes, 'B'):>7}  {100 * peak_bytes / capacity_bytes:4.0f} %"
+    text = f"{facts.memory_text(peak_bytes):>8}  {100 * peak_bytes / capacity_bytes:4.0f} %"
     if page.width >= 110:
-        text += "  " + ", ".join(f"{name} {format_quantity(size, 'B', 2)}" for name, size in _largest(parts, 2))
+        text += "  " + ", ".join(f"{name} {facts.memory_text(size)}" for name, size in _largest(parts, 2))
     return text, EXPOSED if over else ""
 
 
@@ -200,7 +218,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     shares = [(share.label, f"{share.percent:.1f} %", format_quantity(share.seconds, "s")) for share in step_shares(metrics)]
     hidden = [(f"{name.upper()}, hidden", "beside", format_quantity(seconds, "s")) for name, seconds in hidden_communication(metrics)]
     stages = [
-        (f"{stage.stage}", *(format_quantity(size, "B") for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))
+        (f"{stage.stage}", *(facts.memory_text(size) for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))
         for stage in metrics.memory.by_stage
     ]
     links = [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline)]

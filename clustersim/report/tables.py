@@ -10,8 +10,8 @@ from typing import Final
 
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import replacing
-from clustersim.report.metrics import Metrics
-from clustersim.report.shares import COMMUNICATION, by_dimension, step_seconds
+from clustersim.measure.metrics import COMMUNICATION, Metrics, by_dimension
+from clustersim.report.shares import step_seconds
 from clustersim.trace.timeline import Timeline
 
 Cell = str | int | float

@@ -1,1 +1,1 @@
-"""What happened: spans on (rank class, stream)."""
+"""Trace of a run: spans on (rank class, stream)."""

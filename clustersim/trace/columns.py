@@ -24,7 +24,7 @@ class Repetition:
     end_s: float
     """Nothing starts or ends at either."""
     times: int
-    """How often it comes again, behind the one that is written down."""
+    """Number of repetitions, behind the one that is written down."""
     n_micro_batches: int = 0
     """By how many micro-batches each way through the model goes on meanwhile."""
     n_steps: int = 0
@@ -34,12 +34,12 @@ class Repetition:
 
     @property
     def period_s(self) -> float:
-        """How long it lasts."""
+        """Duration, in seconds."""
         return self.end_s - self.start_s
 
     @property
     def added_s(self) -> float:
-        """How long all that is not written down lasts."""
+        """Duration of all that is not written down, in seconds."""
         return self.times * self.period_s
 
     def weights(self, start_s: FloatArray) -> FloatArray:
@@ -58,11 +58,11 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Columns:
+class SpanColumns:
     """One row for each span, in no order that means anything."""
 
     patterns: Sequence[Span]
-    """What spans show, without time, micro-batch and step."""
+    """Contents of spans, without time, micro-batch and step."""
     pattern: IntArray
     start_s: FloatArray
     end_s: FloatArray
@@ -78,7 +78,7 @@ class Columns:
         """Return for each pattern how many spans show it."""
         return np.bincount(self.pattern, weights=self.weights(), minlength=len(self.patterns)).astype(np.float64)
 
-    def whole(self) -> Columns:
+    def whole(self) -> SpanColumns:
         """Return all rows, with those that are only repetitions of others."""
         again = self.repetition
         if again is None:
@@ -87,7 +87,7 @@ class Columns:
         rows = np.concatenate((np.arange(len(self.start_s)), np.tile(inside, again.times)))
         number = np.concatenate((again.times * (self.start_s >= again.end_s), np.repeat(np.arange(1, again.times + 1), len(inside))))
         shift_s = number * again.period_s
-        return Columns(
+        return SpanColumns(
             patterns=self.patterns,
             pattern=self.pattern[rows],
             start_s=self.start_s[rows] + shift_s,
@@ -96,7 +96,7 @@ class Columns:
             step=self.step[rows] + number * again.n_steps,
         )
 
-    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Columns:
+    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> SpanColumns:
         """Return some of the rows."""
         return replace(
             self,
@@ -107,7 +107,7 @@ class Columns:
             step=self.step[rows],
         )
 
-    def sorted(self) -> Columns:
+    def sorted(self) -> SpanColumns:
         """Return the rows by rank class, stream, start and end; equal ones stay as they were."""
         lanes = sorted({(each.rank_class, each.stream) for each in self.patterns})
         places = {lane: place for place, lane in enumerate(lanes)}
@@ -129,7 +129,7 @@ class Columns:
 class Spans(Sequence["Span"]):
     """All spans of a timeline, by rank class, stream, start and end; they are made when they are first looked at."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: SpanColumns) -> None:
         """Take the columns as they are."""
         self.columns = columns
         self._made: tuple[Span, ...] | None = None
@@ -171,11 +171,11 @@ class Spans(Sequence["Span"]):
         return self._made
 
 
-def columns_of(spans: Sequence[Span]) -> Columns:
+def columns_of(spans: Sequence[Span]) -> SpanColumns:
     """Return spans as columns; those of a replay as they were written down, repetitions once."""
     if isinstance(spans, Spans):
         return spans.columns
-    return Columns(
+    return SpanColumns(
         patterns=spans,
         pattern=np.arange(len(spans)),
         start_s=np.array([span.start_s for span in spans], dtype=np.float64),

@@ -1,4 +1,4 @@
-"""What happened: spans on (rank class, stream), kept as columns."""
+"""Timeline of a replay: spans on (rank class, stream), kept as columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from clustersim.trace.memory import MemoryCurve
-from clustersim.trace.steps import StepLog
+from clustersim.trace.memory_curves import MemoryCurve
+from clustersim.trace.step_log import StepLog
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ PASS_KINDS: Final = ("forward", "backward", "input", "weight")
 """Kinds of span that are passes of a micro-batch; a backward pass may fall into the two last ones."""
 
 DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps", "offload")
-"""What communication is charged to: a parallel dimension, or the way to the host with what the host does."""
+"""Dimensions that communication is charged to: a parallel dimension, or the way to the host with what the host does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class RankClass:
 
     @property
     def n_ranks(self) -> int:
-        """How many they are."""
+        """Number of ranks."""
         return len(self.ranks)
 
 
@@ -103,7 +103,7 @@ class Span:
     detail: tuple[DetailBlock, ...] = ()
     """Layers at the usual pace of the class, of a pass that met no other traffic."""
     step: int = 0
-    """Of the rank class, counted from 0."""
+    """Step of the rank class, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +114,12 @@ class Meeting:
     """Sorted; one name alone where an operation met another of its own kind. Operations that load the links alike, such as the
     all-gather and the reduce-scatter of a group, are one kind, whose name joins theirs by ``or``."""
     seconds: float
-    """Of a step; of several, the mean."""
+    """Seconds of a step; of several, the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """What a group of equal links carried during the step; of several steps, the mean."""
+    """Load of a group of equal links during the step; of several steps, the mean."""
 
     tier: str
     name: str
@@ -137,12 +137,12 @@ class LinkUse:
     meetings: tuple[Meeting, ...] = ()
     """Longest first."""
     bytes_of: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), compare=False)
-    """What each of the users carried over one link; of several names, what loads the links alike, in one sum."""
+    """Bytes that each of the users carried over one link; of several names, what loads the links alike, in one sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveChoice:
-    """How one kind of collective was performed."""
+    """Algorithm and protocol of one kind of collective."""
 
     dimension: str
     op: str
@@ -156,18 +156,18 @@ class CollectiveChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """What another job on the same cluster did meanwhile."""
+    """Progress of another job on the same cluster meanwhile."""
 
     name: str
     steps: int
     """Finished."""
     steps_s: float
-    """How long these took, one after the other."""
+    """Duration of these, one after the other, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """How the replay went."""
+    """Statistics of the replay."""
 
     events: int
     """That SimPy fired; 0 where nothing shared a link, so that every duration was known beforehand."""
@@ -198,16 +198,16 @@ class Timeline:
     spans: Sequence[Span]
     """Sorted by (rank class, stream, start); those of a replay are made when they are looked at."""
     step_time_s: float
-    """Of several steps, the mean: ``duration_s`` divided by their number."""
+    """Seconds of a step; of several, the mean: ``duration_s`` divided by their number."""
     links: tuple[LinkUse, ...] = ()
     collectives: tuple[CollectiveChoice, ...] = ()
     """In the order in which the program first calls them."""
     jobs: tuple[JobProgress, ...] = ()
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, n_tasks=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
     steps: StepLog | None = None
-    """What happened step by step; None where one step was asked for."""
+    """Log of the steps; None where one step was asked for."""
     memory: Sequence[MemoryCurve] = ()
-    """Of a rank of each class, in their order."""
+    """Memory of a rank of each class, in their order."""
 
     @property
     def duration_s(self) -> float:

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.measure.utilisation import utilisation_over_time
 from clustersim.report import palette
 from clustersim.report.facts import TIER_LABELS
-from clustersim.report.page.content import Chart
-from clustersim.report.plots.layout import Excerpt, drawn_part, excerpt_of, joined
-from clustersim.report.utilisation import utilisation_over_time
+from clustersim.report.page.content import InteractiveChart
+from clustersim.report.plots.time_scales import Excerpt, drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
 MOST_SPANS: Final = 6000
@@ -24,7 +24,7 @@ _AROUND_PX: Final = 150
 _FONT: Final = {"family": "DejaVu Sans, sans-serif", "size": 12, "color": "#1A1A1A"}
 
 
-def timeline_chart(timeline: Timeline) -> Chart:
+def timeline_chart(timeline: Timeline) -> InteractiveChart:
     """Return what ranks of some classes do: a lane for computation, and one for each dimension of communication.
 
     Where there are more spans than :data:`MOST_SPANS`, those from the start of the step are shown, and the title says how far.
@@ -61,10 +61,10 @@ def timeline_chart(timeline: Timeline) -> Chart:
         "hovermode": "closest",
         "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
     }
-    return Chart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}", data=data, layout=layout)
+    return InteractiveChart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}", data=data, layout=layout)
 
 
-def links_chart(timeline: Timeline) -> Chart | None:
+def links_chart(timeline: Timeline) -> InteractiveChart | None:
     """Return how busy each tier of links is over the step; None where none is used."""
     excerpt, shown = excerpt_of(timeline), drawn_part(timeline)
     edges_s = np.linspace(0.0, shown.step_time_s, N_STRETCHES + 1)
@@ -94,7 +94,7 @@ def links_chart(timeline: Timeline) -> Chart | None:
         f"{which}utilisation of the links in use, mean over each tier; what an operation carries is spread evenly over the time it takes."
     )
     title = title[0].upper() + title[1:]
-    return Chart(name="links", title=title, data=data, layout=layout)
+    return InteractiveChart(name="links", title=title, data=data, layout=layout)
 
 
 def _over(excerpt: Excerpt | None) -> str:

@@ -1,4 +1,4 @@
-"""What stands on a page: sections of sentences, tables, pictures and text to copy."""
+"""Content of a page: sections of sentences, tables, pictures and text to copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Cell = str | tuple[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PageTable:
     """Rows that a reader can sort by any column."""
 
     caption: str
@@ -37,7 +37,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class InteractiveChart:
     """A picture that can be zoomed: data and layout for plotly."""
 
     name: str
@@ -48,7 +48,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class HeadlineFigure:
     """One number that people look for first."""
 
     name: str
@@ -58,19 +58,19 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """One part of a page."""
 
     name: str
-    """Of the link to it."""
+    """Name of the link to it."""
     heading: str
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[HeadlineFigure, ...] = ()
     paragraphs: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """A list."""
     images: tuple[Image, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    charts: tuple[InteractiveChart, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     text: str = ""
     """To be copied as it is."""
     text_name: str = ""
@@ -82,7 +82,7 @@ class Page:
 
     title: str
     finding: str
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[PageSection, ...] = field(default=())
 
     @property
     def has_charts(self) -> bool:

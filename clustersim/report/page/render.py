@@ -7,10 +7,10 @@ from importlib import resources
 from typing import Final
 
 from clustersim.errors import ScenarioError
-from clustersim.report.page.content import Chart, Page
+from clustersim.report.page.content import InteractiveChart, Page
 
 LARGEST_BYTES: Final = 6_000_000
-"""Of a page with everything in it: what still can be mailed."""
+"""Maximum bytes of a page with everything in it, small enough for mail."""
 _TEMPLATE: Final = "page.html.j2"
 
 
@@ -56,7 +56,7 @@ def plotly_library() -> str:
     return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
-def _chart_text(chart: Chart) -> str:
+def _chart_text(chart: InteractiveChart) -> str:
     """Return data and layout as JSON that can stand inside a script."""
     text = json.dumps({"data": chart.data, "layout": chart.layout}, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c")

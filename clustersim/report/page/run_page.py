@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.hardware.models import Source
+from clustersim.measure.exposure import exposures
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.exposure import exposures
 from clustersim.report.facts import (
     STEP_TIME,
     TIER_LABELS,
@@ -25,7 +25,7 @@ from clustersim.report.facts import (
     steps_lines,
 )
 from clustersim.report.page.charts import links_chart, timeline_chart
-from clustersim.report.page.content import Cell, Figure, Image, Page, Section, Table
+from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
@@ -35,25 +35,25 @@ MOST_LINKS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where figures of one part of the machine come from."""
+class FigureOrigin:
+    """Source of the figures of one part of the machine."""
 
     part: str
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
-    """What a page tells beside the result."""
+class PageContext:
+    """Content of a page beside the result."""
 
     verdicts: tuple[tuple[str, tuple[str, ...]], ...]
     """Headings and sentences: failures, cost, checks."""
-    origins: tuple[Origin, ...]
+    origins: tuple[FigureOrigin, ...]
     resolved_text: str
     scenario_text: str
 
 
-def run_page(subject: Subject, background: Background, images: dict[str, Image], *, zooms: bool) -> Page:
+def run_page(subject: Subject, background: PageContext, images: dict[str, Image], *, zooms: bool) -> Page:
     """Return the page of a run.
 
     Parameters
@@ -66,12 +66,12 @@ def run_page(subject: Subject, background: Background, images: dict[str, Image],
     metrics = subject.metrics
     sections = [
         _summary(subject, background),
-        Section(
+        PageSection(
             name="breakdown", heading="Where the step goes", images=_of(images, "breakdown", "roofline"), tables=(_breakdown(subject),)
         ),
         _timeline(subject, images, zooms=zooms),
-        Section(name="communication", heading="Communication", images=_of(images, "communication"), tables=_communication(subject)),
-        Section(
+        PageSection(name="communication", heading="Communication", images=_of(images, "communication"), tables=_communication(subject)),
+        PageSection(
             name="memory",
             heading="Memory",
             paragraphs=(f"The plan {memory_verdict(metrics)}.",),
@@ -82,8 +82,8 @@ def run_page(subject: Subject, background: Background, images: dict[str, Image],
         *_money(images),
         _flags(subject),
         _sources(background),
-        Section(name="scenario", heading="Scenario", text=background.scenario_text, text_name="scenario.yaml"),
-        Section(
+        PageSection(name="scenario", heading="Scenario", text=background.scenario_text, text_name="scenario.yaml"),
+        PageSection(
             name="resolved", heading="Scenario with all defaults", text=background.resolved_text, text_name="the scenario with all defaults"
         ),
     ]
@@ -97,28 +97,28 @@ def _of(images: dict[str, Image], *kinds: str) -> tuple[Image, ...]:
     return tuple(images[kind] for kind in kinds if kind in images)
 
 
-def _money(images: dict[str, Image]) -> tuple[Section, ...]:
+def _money(images: dict[str, Image]) -> tuple[PageSection, ...]:
     shown = _of(images, "cost", "goodput")
-    return (Section(name="cost", heading="Cost and failures", images=shown),) if shown else ()
+    return (PageSection(name="cost", heading="Cost and failures", images=shown),) if shown else ()
 
 
-def _summary(subject: Subject, background: Background) -> Section:
+def _summary(subject: Subject, background: PageContext) -> PageSection:
     metrics = subject.metrics
     notes = {STEP_TIME: interval_note(metrics)}
     figures = (
-        *(Figure(name=name, value=value, note=notes.get(name, "")) for name, value in headline(metrics)),
-        Figure(name="peak memory", value=format_quantity(metrics.memory.peak_bytes, "B")),
-        Figure(name="bubble", value=percent_text(metrics.bubble_fraction)),
+        *(HeadlineFigure(name=name, value=value, note=notes.get(name, "")) for name, value in headline(metrics)),
+        HeadlineFigure(name="peak memory", value=format_quantity(metrics.memory.peak_bytes, "B")),
+        HeadlineFigure(name="bubble", value=percent_text(metrics.bubble_fraction)),
     )
     interval = interval_line(metrics)
     lines = [*([interval] if interval else []), *steps_lines(metrics), *neighbour_lines(metrics)]
     lines += [f"{heading}: {sentence}" for heading, sentences in background.verdicts for sentence in sentences]
-    return Section(
+    return PageSection(
         name="summary", heading="Summary", figures=figures, paragraphs=(f"{layout_line(metrics, subject.timeline)}.",), lines=tuple(lines)
     )
 
 
-def _breakdown(subject: Subject) -> Table:
+def _breakdown(subject: Subject) -> PageTable:
     metrics = subject.metrics
     rows: list[tuple[Cell, ...]] = [
         (share.label, (format_quantity(share.seconds, "s"), share.seconds), (f"{share.percent:.1f} %", share.percent))
@@ -128,15 +128,17 @@ def _breakdown(subject: Subject) -> Table:
         (f"hidden {dimension.upper()}, beside computation", (format_quantity(seconds, "s"), seconds), ("not in the step", -1.0))
         for dimension, seconds in hidden_communication(metrics)
     ]
-    return Table(caption="Parts of the step, mean over ranks", columns=("part", "time", "share"), rows=tuple(rows))
+    return PageTable(caption="Parts of the step, mean over ranks", columns=("part", "time", "share"), rows=tuple(rows))
 
 
-def _timeline(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Section:
+def _timeline(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSection:
     charts = (timeline_chart(subject.timeline),) if zooms else ()
-    return Section(name="timeline", heading="Timeline", charts=charts, images=_of(images, "pipeline", *(() if zooms else ("timeline",))))
+    return PageSection(
+        name="timeline", heading="Timeline", charts=charts, images=_of(images, "pipeline", *(() if zooms else ("timeline",)))
+    )
 
 
-def _communication(subject: Subject) -> tuple[Table, ...]:
+def _communication(subject: Subject) -> tuple[PageTable, ...]:
     step_s = subject.metrics.step_time_s
     waits: tuple[tuple[Cell, ...], ...] = tuple(
         (
@@ -148,10 +150,10 @@ def _communication(subject: Subject) -> tuple[Table, ...]:
         )
         for row in exposures(subject.metrics, subject.timeline)
     )
-    waiting = Table(
+    waiting = PageTable(
         caption="What the step waits for, and what is hidden", columns=("dimension", "what", "exposed", "of the step", "hidden"), rows=waits
     )
-    chosen = Table(
+    chosen = PageTable(
         caption="How the largest collectives are performed",
         columns=("dimension", "operation", "size", "algorithm"),
         rows=tuple(choice_rows(subject.metrics)),
@@ -159,16 +161,16 @@ def _communication(subject: Subject) -> tuple[Table, ...]:
     return waiting, chosen
 
 
-def _memory(subject: Subject) -> Table:
+def _memory(subject: Subject) -> PageTable:
     columns = ("stage", "parameters", "gradients", "optimizer", "activations", "buffers", "peak")
     rows: list[tuple[Cell, ...]] = []
     for stage in subject.metrics.memory.by_stage:
         sizes = (*memory_parts(stage).values(), stage.peak_bytes)
         rows.append(((str(stage.stage), float(stage.stage)), *((format_quantity(size, "B"), size) for size in sizes)))
-    return Table(caption="Memory of one GPU of each stage at its peak", columns=columns, rows=tuple(rows))
+    return PageTable(caption="Memory of one GPU of each stage at its peak", columns=columns, rows=tuple(rows))
 
 
-def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Section:
+def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSection:
     chart = links_chart(subject.timeline) if zooms else None
     step_s = subject.metrics.step_time_s
     busiest = sorted(subject.timeline.links, key=lambda link: (-link.bytes / link.bandwidth_bytes_per_s, link.name))
@@ -186,12 +188,12 @@ def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Sectio
         for link in used[:MOST_LINKS]
     )
     left_out = f", the {MOST_LINKS} busiest of {len(used):,}" if len(used) > MOST_LINKS else ""
-    table = Table(
+    table = PageTable(
         caption=f"Groups of equal links{left_out}",
         columns=("tier", "first link", "links", "each carries", "mean", "peak", "users"),
         rows=rows,
     )
-    return Section(
+    return PageSection(
         name="links",
         heading="Links",
         lines=meeting_lines(subject.metrics),
@@ -201,20 +203,20 @@ def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Sectio
     )
 
 
-def _flags(subject: Subject) -> Section:
+def _flags(subject: Subject) -> PageSection:
     rows = tuple((flag.code, flag.message) for flag in subject.metrics.flags)
-    table = Table(caption="Assumed, extrapolated or not calibrated", columns=("code", "what"), rows=rows)
-    return Section(
+    table = PageTable(caption="Assumed, extrapolated or not calibrated", columns=("code", "what"), rows=rows)
+    return PageSection(
         name="flags", heading="What is not certain", tables=(table,) if rows else (), paragraphs=() if rows else ("Nothing was assumed.",)
     )
 
 
-def _sources(background: Background) -> Section:
-    return Section(
+def _sources(background: PageContext) -> PageSection:
+    return PageSection(
         name="sources",
         heading="Sources of every constant",
         tables=(
-            Table(
+            PageTable(
                 caption="Constants, and where they are from",
                 columns=("part", "constants", "source", "address", "seen", "note"),
                 rows=origin_rows(background.origins),
@@ -223,7 +225,7 @@ def _sources(background: Background) -> Section:
     )
 
 
-def origin_rows(origins: Sequence[Origin]) -> tuple[tuple[Cell, ...], ...]:
+def origin_rows(origins: Sequence[FigureOrigin]) -> tuple[tuple[Cell, ...], ...]:
     """Return one row for each part and source, those that stand twice once."""
     rows = dict.fromkeys(
         (each.part, ", ".join(each.source.covers), each.source.title, each.source.url, each.source.accessed, each.source.note)

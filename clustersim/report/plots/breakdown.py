@@ -1,4 +1,4 @@
-"""Where the step goes, as one bar, and beside it the communication that costs nothing because it is hidden."""
+"""Breakdown of the step as one bar, and beside it the communication that costs nothing because it is hidden."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -23,7 +23,7 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.metrics import Metrics
+    from clustersim.measure.metrics import Metrics
     from clustersim.trace.timeline import Timeline
 
 HEIGHT_PX: Final = 400
@@ -51,7 +51,7 @@ class Segment:
 
     @property
     def middle_s(self) -> float:
-        """Where its label belongs."""
+        """Position of its label, in seconds."""
         return (self.start_s + self.end_s) / 2
 
 

@@ -1,4 +1,4 @@
-"""Where the steps of several runs go: a stacked bar for each, and beside it the communication that costs nothing."""
+"""Breakdown of the steps of several runs: a stacked bar for each, and beside it the communication that costs nothing."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from clustersim.measure.deciding import judged_by, undecided, undecided_text
 from clustersim.report import palette
-from clustersim.report.deciding import judged_by, undecided, undecided_text
 from clustersim.report.plots.breakdown import Segment, segments_of, step_breakdown
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, note, size_px
 from clustersim.report.shares import hidden_communication, step_shares

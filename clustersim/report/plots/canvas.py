@@ -40,7 +40,7 @@ INK: Final = "#1A1A1A"
 FAINT_INK: Final = "#5A5A5A"
 
 _COLOURS: Final = 96
-"""Of a small PNG: some for letters, whose edges are grey, and some for what they stand on."""
+"""Colours of a small PNG: some for letters, whose edges are grey, and some for what they stand on."""
 _TITLE_POINTS: Final = 14.0
 _TITLE_LETTERS: Final = 122
 """Letters of a title that fit at full size."""

@@ -29,7 +29,7 @@ _LINE_PX: Final = 16.0
 _TITLE_POINTS: Final = 14.0
 _TITLE_PX: Final = 24
 _TITLE_LETTERS: Final = 118
-"""Of one line."""
+"""Letters of one title line."""
 _LABEL_POINTS: Final = 9.0
 _LABEL_PX: Final = 150
 """Room to the right of a panel of lines."""

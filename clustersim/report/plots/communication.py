@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from clustersim.measure.exposure import Exposure, exposures
 from clustersim.report import palette
-from clustersim.report.exposure import Exposure, exposures
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
 from clustersim.units.quantity import format_quantity

@@ -12,30 +12,29 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.layout import (
+from clustersim.report.plots.time_axis import draw_time_axis
+from clustersim.report.plots.time_scales import (
     Excerpt,
     IntArray,
     TimeScale,
-    busy_intervals,
     drawn_part,
     excerpt_of,
     joined,
     short_pass_s,
-    split_by,
     time_scale,
     whole_step,
 )
-from clustersim.report.plots.time_axis import draw_time_axis
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.metrics import Metrics
+    from clustersim.measure.metrics import Metrics
 
 ROW_PX: Final = 66
 SMALLEST_ROW_PX: Final = 15

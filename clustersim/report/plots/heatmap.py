@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided
 from clustersim.report import palette
-from clustersim.report.deciding import UNDECIDED, Judged, judged_by, undecided
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
 from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-    from clustersim.report.error_bars import ErrorBar
+    from clustersim.measure.error_bars import ErrorBar
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.report.plots import (
     breakdowns,
     communication,
-    cost,
     gantt,
-    goodput,
     heatmap,
     links,
     memory,
@@ -25,6 +23,8 @@ from clustersim.report.plots import (
     tornado,
     validation,
 )
+from clustersim.report.plots import cost_plot as cost
+from clustersim.report.plots import goodput_plot as goodput
 from clustersim.report.plots.canvas import new_axes
 from clustersim.report.subject import Subject
 
@@ -46,7 +46,7 @@ class RunPlot:
     """Runs that it holds."""
     n_least: int = 1
     grows: str = ""
-    """Where one scenario will do for several runs, ``strong`` or ``weak``: how its batch goes with the size of the cluster."""
+    """Scaling of the batch with the size of the cluster, ``strong`` or ``weak``, where one scenario will do for several runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How busy each tier of links is over the step."""
+"""Utilisation of each tier of links over the step."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.measure.utilisation import used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, SCALE, FloatArray, Margins, caption, draw_scale, new_axes
-from clustersim.report.plots.layout import drawn_part, excerpt_of, whole_step
 from clustersim.report.plots.time_axis import draw_time_axis
-from clustersim.report.utilisation import used_links, utilisation_over_time
+from clustersim.report.plots.time_scales import drawn_part, excerpt_of, whole_step
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the memory of one rank of every stage holds at its peak, against what there is."""
+"""Peak memory of one rank of every stage by content, against the capacity."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -18,7 +18,7 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.metrics import Metrics
+    from clustersim.measure.metrics import Metrics
     from clustersim.trace.timeline import Timeline
 
 ROW_PX: Final = 44

@@ -1,4 +1,4 @@
-"""What one rank of each class holds from moment to moment, against what there is."""
+"""Memory of one rank of each class over time, against the capacity."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -19,14 +19,14 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.metrics import Metrics
-    from clustersim.trace.memory import MemoryCurve
+    from clustersim.measure.metrics import Metrics
+    from clustersim.trace.memory_curves import MemoryCurve
     from clustersim.trace.timeline import Timeline
 
 MOST_ROWS: Final = 6
 """Stages that are drawn; of more, so many from the first to the last."""
 LOW: Final = 0.45
-"""Where nobody comes higher than this share of what there is, the line of the capacity is left out, and the picture is of what is held."""
+"""Share of the capacity; where no peak is above it, the line of the capacity is left out, and the picture is of what is held."""
 ROW_PX: Final = 150
 LONE_ROW_PX: Final = 380
 STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")

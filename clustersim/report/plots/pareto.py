@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by
+from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
-from clustersim.report.deciding import UNDECIDED, Decision, is_better, judged_by
-from clustersim.report.error_bars import BAR, BAR_COLUMNS
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
 from clustersim.report.plots.table_bars import have_results, table_bars
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-    from clustersim.report.error_bars import ErrorBar
+    from clustersim.measure.error_bars import ErrorBar
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 600
 COLUMNS: Final = ("label", "step_time_s", "usd", "energy_kwh")
-"""Of the table: a name, the time of a step, and what a million tokens cost and take."""
+"""Columns of the table: a name, the time of a step, and the cost and energy of a million tokens."""
 _OF_RESULTS: Final = {"point": "label", "cost.per_million_tokens.usd": "usd", "cost.per_million_tokens.energy_kwh": "energy_kwh"}
-"""What columns are called in the table of a sweep."""
+"""Names of the columns in the table of a sweep."""
 MOST_LABELS: Final = 14
 
 _MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)

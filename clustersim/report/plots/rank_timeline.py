@@ -1,4 +1,4 @@
-"""What single ranks do over the step: a lane for computation and one for each kind of communication."""
+"""Activity of single ranks over the step: a lane for computation and one for each kind of communication."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -12,28 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.measure.exposure import busy_intervals, split_by
+from clustersim.measure.metrics import by_dimension
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.layout import (
-    Excerpt,
-    TimeScale,
-    busy_intervals,
-    drawn_part,
-    excerpt_of,
-    joined,
-    split_by,
-    time_scale,
-)
 from clustersim.report.plots.time_axis import draw_time_axis
-from clustersim.report.shares import by_dimension
+from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, time_scale
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.metrics import Metrics
+    from clustersim.measure.metrics import Metrics
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 640

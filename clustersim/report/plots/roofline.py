@@ -1,4 +1,4 @@
-"""What bounds the kernels: the arithmetic, the memory, or the wires."""
+"""Bounds of the kernels: the arithmetic, the memory, or the wires."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from clustersim.measure.utilisation import used_links
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, size_px
-from clustersim.report.subject import Ceilings, KernelGroup, Subject
-from clustersim.report.utilisation import used_links
+from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _wires(subject: Subject) -> list[tuple[str, float, str, float]]:
     return found
 
 
-def _draw_roofs(ax: Axes, ceilings: Ceilings, wires: Sequence[tuple[str, float, str, float]]) -> None:
+def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, float, str, float]]) -> None:
     low, high = ax.get_xlim()
     floor = ax.get_ylim()[0]
     peak = ceilings.peak_flops_per_s
@@ -151,7 +151,7 @@ def _label(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
         )
 
 
-def _finding(subject: Subject, ceilings: Ceilings) -> str:
+def _finding(subject: Subject, ceilings: DataSheetPeaks) -> str:
     ridge = ceilings.peak_flops_per_s / ceilings.memory_bytes_per_s
     total_s = fsum(each.seconds for each in subject.kernels) or 1.0
     bound_s = fsum(each.seconds for each in subject.kernels if each.flops < ridge * each.traffic_bytes)

@@ -1,4 +1,4 @@
-"""What more accelerators bring: the same work on more of them, or more work with them."""
+"""Scaling over accelerators: the same work on more of them, or more work with them."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from clustersim.report.deciding import bar_of
-from clustersim.report.error_bars import BAR, BAR_COLUMNS
+from clustersim.measure.deciding import bar_of
+from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 
 if TYPE_CHECKING:
     import pandas
 
-    from clustersim.report.error_bars import ErrorBar
+    from clustersim.measure.error_bars import ErrorBar
 
 STATUS: Final = "status"
 _WITHOUT_RESULT: Final = ("infeasible", "failed")

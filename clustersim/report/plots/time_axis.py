@@ -15,7 +15,7 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.plots.layout import TimeScale
+    from clustersim.report.plots.time_scales import TimeScale
 
 
 def draw_time_axis(ax: Axes, scale: TimeScale, label: str) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.measure.utilisation import used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import STALL
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
-from clustersim.report.utilisation import used_links
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
 
@@ -33,7 +33,7 @@ MOST_PLACES: Final = 5
 
 _MARGINS: Final = Margins(left=40, right=40, top=84, bottom=84)
 _LEFT: Final = 0.21
-"""Where the wires begin, as a share of the width."""
+"""Left end of the wires, as a share of the width."""
 _ORDER: Final = ("spine", "leaf", "nic", "pcie", "nvlink", "socket", "memory", "storage")
 _ENDS: Final = {
     "spine": ("core switches", "spines"),
@@ -45,13 +45,13 @@ _ENDS: Final = {
     "memory": ("processors", "host memory"),
     "storage": ("processors", "drives"),
 }
-"""What the wires of a tier join, the outer end first."""
+"""Ends of the wires of a tier, the outer end first."""
 _PLACE: Final = re.compile(r"^(.*?)/")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What several equal places show of one tier."""
+    """Links of one tier at several equal places."""
 
     name: str
     n_links: int

@@ -1,4 +1,4 @@
-"""What each figure does to a number: bars to both sides of what it is now, the longest first."""
+"""Effect of each figure on a number: bars to both sides of what it is now, the longest first."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false

@@ -1,4 +1,4 @@
-"""What was predicted over what was measured: a point for each published run, and the diagonal."""
+"""Predicted over measured step times: a point for each published run, and the diagonal."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false

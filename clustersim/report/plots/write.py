@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from clustersim.measure.metrics import Metrics
     from clustersim.report.charts import Chart
-    from clustersim.report.metrics import Metrics
     from clustersim.report.pictures import Picture
     from clustersim.trace.timeline import Timeline
 

@@ -175,7 +175,7 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, number: signal.Signals) -> None:
     root = str(Path(clustersim.__file__).parents[1])
-    slow = "import time, clustersim.scenario.rundir as r; r._manifest = lambda *_: (print('now', flush=True), time.sleep(60))"
+    slow = "import time, clustersim.apps.run.rundir as r; r._manifest = lambda *_: (print('now', flush=True), time.sleep(60))"
     runs = "from clustersim.cli.app import main; raise SystemExit(main(['run', 'gpipe', '--quiet', '--no-plots']))"
     with subprocess.Popen(
         [sys.executable, "-c", f"{slow}; {runs}"],
@@ -255,3 +255,8 @@ def test_the_programs_entry_is_the_function_that_is_tested() -> None:
     scripts = (Path(clustersim.__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 
     assert f'clustersim = "{__main__.__name__}:main"' in scripts
+
+
+@pytest.mark.parametrize(("short", "long"), [("-h", "--help"), ("-V", "--version")])
+def test_short_options_say_the_same(cli: Cli, short: str, long: str) -> None:
+    assert cli(short).out == cli(long).out != ""

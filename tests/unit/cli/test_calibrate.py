@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clustersim.documents.data import data_path
+from tests.unit.apps.calibrate.making import Trace
 from tests.unit.cli.conftest import Cli
-from tests.unit.studies.calibration.making import Trace
 
 MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"
-SAMPLE = Path(__file__).parent.parent / "studies" / "calibration" / "all_reduce-2x8-a100.txt"
+SAMPLE = Path(__file__).parent.parent / "apps" / "calibrate" / "all_reduce-2x8-a100.txt"
 A100 = ("calibrate", "--accelerator", "a100-sxm4-80g")
 
 
@@ -100,7 +100,7 @@ def test_a_trace_alone_is_read_off(cli: Cli, tmp_path: Path) -> None:
     assert outcome.code == 0
     assert lines[0] == "a100-sxm4-80g (ampere), read off one trace from the constants of ampere"
     assert "Errors of predicted times" not in lines
-    assert lines[-1] == "Not moved by these measurements, and kept from ampere: gemm, attention, launch.step, network"
+    assert lines[-1] == "Not moved by these measurements, and kept from ampere: gemm, attention, launch.step, launch.product, network"
 
 
 def test_a_trace_of_another_accelerator_is_refused_and_no_file_is_written(cli: Cli, tmp_path: Path) -> None:

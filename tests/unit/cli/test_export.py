@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from clustersim.scenario.run import run
+from clustersim.apps.run.running import run
 from tests.unit.cli.conftest import Cli
 
 

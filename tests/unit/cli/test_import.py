@@ -8,7 +8,7 @@ from pathlib import Path
 from clustersim.documents.text import parse_document
 from tests.unit.cli.conftest import Cli
 
-FILES = Path(__file__).parents[1] / "studies" / "importing" / "files"
+FILES = Path(__file__).parents[1] / "apps" / "importing" / "files"
 TITAN = FILES / "torchtitan-llama3-70b.toml"
 MACHINE = ("--cluster", "dgx-a100-80g", "--nodes", 8)
 SET = ("-s", "cluster.node=dgx-a100-80g", "-s", "cluster.nodes=8")
@@ -65,10 +65,36 @@ def test_run_says_what_a_file_is_that_cannot_be_imported(cli: Cli) -> None:
 
 
 def test_compare_takes_files_of_frameworks(cli: Cli) -> None:
-    done = cli("compare", FILES / "megatron-v100.log", FILES / "megatron-v100.log", "--json")
+    done = cli("compare", TITAN, TITAN, *SET, "--json")
 
     assert done.code == 0
-    assert json.loads(done.out)["runs"][0]["scenario"] == "megatron-v100"
+    assert json.loads(done.out)["runs"][0]["scenario"] == "torchtitan-llama3-70b"
+
+
+def test_compare_holds_the_prediction_of_a_log_against_what_it_measured(cli: Cli) -> None:
+    done = cli("compare", FILES / "megatron-v100.log", "--json")
+
+    assert done.code == 0
+    runs = [run["scenario"] for run in json.loads(done.out)["runs"]]
+    step = next(figure for figure in json.loads(done.out)["figures"] if figure["key"] == "step_time_s")
+    assert runs == ["megatron-v100 (measured)", "megatron-v100"]
+    assert step["values"][0] == 1.6172
+
+
+def test_compare_shows_the_timers_of_a_log(cli: Cli, tmp_path: Path) -> None:
+    log = (FILES / "megatron-v100.log").read_text(encoding="utf-8")
+    times = "time (ms) | forward-compute: 400.50 | backward-compute: 800.25 | optimizer: 70.00 | save-checkpoint: 9.00"
+    path = tmp_path / "job.log"
+    path.write_text(f"{log}\n{times}\n    grads-all-reduce ...............: (1.00, 3.00)\n", encoding="utf-8")
+
+    figures = {figure["key"]: figure["values"][0] for figure in json.loads(cli("compare", path, "--json").out)["figures"]}
+
+    assert (figures["breakdown_s.optimizer"], figures["timers_s.forward-compute"], figures["timers_s.grads-all-reduce"]) == (
+        0.07,
+        0.4005,
+        0.003,
+    )
+    assert "timers_s.save-checkpoint" not in figures
 
 
 def test_plan_takes_the_file_of_a_framework(cli: Cli) -> None:

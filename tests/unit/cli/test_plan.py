@@ -190,3 +190,21 @@ def test_advice_considers_asynchronous_workers_where_machines_are_uneven(cli: Cl
     name = "asynchronous data parallelism"
     assert name not in [each["family"] for each in even["families"]]
     assert name in [each["family"] for each in uneven["families"]]
+
+
+def test_a_search_that_has_no_time_ends_after_the_first_replays(cli: Cli) -> None:
+    # No layout holds the constraint, so that all would be replayed.
+    hopeless = ("--constraint", "mfu > 0.99", "--json")
+
+    every, few = (json.loads(cli("plan", *QUESTION, *hopeless, *more).out)["certificate"] for more in ((), ("--time-limit", "1 us")))
+
+    assert (every["complete"], few["complete"]) == (True, False)
+    assert few["n_replayed"] <= 2 < every["n_replayed"]
+
+
+def test_each_combination_of_degrees_stands_in_the_table_once(cli: Cli) -> None:
+    lines = cli("plan", *QUESTION, "--most-replays", "9").out.splitlines()
+
+    table = lines[4 : lines.index("", 4)]
+    degrees = [line.partition(",")[0] for line in table]
+    assert len(set(degrees)) == len(degrees) > 1

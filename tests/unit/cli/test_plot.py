@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.sweep import pools
 from clustersim.cli import watching
-from clustersim.studies.sweeps import pools
 from tests.unit.cli.conftest import Cli
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.run.running import run
 from clustersim.documents.text import parse_document
-from clustersim.scenario.run import run
 from tests.unit.cli.conftest import Cli
-from tests.unit.scenario.samples import TEXT, small
+from tests.unit.config.samples import TEXT, small
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_dry_run_simulates_nothing(cli: Cli, scenario: Path, monkeypatch: pyte
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("simulated")
 
-    monkeypatch.setattr("clustersim.scenario.run.simulate", fail)
+    monkeypatch.setattr("clustersim.apps.run.running.simulate", fail)
 
     assert cli("run", scenario, "--dry-run").code == 0
 

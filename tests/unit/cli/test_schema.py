@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from clustersim.scenario.schema import scenario_json_schema
+from clustersim.config.scenario_schema import scenario_json_schema
 from tests.unit.cli.conftest import Cli
 
 

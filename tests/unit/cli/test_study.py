@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.studies.questions.question_file import question_names
-from clustersim.studies.shipped import run_study
+from clustersim.apps.study.question_file import question_names
+from clustersim.apps.study.shipped import run_study
+from tests.unit.apps.study.sample import written
 from tests.unit.cli.conftest import Cli
-from tests.unit.studies.questions.sample import written
 
 
 @pytest.fixture

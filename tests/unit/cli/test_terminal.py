@@ -71,3 +71,21 @@ def test_nothing_stands_behind_the_last_cell_of_a_row(
     assert lines[1:] == [f"a     {'x' * 90}", "b"]
     assert lines[0].replace("\x1b[1m", "").replace("\x1b[0m", "") == "name  note"
     assert ("\x1b[1m" in lines[0]) == colour
+
+
+def test_on_a_terminal_text_is_folded_to_the_width_and_in_a_pipe_a_row_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = ("name", ">size", "about"), [("one", "1", "word " * 20)]
+
+    print_table(*table)
+    piped = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(*table)
+    folded = capsys.readouterr().out.splitlines()
+
+    assert len(piped) == 2
+    assert len(folded) > 2
+    assert max(map(len, folded[1:])) <= 40

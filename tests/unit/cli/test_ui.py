@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from clustersim.studies.ui import serving
+from clustersim.apps.ui import local_server as serving
 from tests.unit.cli.conftest import Cli
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.validate.capabilities import CAPABILITIES
+from clustersim.apps.validate.published import validate
+from clustersim.apps.validate.sources import source_names
+from clustersim.apps.validate.validation_table import error_text, summary_text
 from clustersim.cli import watching
-from clustersim.scenario.plain import plain
-from clustersim.studies.published import validate
-from clustersim.studies.sources import source_names
-from clustersim.studies.validation.capabilities import CAPABILITIES
-from clustersim.studies.validation_table import error_text, summary_text
+from clustersim.config.plain import plain
+from tests.unit.apps.samples import TEXT, write
 from tests.unit.cli.conftest import Cli
-from tests.unit.studies.samples import TEXT, write
 
 
 @pytest.fixture
@@ -87,6 +87,7 @@ def test_json_is_the_validation_as_data(cli: Cli, source: Path) -> None:
         "capabilities": plain(validation.capabilities),
         "rankings": None,
         "missed_out_of_memory": [],
+        "refused": {},
         "interval_coverage": None,
     }
     assert outcome.code == 0
@@ -178,3 +179,19 @@ def test_the_progress_is_gone_before_an_error(cli: Cli, tmp_path: Path, monkeypa
 
     assert "simulate published rows" in err
     assert "\x1b[2Kerror: " in err
+
+
+def test_defaults_alone_may_be_asked_for(cli: Cli, source: Path) -> None:
+    source.write_text(source.read_text(encoding="utf-8").replace("precision: bf16", "precision: bf16, kernels: eager"), encoding="utf-8")
+
+    (full,) = json.loads(cli("validate", source, "--json").out)["sources"]
+    (typed,) = json.loads(cli("validate", source, "--defaults", "--json").out)["sources"]
+
+    assert typed["rows"][0]["predicted_s"] < full["rows"][0]["predicted_s"]
+
+
+def test_the_quality_of_a_row_is_not_for_defaults_alone(cli: Cli, source: Path) -> None:
+    outcome = cli("validate", source, "--defaults", "--quality", "A")
+
+    assert outcome.code == 2
+    assert "--quality: is not for defaults alone" in outcome.err

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from clustersim.cli import watching
-from clustersim.cli.watching import Bar, Profile, watched
+from clustersim.cli.watching import Profile, ProgressLine, watched
 from clustersim.progress import advanced, phase, watched_by
 
 
@@ -33,7 +33,7 @@ def test_a_bar_shows_on_a_terminal_what_goes_on(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_phase_that_counts_is_shown_while_its_parts_count_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
-    bar = Bar()
+    bar = ProgressLine()
 
     with watched_by(bar), phase("draw"), phase("rows"):
         advanced(3, 4)

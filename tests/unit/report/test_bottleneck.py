@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.measure.metrics import Breakdown, ByDimension, Metrics
+from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
-from clustersim.report.metrics import Breakdown, ByDimension, Metrics
 from clustersim.report.shares import PART_LABELS
-from clustersim.report.steps import StepsReport, WaitedFor
 from tests.golden.reference import reference_metrics, reference_timeline
 
 REFERENCE = reference_metrics(reference_timeline())

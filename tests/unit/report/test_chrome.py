@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustersim.measure.utilisation import used_links
 from clustersim.report import chrome
 from clustersim.report.chrome import category_of, n_slices, to_ns, unfolded, write_trace
-from clustersim.report.utilisation import used_links
 from clustersim.trace.timeline import DetailBlock, RankClass, Span, SpanDetail, Timeline
 from tests.golden.reference import reference_timeline
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.measure.metrics import BusyLink, JobReport, Metrics, Parallelism, SharedLink, TierUse
+from clustersim.measure.steps_report import Staleness, StepsReport, WaitedFor, WorkerSteps
 from clustersim.report.facts import (
     N_CHOICES_SHOWN,
     N_MEETINGS_SHOWN,
@@ -27,8 +29,6 @@ from clustersim.report.facts import (
     shown_stages,
     steps_lines,
 )
-from clustersim.report.metrics import BusyLink, JobReport, Metrics, Parallelism, SharedLink, TierUse
-from clustersim.report.steps import Staleness, StepsReport, WaitedFor, WorkerSteps
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -76,7 +76,11 @@ def test_rates_keep_four_digits(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("capacity_bytes", "text"),
-    [(80e9, "fits in 80 GB, 20.5 GB to spare"), (59.5e9, "fits in 59.5 GB, 0 B to spare"), (40e9, "does not fit in 40 GB, by 19.5 GB")],
+    [
+        (80e9, "fits with 55.4 GiB of 74.5 GiB, 19.1 GiB to spare"),
+        (59.5e9, "fits with 55.4 GiB of 55.4 GiB, 0.0 MiB to spare"),
+        (40e9, "does not fit with 55.4 GiB of 37.3 GiB, 18.2 GiB too much"),
+    ],
 )
 def test_the_verdict_says_by_how_much(capacity_bytes: float, text: str) -> None:
     assert memory_verdict(reference_metrics(TIMELINE, capacity_bytes=capacity_bytes)) == text
@@ -88,7 +92,7 @@ def test_a_peak_that_measured_ones_would_carry_beyond_the_capacity_fits_tightly(
 
     text = memory_verdict(replace(metrics, memory=memory))
 
-    assert text == "fits tightly in 70 GB, 10.5 GB to spare: less than the error of predicted peaks"
+    assert text == "fits tightly with 55.4 GiB of 65.2 GiB, 9.8 GiB to spare: less than the error of predicted peaks"
 
 
 def test_a_few_stages_are_all_listed() -> None:
@@ -181,15 +185,15 @@ def meeting_on(*links: tuple[str, list[tuple[tuple[str, ...], float]]]) -> Metri
 
 def test_meetings_are_told_in_sentences() -> None:
     assert meeting_lines(METRICS) == (
-        "dp all-reduce and pp F 0->1 met on nic 0 to leaf 0 for 1.5 ms",
-        "dp all-reduce and another met on nic 0 to leaf 0 for 250 us",
+        "contention: dp all-reduce with pp F 0->1 on nic 0 to leaf 0, 1.5 ms",
+        "contention: dp all-reduce with another on nic 0 to leaf 0, 250 us",
     )
 
 
 def test_the_same_operations_are_told_of_once_where_they_met_longest() -> None:
     metrics = meeting_on(("first", [(("a", "b"), 1.0)]), ("second", [(("a", "b"), 3.0)]), ("third", [(("a", "b"), 2.0)]))
 
-    assert meeting_lines(metrics) == ("a and b met on second for 3 s",)
+    assert meeting_lines(metrics) == ("contention: a with b on second, 3 s",)
 
 
 def test_the_longest_meetings_come_first_and_the_rest_is_left_out() -> None:
@@ -198,11 +202,11 @@ def test_the_longest_meetings_come_first_and_the_rest_is_left_out() -> None:
     lines = meeting_lines(meeting_on(("link", pairs)))
 
     assert len(lines) == N_MEETINGS_SHOWN
-    assert lines[0] == "a and b4 met on link for 5 s"
+    assert lines[0] == "contention: a with b4 on link, 5 s"
 
 
 def test_three_at_once_are_all_named() -> None:
-    assert meeting_lines(meeting_on(("link", [(("a", "b", "c"), 1.0)]))) == ("a and b and c met on link for 1 s",)
+    assert meeting_lines(meeting_on(("link", [(("a", "b", "c"), 1.0)]))) == ("contention: a with b with c on link, 1 s",)
 
 
 def test_where_nobody_met_there_is_nothing_to_tell() -> None:
@@ -237,8 +241,8 @@ def test_jobs_that_met_are_told_with_the_link_on_which_they_did_longest() -> Non
     metrics = replace(METRICS, step_time_s=1.0, step_time_alone_s=1.0, shared_links=links)
 
     assert neighbour_lines(metrics)[1:] == (
-        "mine and one met on leaf0/up for 500 ms, 50.0 % of the step, and on 4 more links",
-        "one and two met on leaf2/up for 100 ms, 10.0 % of the step",
+        "contention: mine with one on leaf0/up, 500 ms, 50.0 % of the step, and on 4 more links",
+        "contention: one with two on leaf2/up, 100 ms, 10.0 % of the step",
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run
+from clustersim.measure.step_breakdown import ClassTimes, times_by_class
 from clustersim.report.kineto import COMPUTE_TID, write_kineto
-from clustersim.report.measure import ClassTimes, times_by_class
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run
 from clustersim.trace.columns import columns_of
 from tests.golden.reference import reference_timeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
-from clustersim.report.metrics import Flag
+from clustersim.notices import Flag
 from clustersim.report.notebook import html_tables
 from tests.golden.reference import reference_metrics, reference_timeline
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.report.metrics import Breakdown, ByDimension
+from clustersim.measure.metrics import Breakdown, ByDimension
 from clustersim.report.shares import PART_COLOURS, PART_LABELS, hidden_communication, percentages, step_seconds, step_shares
 from tests.golden.reference import reference_metrics, reference_timeline
 

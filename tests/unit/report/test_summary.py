@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from clustersim.report.metrics import Flag, Metrics
-from clustersim.report.summary import markdown_summary, terminal_report
+from clustersim.measure.metrics import Metrics
+from clustersim.notices import Flag
+from clustersim.report.summary import markdown_summary, print_flags, terminal_report
 from clustersim.trace.timeline import Meeting, Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
 
@@ -19,11 +20,19 @@ METRICS = reference_metrics(TIMELINE)
 
 
 def printed(
-    metrics: Metrics = METRICS, timeline: Timeline = TIMELINE, *, width: int = 80, encoding: str = "utf-8", colour: bool = False
+    metrics: Metrics = METRICS,
+    timeline: Timeline = TIMELINE,
+    *,
+    width: int = 80,
+    encoding: str = "utf-8",
+    colour: bool = False,
+    verbose: bool = True,
 ) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
-    terminal_report(metrics, timeline, Console(file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None))
+    console = Console(file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None)
+    terminal_report(metrics, timeline, console, verbose=True)
+    print_flags(console, metrics, verbose=verbose)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -100,13 +109,20 @@ def test_without_flags_and_links_their_sections_are_left_out() -> None:
 
     assert "Assumed" not in text
     assert "Busiest links" not in text
-    assert text.rstrip().endswith("would help first.")
+
+
+def test_light_assumptions_stand_in_one_line_and_others_in_full() -> None:
+    flags = tuple(Flag(code=code, message=f"of {code}") for code in ("assumed_reserve", "borrowed_calibration", "no_interference"))
+
+    text = printed(replace(METRICS, flags=flags), verbose=False)
+
+    assert text.endswith("borrowed_calibration: of borrowed_calibration\n  light: assumed_reserve, no_interference (--verbose)\n")
 
 
 def test_collectives_and_meetings_are_told_in_both_reports() -> None:
     for text in (printed(), markdown_summary(METRICS, TIMELINE)):
         assert re.search(r"DP\W+all-reduce of 16\W+100 MB\W+nvls_tree \(simple\)", text)
-        assert "dp all-reduce and pp F 0->1 met on nic 0 to leaf 0 for 1.5 ms" in text
+        assert "contention: dp all-reduce with pp F 0->1 on nic 0 to leaf 0, 1.5 ms" in text
 
 
 def test_without_collectives_and_meetings_they_are_left_out() -> None:
@@ -114,7 +130,7 @@ def test_without_collectives_and_meetings_they_are_left_out() -> None:
 
     for text in (printed(metrics), markdown_summary(metrics, TIMELINE)):
         assert "Collectives" not in text
-        assert " met on " not in text
+        assert "contention" not in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -126,19 +142,19 @@ def test_a_long_meeting_is_wrapped(width: int) -> None:
     lines = printed(metrics, width=width).splitlines()
 
     assert max(map(len, lines)) <= width
-    assert "and expert-parallel all-to-all of layer 5 met on" in " ".join(line.strip() for line in lines)
+    assert "with expert-parallel all-to-all of layer 5 on" in " ".join(line.strip() for line in lines)
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
     metrics = reference_metrics(TIMELINE, capacity_bytes=50e9)
 
-    assert "does not fit in 50 GB, by 9.5 GB" in printed(metrics)
-    assert "The plan does not fit in 50 GB, by 9.5 GB." in markdown_summary(metrics, TIMELINE)
+    assert "does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much" in printed(metrics)
+    assert "The plan does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much." in markdown_summary(metrics, TIMELINE)
 
 
 def test_wide_terminals_say_what_fills_memory() -> None:
-    assert "activations 24 GB, parameters 18 GB" in printed(width=120)
-    assert "activations 24 GB" not in printed(width=80)
+    assert "activations 22.4 GiB, parameters 16.8 GiB" in printed(width=120)
+    assert "activations 22.4 GiB" not in printed(width=80)
 
 
 def test_markdown_tables_have_equal_columns() -> None:
@@ -161,7 +177,7 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
 def test_markdown_has_the_figures_of_the_terminal() -> None:
     text = markdown_summary(METRICS, TIMELINE)
 
-    for figure in ("1,489,455", "27.6 %", "272.7", "26.9 %", "94.6 ms", "59.5 GB", "1.13 TB", "would help first"):
+    for figure in ("1,489,455", "27.6 %", "272.7", "26.9 %", "94.6 ms", "55.4 GiB", "1.13 TB"):
         assert figure in text
         assert figure in printed()
 

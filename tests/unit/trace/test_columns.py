@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.trace.columns import Columns, Repetition, Spans, columns_of
+from clustersim.trace.columns import Repetition, SpanColumns, Spans, columns_of
 from clustersim.trace.timeline import Span
 
 AGAIN = Repetition(start_s=1.5, end_s=2.5, times=3, n_micro_batches=1)
@@ -69,6 +69,6 @@ def test_columns_of_a_replay_are_those_that_were_written_down() -> None:
 
 
 def test_some_rows_keep_what_they_show() -> None:
-    columns: Columns = columns_of([span(0.0, 0), span(1.0, 1)])
+    columns: SpanColumns = columns_of([span(0.0, 0), span(1.0, 1)])
 
     assert columns.taken(np.array([1])).spans() == (span(1.0, 1),)

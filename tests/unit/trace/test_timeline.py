@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 CLASSES = (RankClass(name="stage 0", stage=0, representative_rank=0, ranks=np.arange(8)),)

@@ -9,26 +9,26 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.report.page import render as rendering
-from clustersim.report.page.content import Chart, Figure, Image, Page, Section, Table
+from clustersim.report.page.content import HeadlineFigure, Image, InteractiveChart, Page, PageSection, PageTable
 from clustersim.report.page.render import render
 
 PAGE = Page(
     title="a <b> & c",
     finding="it is found",
     sections=(
-        Section(
+        PageSection(
             name="one",
             heading="First",
-            figures=(Figure(name="step time", value="2 s", note="80 %: 1.8 to 2.4 s"), Figure(name="MFU", value="40 %")),
+            figures=(HeadlineFigure(name="step time", value="2 s", note="80 %: 1.8 to 2.4 s"), HeadlineFigure(name="MFU", value="40 %")),
             lines=("a line",),
             images=(Image(title="a picture of <x>", data=b"<svg/>", kind="svg"),),
-            tables=(Table(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
+            tables=(PageTable(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
             text="version: 1\n# <script>\n",
             text_name="scenario.yaml",
         ),
     ),
 )
-CHART = Chart(name="t", title="what ranks do", data=[{"x": [1], "text": ["</script>"]}], layout={"height": 200})
+CHART = InteractiveChart(name="t", title="what ranks do", data=[{"x": [1], "text": ["</script>"]}], layout={"height": 200})
 
 
 def test_what_users_write_is_never_markup() -> None:
@@ -47,7 +47,7 @@ def test_a_note_stands_below_its_figure_and_none_below_others() -> None:
 
 
 def test_nothing_is_asked_of_a_network() -> None:
-    text = render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)), *PAGE.sections)))
+    text = render(Page(title="t", finding="f", sections=(PageSection(name="s", heading="S", charts=(CHART,)), *PAGE.sections)))
     own = text.replace(rendering.plotly_library(), "")
 
     assert re.findall(r"(?:src|href)=\"(?!data:|#)[^\"]*\"", own) == []
@@ -60,7 +60,7 @@ def test_a_page_without_charts_carries_no_library() -> None:
 
 
 def test_data_of_charts_cannot_end_their_script() -> None:
-    text = render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)),)))
+    text = render(Page(title="t", finding="f", sections=(PageSection(name="s", heading="S", charts=(CHART,)),)))
 
     assert '"text":["\\u003c/script>"]' in text
 
@@ -85,4 +85,4 @@ def test_without_the_extra_charts_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(rendering, "has_plotly", lambda: False)
 
     with pytest.raises(ScenarioError, match="plotly is not installed; pip install 'clustersim\\[html\\]', or ask for --static"):
-        render(Page(title="t", finding="f", sections=(Section(name="s", heading="S", charts=(CHART,)),)))
+        render(Page(title="t", finding="f", sections=(PageSection(name="s", heading="S", charts=(CHART,)),)))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from clustersim.report.metrics import ByDimension, Metrics
+from clustersim.measure.metrics import ByDimension, Metrics
 from clustersim.report.palette import IDLE
 from clustersim.report.plots.breakdown import segments_of, spread, step_breakdown
 from clustersim.report.plots.canvas import style

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.report.bubble import Pipeline
+from clustersim.measure.bubble import PipelineShape
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
-from clustersim.report.subject import Ceilings, KernelGroup, Subject
+from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
 
@@ -18,14 +18,16 @@ SUBJECT = Subject(
     label="reference",
     metrics=reference_metrics(TIMELINE),
     timeline=TIMELINE,
-    pipeline=Pipeline(schedule="1f1b", n_stages=4, n_micro_batches=8, virtual_stages=1),
+    pipeline=PipelineShape(schedule="1f1b", n_stages=4, n_micro_batches=8, virtual_stages=1),
     global_batch_size=64,
     kernels=(
         KernelGroup(name="product", flops=4e12, traffic_bytes=4e9, seconds=6e-3),
         KernelGroup(name="norm", flops=1e9, traffic_bytes=1e9, seconds=5e-4),
         KernelGroup(name="silent", flops=0.0, traffic_bytes=1e9, seconds=4e-4),
     ),
-    ceilings=Ceilings(accelerator="card", peak_flops_per_s=1e15, memory_bytes_per_s=3e12, scale_up_bytes_per_s=450e9, nic_bytes_per_s=50e9),
+    ceilings=DataSheetPeaks(
+        accelerator="card", peak_flops_per_s=1e15, memory_bytes_per_s=3e12, scale_up_bytes_per_s=450e9, nic_bytes_per_s=50e9
+    ),
 )
 OF_ONE = sorted(name for name, plot in RUN_PLOTS.items() if plot.n_least == 1 and name not in {"cost", "goodput"})
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from clustersim.report.metrics import Memory
+from clustersim.measure.metrics import Memory
 from clustersim.report.palette import MEMORY_COLOURS
 from clustersim.report.plots.canvas import size_px, style
 from clustersim.report.plots.memory import memory_by_stage
@@ -63,8 +63,8 @@ def test_parts_and_peaks_are_labelled() -> None:
 @pytest.mark.parametrize(
     ("capacity_bytes", "title"),
     [
-        (80e9, "reference, 512 GPUs: fits in 80 GB, 20.5 GB to spare; stage 0 needs most"),
-        (50e9, "reference, 512 GPUs: does not fit in 50 GB, by 9.5 GB; stage 0 needs most"),
+        (80e9, "reference, 512 GPUs: fits with 55.4 GiB of 74.5 GiB, 19.1 GiB to spare; stage 0 needs most"),
+        (50e9, "reference, 512 GPUs: does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much; stage 0 needs most"),
     ],
 )
 def test_the_title_states_the_finding(capacity_bytes: float, title: str) -> None:
@@ -108,7 +108,7 @@ def test_no_stages_give_an_empty_picture() -> None:
     with style():
         ax = memory_by_stage(metrics, TIMELINE)
 
-    assert ax.get_title(loc="left") == "reference, 512 GPUs: fits in 80 GB, 80 GB to spare"
+    assert ax.get_title(loc="left") == "reference, 512 GPUs: fits with 0.0 MiB of 74.5 GiB, 74.5 GiB to spare"
 
 
 def test_it_draws_into_given_axes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from clustersim.report.metrics import Metrics
+from clustersim.measure.metrics import Metrics
 from clustersim.report.palette import MEMORY_COLOURS
 from clustersim.report.plots.canvas import save, size_px, style
 from clustersim.report.plots.memory_over_time import MOST_ROWS, STACK, memory_over_time

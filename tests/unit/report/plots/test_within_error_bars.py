@@ -8,7 +8,7 @@ import pandas
 import pytest
 from matplotlib.axes import Axes
 
-from clustersim.report.error_bars import BAR_COLUMNS, ErrorBar
+from clustersim.measure.error_bars import BAR_COLUMNS, ErrorBar
 from clustersim.report.plots.breakdowns import step_breakdowns
 from clustersim.report.plots.canvas import style
 from clustersim.report.plots.heatmap import sweep_heatmap

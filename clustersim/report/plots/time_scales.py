@@ -1,4 +1,4 @@
-"""Where things go in the pipeline picture: which part of the step is drawn, and what communication is hidden."""
+"""Layout of the pipeline picture: the part of the step that is drawn, and the communication that is hidden."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.measure.exposure import FloatArray
 from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 NARROW_CELL_PX: Final = 12.0
@@ -194,37 +194,3 @@ def joined(passes: Sequence[Span]) -> list[Span]:
         else:
             same.append(span)
     return [span for spans in whole.values() for span in spans]
-
-
-def busy_intervals(spans: Sequence[Span]) -> FloatArray:
-    """Return the union of spans as disjoint intervals.
-
-    Returns
-    -------
-    ndarray of shape (n, 2)
-        Starts and ends in seconds, sorted.
-    """
-    merged: list[list[float]] = []
-    for start_s, end_s in sorted((span.start_s, span.end_s) for span in spans):
-        if merged and start_s <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end_s)
-        else:
-            merged.append([start_s, end_s])
-    return np.array(merged, dtype=np.float64).reshape(-1, 2)
-
-
-def split_by(span: Span, busy: FloatArray) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Return the stretches of a span inside and outside the busy intervals: hidden and exposed communication."""
-    first = int(np.searchsorted(busy[:, 1], span.start_s, side="right"))
-    last = int(np.searchsorted(busy[:, 0], span.end_s, side="left"))
-    inside: list[tuple[float, float]] = []
-    outside: list[tuple[float, float]] = []
-    at_s = span.start_s
-    for start_s, end_s in busy[first:last].tolist():
-        if start_s > at_s:
-            outside.append((at_s, start_s))
-        inside.append((max(start_s, span.start_s), min(end_s, span.end_s)))
-        at_s = min(end_s, span.end_s)
-    if at_s < span.end_s:
-        outside.append((at_s, span.end_s))
-    return inside, outside

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.trace.steps import FEW, ClassSteps, StepLog, confidence_interval, quantile, student_t
+from clustersim.trace.step_log import FEW, ClassSteps, StepLog, confidence_interval, quantile, student_t
 
 
 def make_class(waited_s: float = 0.0, *, dropped: int = 0) -> ClassSteps:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.report import palette
 from clustersim.report.plots.canvas import INK, Margins, caption, new_axes, save, style
-from clustersim.report.serving import ServingMetrics
-from clustersim.serving.metrics import TICK_S, StepRecord
+from clustersim.serving.records import TICK_S, StepRecord
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:

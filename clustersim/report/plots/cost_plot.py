@@ -1,4 +1,4 @@
-"""What a step or a training costs, from what must be paid to what is."""
+"""Cost of a step or a training, from the necessary to the actual amount."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from clustersim.economics.cost import UsageCost
 from clustersim.errors import ScenarioError
-from clustersim.operation.cost import Amount
+from clustersim.measure.goodput_report import PART_WORDS
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.goodput import PART_WORDS
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, new_axes
 from clustersim.report.shares import step_shares
 from clustersim.units.quantity import format_quantity
@@ -24,7 +24,7 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.cost import CostReport
+    from clustersim.measure.cost_report import CostReport
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560
@@ -81,7 +81,7 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _priced(subject: Subject) -> tuple[Amount, str]:
+def _priced(subject: Subject) -> tuple[UsageCost, str]:
     if subject.cost is None or subject.cost.step.usd is None:
         raise ScenarioError(f"{subject.label} has no cost", hint="add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario")
     training = subject.cost.training
@@ -100,13 +100,13 @@ def _steps(step_usd: float) -> str:
     return "one step" if times == 1.0 else f"{times:,.0f} steps"
 
 
-def _whole_usd(amount: Amount, subject: Subject) -> float:
+def _whole_usd(amount: UsageCost, subject: Subject) -> float:
     assert amount.usd is not None
     is_step = subject.cost is not None and amount is subject.cost.step
     return amount.usd * (_times(amount.usd) if is_step else 1.0)
 
 
-def _bars(subject: Subject, amount: Amount) -> list[_Bar]:
+def _bars(subject: Subject, amount: UsageCost) -> list[_Bar]:
     usd = _whole_usd(amount, subject)
     lost: list[_Bar] = []
     useful = 1.0

@@ -10,7 +10,7 @@ from clustersim.trace.timeline import RankClass, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
-    """How much later tasks of one kind of one rank class may end without making the step longer, if all else takes as long as it did."""
+    """Delay that tasks of one kind of one rank class may have without making the step longer, if all else takes as long as it did."""
 
     rank_class: int
     what: str
@@ -28,7 +28,7 @@ class CriticalPath:
     spans: tuple[Span, ...]
     """In order of time; of a task on several lanes, the first."""
     slack: tuple[Slack, ...]
-    """Of everything, by rank class; what is on the chain has none."""
+    """Slack of all tasks, by rank class; what is on the chain has none."""
     step_time_s: float
     n_critical: int
     """Tasks without slack, of which there may be more than one chain has."""

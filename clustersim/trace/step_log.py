@@ -1,4 +1,4 @@
-"""What happened over several steps: how long each took, who was waited for, how old the gradients were."""
+"""Record of several steps: duration of each, rank classes that were waited for, staleness of the gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ simulation output", Operations Research 30(3))."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSteps:
-    """What one rank class did over several steps."""
+    """Record of one rank class over several steps."""
 
     steps: int
     """Ended, those whose gradient was dropped included."""

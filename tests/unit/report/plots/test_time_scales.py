@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.report.plots.layout import (
+from clustersim.measure.exposure import busy_intervals, split_by
+from clustersim.report.plots.time_scales import (
     BREAK_PX,
     SMALLEST_CELL_PX,
     STEPS_DRAWN,
     TimeScale,
-    busy_intervals,
     drawn_part,
     excerpt_of,
     joined,
     short_pass_s,
-    split_by,
     time_scale,
     whole_step,
 )
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import Span, Timeline
 from tests.golden.reference import reference_timeline
 

@@ -1,4 +1,4 @@
-"""What a rank holds in memory from moment to moment."""
+"""Memory held by a rank from moment to moment, in bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MemoryCurve:
     peak_at_s: float
     """When most is held for the first time."""
     peak_during: str
-    """What runs then, such as ``backward pass of micro-batch 3``; empty where nothing does."""
+    """Task that runs then, such as ``backward pass of micro-batch 3``; empty where nothing does."""
 
     @property
     def total_bytes(self) -> tuple[float, ...]:

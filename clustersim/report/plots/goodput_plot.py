@@ -1,4 +1,4 @@
-"""How much of its time a job trains, over the time between checkpoints."""
+"""Goodput of a job over the interval between checkpoints."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.operation.goodput import steady_shares, with_interval
+from clustersim.reliability.goodput import steady_shares, with_interval
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
@@ -22,8 +22,8 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.operation.reliability import Upkeep
-    from clustersim.report.goodput import BestInterval
+    from clustersim.measure.goodput_report import BestInterval
+    from clustersim.reliability.interruptions import Upkeep
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560

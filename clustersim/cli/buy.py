@@ -1,0 +1,95 @@
+"""``clustersim buy``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustersim.apps.buy.answer import Answer, answered
+from clustersim.apps.buy.options import read_nics, read_option
+from clustersim.apps.buy.page import offers_page, write_offers
+from clustersim.apps.buy.purchase import Request, check_options
+from clustersim.apps.plan.goal import figure_of
+from clustersim.apps.plan.search import Terms
+from clustersim.cli.plan import margin_of
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
+from clustersim.config.checks import parse_check
+from clustersim.documents.files import check_folder, write_text
+from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuyOptions:
+    """The options of ``buy``."""
+
+    tokens: str
+    options: tuple[str, ...]
+    nics: str
+    overrides: tuple[str, ...]
+    only: tuple[str, ...]
+    constraints: tuple[str, ...]
+    most_replays: int | None
+    memory_margin: str
+    plot: str | None
+    page: str | None
+    as_json: bool
+
+
+def buy_command(model: str, options: BuyOptions) -> int:
+    """Compare clusters for a training, print the answer, and return the exit code."""
+    _check_file("--plot", options.plot, (".png", ".svg"))
+    _check_file("--page", options.page, (".html", ".htm"))
+    request = _request(model, options)
+    with watched(shows=not options.as_json):
+        answer = answered(request)
+    if options.as_json:
+        write_json(answer.to_dict())
+    else:
+        _print(answer)
+    if answer.best is None:
+        return EXIT_NO
+    if options.plot is not None:
+        write_offers(answer, Path(options.plot))
+        notice(f"wrote {options.plot}")
+    if options.page is not None:
+        write_text(Path(options.page), offers_page(answer), hint="choose another file with --page")
+        notice(f"wrote {options.page}")
+    return EXIT_OK
+
+
+def _request(model: str, options: BuyOptions) -> Request:
+    clusters = tuple(read_option(text) for text in options.options)
+    check_options(clusters)
+    terms = Terms(
+        constraints=tuple(map(parse_check, options.constraints)),
+        most_replays=options.most_replays,
+        memory_margin_fraction=margin_of(options.memory_margin),
+    )
+    return Request(
+        model=model,
+        tokens=figure_of("--tokens", options.tokens, "count"),
+        options=clusters,
+        nics=read_nics(options.nics),
+        overrides=options.overrides,
+        limits=options.only,
+        terms=terms,
+    )
+
+
+def _check_file(option: str, name: str | None, suffixes: tuple[str, ...]) -> None:
+    if name is None:
+        return
+    path = Path(name)
+    if path.suffix.lower() not in suffixes:
+        raise ScenarioError(f"'{path}' does not say its format", field=option, hint=f"name a file that ends in {' or '.join(suffixes)}")
+    check_folder(path, field=option, hint="choose another file")
+
+
+def _print(answer: Answer) -> None:
+    write_out("".join(f"{line}\n" for line in answer.lines()))
+    if answer.found:
+        write_out("\n")
+        print_table(*answer.table())
+    for line in answer.notes():
+        notice(line)

@@ -1,0 +1,117 @@
+"""``clustersim plan --serving``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isinf
+from typing import Final
+
+from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
+from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.watching import watched
+from clustersim.config.load import read_source
+from clustersim.config.overriding import parse_override
+from clustersim.documents.spots import Data
+from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.units.quantity import format_quantity
+
+SCHEMA_VERSION: Final = 1
+_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s per GPU", ">TTFT p99", ">TPOT mean", ">of limits")
+_MOST_GPUS: Final = 64
+
+
+def plan_serving_command(
+    scenario: str, *, overrides: tuple[str, ...], only: tuple[str, ...], gpus: int | None, most_replays: int | None, as_json: bool
+) -> int:
+    """Find the fewest GPUs that keep the promises of a serving scenario, print them, and return the exit code."""
+    with watched(profiles=False, shows=not as_json):
+        found = plan_serving(
+            read_source(scenario),
+            tuple(map(parse_override, overrides)),
+            only=_values(only),
+            most_gpus=gpus or _MOST_GPUS,
+            most_replays=most_replays or MOST_REPLAYS,
+        )
+    if as_json:
+        write_json(plan_document(found))
+    else:
+        _print(found)
+    if found.best is not None:
+        return EXIT_OK
+    notice(_no(found))
+    return EXIT_NO
+
+
+def _values(only: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for text in only:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ScenarioError(f"'{text}' has no values", field="--only", hint="write such as tp=1,2,4")
+        found[name.strip()] = tuple(value.strip() for value in values.split(","))
+    return found
+
+
+def _no(found: ServingPlan) -> str:
+    if found.nearest is None:
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in found.rejected.items())
+        return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
+    near = found.nearest
+    broken = ", ".join(near.broken) or "the queue grows without end"
+    return f"no: nobody keeps the promises; nearest are {near.replicas} replicas of {_name(near)} on {near.gpus} GPUs, which break {broken}"
+
+
+def _print(found: ServingPlan) -> None:
+    best = found.best
+    if best is not None:
+        write_out(f"{best.replicas} replicas of {_name(best)}: {best.gpus} GPUs\n\n")
+        print_table(_COLUMNS, [_cells(each) for each in found.frontier])
+        terms = best.metrics.step_s.by_term
+        write_out(f"\n  bound: {max(terms, key=lambda term: terms[term]).replace('_', ' ')} takes most of a step\n")
+    proof = "nothing else can do with fewer" if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
+    write_out(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}\n")
+    for reason, count in found.rejected.items():
+        write_out(f"  {count} cannot: {reason}\n")
+
+
+def _name(each: Replayed) -> str:
+    return " ".join(f"{name}={value}" for name, value in each.candidate.values)
+
+
+def _cells(each: Replayed) -> tuple[str, ...]:
+    metrics = each.metrics
+    ttft = format_quantity(metrics.ttft_s.p99, "s") if metrics.ttft_s is not None else ""
+    tpot = format_quantity(metrics.tpot_s.mean, "s") if metrics.tpot_s is not None else ""
+    per_gpu = f"{metrics.output_tokens_per_s_per_gpu:,.0f}"
+    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, ttft, tpot, f"{each.excess:.0%}"
+
+
+def plan_document(found: ServingPlan) -> dict[str, Data]:
+    """Return the document that ``plan --serving --json`` prints."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "best": None if found.best is None else _deployment(found.best),
+        "nearest": None if found.nearest is None else _deployment(found.nearest),
+        "frontier": [_deployment(each) for each in found.frontier],
+        "proven": found.proven,
+        "least_gpus": None if isinf(found.least_gpus) else int(found.least_gpus),
+        "candidates": found.n_candidates,
+        "pruned": found.n_pruned,
+        "replays": len(found.replayed),
+        "rejected": dict(found.rejected),
+    }
+
+
+def _deployment(each: Replayed) -> dict[str, Data]:
+    metrics = each.metrics
+    return {
+        **dict(each.candidate.values),
+        "replicas": each.replicas,
+        "gpus": each.gpus,
+        "least_replicas": each.candidate.least_replicas,
+        "binds": each.candidate.binds,
+        "output_tokens_per_s_per_gpu": metrics.output_tokens_per_s_per_gpu,
+        "tpot_mean_s": None if metrics.tpot_s is None else metrics.tpot_s.mean,
+        "of_limits_fraction": None if isinf(each.excess) else each.excess,
+        "broken": list(each.broken),
+    }

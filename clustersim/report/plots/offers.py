@@ -1,0 +1,91 @@
+"""Days and cost of several clusters for one training, each with the interval that it is expected in."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from matplotlib.ticker import MaxNLocator
+
+from clustersim.report import palette
+from clustersim.report.plots.canvas import INK, Margins, caption, new_axes, save, style
+from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ROW_PX: Final = 46
+_MARGINS: Final = Margins(left=250, right=40, top=112, bottom=44)
+_GAP: Final = 0.16
+"""Between the panels of days and cost, as a share of the width of one."""
+_ROOM: Final = 1.3
+"""From the end of the longest interval to the end of its panel, for the figure beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferBar:
+    """One cluster."""
+
+    name: str
+    days: float
+    usd: float | None
+    """None where no price is known."""
+    least_fraction: float
+    most_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffersPicture:
+    """A whole picture."""
+
+    finding: str
+    subtitle: str
+    bars: tuple[OfferBar, ...]
+    """The best first."""
+
+
+def draw_offers(picture: OffersPicture, ax: Axes | None = None) -> Axes:
+    """Draw two bars for each cluster, days to the left and cost to the right, each from zero and with its interval."""
+    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * len(picture.bars)
+    ax = new_axes(height_px, _MARGINS) if ax is None else ax
+    width = (1.0 - _GAP) / 2
+    left = ax.inset_axes((0.0, 0.0, width, 1.0))
+    right = ax.inset_axes((1.0 - width, 0.0, width, 1.0))
+    ax.set_axis_off()
+    days = [(bar.days, f"{bar.days:,.0f} days") for bar in picture.bars]
+    usd = [(bar.usd, "no price" if bar.usd is None else format_quantity(bar.usd, "USD")) for bar in picture.bars]
+    _draw(left, "Days, failures included", picture.bars, days, palette.FORWARD)
+    _draw(right, "Cost of the whole training, MUSD", picture.bars, [(v if v is None else v / 1e6, t) for v, t in usd], palette.EXPOSED)
+    left.set_yticks(range(len(picture.bars)), [bar.name for bar in picture.bars])
+    right.set_yticks([])
+    caption(ax, picture.finding, f"{picture.subtitle}; lines: 80 % intervals", lift_points=18.0)
+    return ax
+
+
+def write_offers_picture(picture: OffersPicture, path: Path) -> None:
+    """Write the picture as PNG or SVG; equal pictures give equal bytes."""
+    with style():
+        save(draw_offers(picture), path)
+
+
+def _draw(ax: Axes, title: str, bars: tuple[OfferBar, ...], values: Sequence[tuple[float | None, str]], colour: str) -> None:
+    most = max((value * bar.most_fraction for bar, (value, _) in zip(bars, values, strict=True) if value is not None), default=1.0)
+    for place, (bar, (value, text)) in enumerate(zip(bars, values, strict=True)):
+        end = 0.0
+        if value is not None:
+            end = value * bar.most_fraction
+            ax.barh(place, value, height=0.5, color=colour)
+            ax.plot([value * bar.least_fraction, end], [place, place], color=INK, linewidth=1.6, marker="|", markersize=9)
+        ax.annotate(text, (end, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=10.5)
+    ax.set_xlim(0, _ROOM * most)
+    ax.set_ylim(len(bars) - 0.4, -0.6)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+    ax.grid(axis="x", color=palette.IDLE, linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.tick_params(axis="y", length=0, labelsize=10.5)
+    ax.annotate(title, (0, 1), xytext=(0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=10.5, fontweight="bold")

@@ -1,0 +1,51 @@
+"""``clustersim buy``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+SMALL = (
+    *("--only", "tp=1", "--only", "pp=1", "--only", "cp=1", "--only", "recompute=none", "--only", "zero_stage=1"),
+    *("--only", "micro_batch_size=1", "-s", "training.global_batch_size=64", "-s", "training.seq_length=1024"),
+)
+OPTIONS = ("--tokens", "100B", "--option", "1 dgx-h100", "--option", "2 dgx-a100-80g")
+
+
+def test_four_lines_answer_and_files_are_written(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("buy", "llama3.2-1b", *OPTIONS, *SMALL, "--plot", "offers.png", "--page", "offers.html")
+
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert "is cheapest" in lines[0]
+    assert [line.partition(":")[0] for line in lines[1:5]] == ["Layout", "Decided", "The order turns on", ""]
+    assert "prices: on-demand-2026-10" in outcome.err
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("offers.png", "offers.html"))
+
+
+def test_the_document_has_all_offers(cli: Cli) -> None:
+    found = json.loads(cli("buy", "llama3.2-1b", *OPTIONS, *SMALL, "--json").out)
+
+    assert [each["option"] for each in found["offers"]] == ["1 dgx-h100", "2 dgx-a100-80g"]
+    assert found["best"] == "1 dgx-h100"
+    assert found["ordered_by"] == "cost"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--option", "1 dgx-h100"), "error: --option: there is nothing to choose from; write --option"),
+        (("--option", "1 dgx-h100", "--option", "1 dgx-h100"), "error: --option: '1 dgx-h100' stands twice"),
+        (("--option", "1 dgx-h100", "--option", "2 dgx-h100", "--nic", "400"), "error: --nic: 400 has no unit"),
+        (("--option", "1 dgx-h100", "--option", "2 dgx-h100", "--plot", "x.pdf"), "error: --plot: 'x.pdf' does not say its format"),
+    ],
+)
+def test_a_wrong_command_line_is_told_at_once(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    outcome = cli("buy", "llama3.2-1b", "--tokens", "1T", *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(message)
