@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
-from clustersim.hardware.communication import LATENCIES, PROTOCOLS, Family, Latencies, Protocol
+from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Protocol
 from clustersim.hardware.source import Source
 
 Alignment = Literal["whole", "even", "odd"]
-"""What kernels read of a row at once: whole vectors of 16 bytes; 4 or 8 bytes; or less, a number of 16 bits."""
+"""Alignment of rows, by the size of a kernel's reads: vectors of 16 bytes; 4 or 8 bytes; or less, a number of 16 bits."""
 UNSLOWED: Final[Mapping[Alignment, float]] = MappingProxyType({"whole": 1.0, "even": 1.0, "odd": 1.0})
 
 
-POWER_EXPONENT: Final = 0.8
+POWER_EXPONENT: Final = 0.7
 """Default power exponent: that of the H100, whose file names the source."""
+MOST_SPREAD: Final = 0.2
+"""Largest standard deviation of clocks that is taken."""
+PRODUCT_S: Final = 4.5e-6
+"""Default time of one of several products beside each other: that of the B200, whose file names the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +30,22 @@ class GemmCalibration:
     sustained_fraction: Mapping[str, float]
     """Share of the dense peak that a deep product of full waves reaches, for each precision, in measurements of seconds."""
     under_load: Mapping[str, float]
-    """What is left of that, for each precision, when products run for hours and the accelerator is held at its power limit."""
+    """Share left of that rate, for each precision, when products run for hours and the accelerator is held at its power limit."""
     depth_overhead: float
     """Steps of k that fill and drain of a tile's pipeline cost."""
     tiles: tuple[tuple[int, int, float], ...]
     """(rows, columns, share of the sustained rate) of the tiles that the library chooses from."""
     unaligned_fraction: Mapping[Alignment, float] = field(default_factory=lambda: UNSLOWED)
-    """What is left of the rate where rows do not begin at whole vectors, such as those of 50257 logits."""
+    """Share left of the rate where rows are not aligned to 16 bytes, such as those of 50257 logits."""
     power_exponent: float = POWER_EXPONENT
-    """The clock goes as this power of the watts for each operation: between a third, where voltage falls with the clock (dynamic power goes
-    as ``f V^2``), and 1, where voltage is at its floor."""
+    """The clock goes as this power of the watts above idle for each operation: between a third, where voltage falls with the clock (dynamic
+    power goes as ``f V^2``), and 1, where voltage is at its floor."""
+    clock_spread: float = 0.0
+    """Standard deviation between accelerators of one kind, of the clock at which they run products, relative to its mean."""
+    under_load_ranks: int = 1
+    """Accelerators of the steps to which ``under_load`` was fitted, as a geometric mean: it is the share of the slowest of so many."""
+    burst_fraction: float | None = None
+    """Share of the 16-bit peak that products reach where no power limit holds them back; None where that is the sustained fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +80,13 @@ class LaunchCalibration:
     """Host time to issue one kernel."""
     step_s: float
     """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
+    product_s: float = PRODUCT_S
+    """Accelerator time of each of several products that are issued on streams beside each other, above their share of its waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyCalibration:
-    """What one family of collective algorithms costs besides its hops and its bytes."""
+    """Costs of one family of collective algorithms besides its hops and its bytes."""
 
     start_s: float
     """Start of one call, above what the library's own constants count."""
@@ -83,17 +95,17 @@ class FamilyCalibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
+class BandwidthCeilings:
     """Share of the data-sheet bandwidth beyond which the multiprocessors that drive the links are the limit."""
 
     nvls: float
-    """Of NVLink, with the switch adding."""
+    """Ceiling of NVLink, with the switch adding."""
     exchange: float
-    """Of NVLink, with a rank sending to all others at once."""
+    """Ceiling of NVLink, with a rank sending to all others at once."""
     pair: float
-    """Of NVLink, with two ranks alone."""
+    """Ceiling of NVLink, with two ranks alone."""
     peer: float
-    """Of PCIe, between accelerators."""
+    """Ceiling of PCIe, between accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +147,16 @@ class NetworkCalibration:
     """Usable share of the data-sheet bandwidth for each tier of links."""
     families: Mapping[Family, FamilyCalibration]
     """By family of algorithms: ring, tree, nvls, exchange."""
-    ceilings: Ceilings
+    ceilings: BandwidthCeilings
     multiprocessors: int
     """That the library's kernels hold while a collective inside a domain runs: one for each channel."""
     library: LibraryLimits
-    latencies: Mapping[Family, Latencies] = field(default_factory=lambda: LATENCIES)
-    """What the communication library itself counts."""
+    latencies: Mapping[Family, AlgorithmLatencies] = field(default_factory=lambda: LATENCIES)
+    """Latencies that the communication library itself counts."""
     protocols: tuple[Protocol, ...] = PROTOCOLS
     """Those that the library may use."""
     of_kinds: tuple[NetworkCalibration, ...] = ()
-    """Of each kind of node, in order, where a cluster has several that differ; these constants are then the slowest of them."""
+    """Constants of each kind of node, in order, where a cluster has several that differ; these constants are then the slowest of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

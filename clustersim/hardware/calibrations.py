@@ -14,12 +14,14 @@ from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
+    MOST_SPREAD,
     POWER_EXPONENT,
+    PRODUCT_S,
     AttentionCalibration,
     AttentionPass,
+    BandwidthCeilings,
     BySpan,
     Calibration,
-    Ceilings,
     FamilyCalibration,
     GemmCalibration,
     LaunchCalibration,
@@ -28,13 +30,15 @@ from clustersim.hardware.calibration import (
 )
 from clustersim.hardware.catalog import load_accelerator, read_spec
 from clustersim.hardware.models import Accelerator
+from clustersim.hardware.profile_schema import Checked, PositiveBandwidth, Spec
 from clustersim.hardware.provenance import built_sources
-from clustersim.hardware.schema import Checked, PositiveBandwidth, Spec
 from clustersim.units.fields import PositiveInt, PositiveRatio, Seconds
 
 BEST_ATTENTION: Final = "flash"
 """Stands for the best generation of fused attention that an accelerator has."""
 
+SAME_CHIP: Final = 0.05
+"""Share by which the multiprocessors of two products of one chip differ at most."""
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[PositiveRatio, Field(le=1.0)]
 
@@ -59,7 +63,7 @@ class SustainedSpec(Checked):
 
 
 class UnalignedSpec(Checked):
-    """What is left of the rate of products whose rows begin anywhere, at an even number of 16 bits or at an odd one."""
+    """Share left of the rate of products whose rows begin anywhere, at an even number of 16 bits or at an odd one."""
 
     even: Share = 1.0
     odd: Share = 1.0
@@ -75,7 +79,7 @@ class EfficiencySpec(Checked):
     leaf: Share
     spine: Share
     memory: Share
-    """Of the host."""
+    """Share for host memory."""
 
 
 class GemmSpec(Checked):
@@ -86,6 +90,9 @@ class GemmSpec(Checked):
     depth_overhead: NonNegative
     unaligned_fraction: UnalignedSpec = UnalignedSpec()
     power_exponent: Share = POWER_EXPONENT
+    clock_spread: Annotated[float, Field(ge=0, le=MOST_SPREAD)] = 0.0
+    under_load_ranks: PositiveInt = 1
+    burst_fraction: Share | None = None
     tiles: list[TileSpec] = Field(min_length=1)
 
 
@@ -132,6 +139,7 @@ class LaunchSpec(Checked):
     kernel: Seconds
     dispatch: Seconds
     step: Seconds
+    product: Seconds = PRODUCT_S
 
 
 class FamilySpec(Checked):
@@ -142,7 +150,7 @@ class FamilySpec(Checked):
 
 
 class CeilingsSpec(Checked):
-    """What multiprocessors can drive, as a share of the data-sheet bandwidth."""
+    """Bandwidth that multiprocessors can drive, as a share of the data-sheet bandwidth."""
 
     nvls: Share
     exchange: Share
@@ -224,12 +232,15 @@ def read_calibration(path: Path) -> Calibration:
             under_load=gemm.under_load.model_dump(exclude_none=True),
             depth_overhead=gemm.depth_overhead,
             power_exponent=gemm.power_exponent,
+            clock_spread=gemm.clock_spread,
+            under_load_ranks=gemm.under_load_ranks,
+            burst_fraction=gemm.burst_fraction,
             unaligned_fraction={"whole": 1.0, "even": gemm.unaligned_fraction.even, "odd": gemm.unaligned_fraction.odd},
             tiles=tuple((tile.rows, tile.columns, tile.share) for tile in gemm.tiles),
         ),
         attention=_attention(spec.attention),
         memory_fraction=spec.memory_fraction,
-        launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step),
+        launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step, product_s=launch.product),
         network=_network(spec.network, spec.generation),
         accelerators=tuple(spec.accelerators),
         sources=built_sources(spec),
@@ -259,7 +270,7 @@ def _network(spec: NetworkSpec, generation: str) -> NetworkCalibration:
             "nvls": _family(families.nvls),
             "exchange": _family(families.exchange),
         },
-        ceilings=Ceilings(**spec.ceilings.model_dump()),
+        ceilings=BandwidthCeilings(**spec.ceilings.model_dump()),
         multiprocessors=spec.multiprocessors,
         library=_library(spec.library) if spec.library is not None else calibration_of_generation(generation).network.library,
     )
@@ -304,31 +315,39 @@ def calibration_for(accelerator: Accelerator) -> Calibration:
 
 
 def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration:
-    """Return a calibration for an accelerator of the same generation with less power for each operation of its peak.
+    """Return a calibration for an accelerator of the same generation with another power limit for each operation of its peak.
 
-    Where products are held back by power, the clock follows it, and the rates of products and of fused attention follow the clock.
-    Nothing is changed where products keep their rate under load, nor where there is as much power.
+    Where products are held back by power, the clock follows the power above idle, and the rates of products and of fused attention follow
+    the clock, up to the share of the peak that products reach where nothing holds them back. Nothing is changed where products keep their
+    rate under load, where a power is not known, nor where another chip of the generation has more power for an operation: what else it
+    spends power on is not known.
     """
-    measured, limited, kept = (
-        _watts_per_peak(load_accelerator(calibration.accelerators[0])),
-        _watts_per_peak(accelerator),
-        calibration.gemm.under_load,
-    )
-    if measured is None or limited is None or limited >= measured or kept["default"] == 1.0:
+    gemm, limited = calibration.gemm, _joules_per_operation(accelerator)
+    measured = [
+        (joules, each) for each in map(load_accelerator, calibration.accelerators) if (joules := _joules_per_operation(each)) is not None
+    ]
+    if limited is None or not measured or gemm.under_load["default"] == 1.0:
         return calibration
-    clock = (limited / measured) ** calibration.gemm.power_exponent
-    gemm = replace(calibration.gemm, under_load={name: share * clock for name, share in kept.items()})
-    attention = {name: _slower(generation, clock) for name, generation in calibration.attention.items()}
-    return replace(calibration, gemm=gemm, attention=attention)
+    measured.sort(key=lambda known: abs(known[0] - limited))
+    nearest, card = measured[0]
+    if limited > nearest and abs(accelerator.n_multiprocessors / card.n_multiprocessors - 1.0) > SAME_CHIP:
+        return calibration
+    idle = next((joules * each.idle_power_w / each.power_w for joules, each in measured if each.idle_power_w and each.power_w), 0.0)
+    most = 1.0 if gemm.burst_fraction is None else gemm.burst_fraction / gemm.sustained_fraction["default"]
+    clock = (max(limited - idle, 0.0) / (nearest - idle)) ** gemm.power_exponent
+    under_load = {name: min(share * clock, max(most, share)) for name, share in gemm.under_load.items()}
+    clock = under_load["default"] / gemm.under_load["default"]
+    attention = {name: _at_clock(generation, clock) for name, generation in calibration.attention.items()}
+    return replace(calibration, gemm=replace(gemm, under_load=under_load), attention=attention)
 
 
-def _watts_per_peak(accelerator: Accelerator) -> float | None:
-    """Return the power limit over the dense 16-bit peak, in joules for each operation; None where either is not known."""
+def _joules_per_operation(accelerator: Accelerator) -> float | None:
+    """Return the power limit over the dense 16-bit peak, in joules; None where either is not known."""
     peak = accelerator.peak_flops_per_s.get("fp16")
     return None if accelerator.power_w is None or peak is None else accelerator.power_w / peak
 
 
-def _slower(attention: AttentionCalibration, clock: float) -> AttentionCalibration:
+def _at_clock(attention: AttentionCalibration, clock: float) -> AttentionCalibration:
     forward, backward = (replace(each, fraction=each.fraction * clock) for each in (attention.forward, attention.backward))
     return replace(attention, forward=forward, backward=backward)
 

@@ -5,25 +5,112 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.data import data_path
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.build import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch
-from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host, Nic, Node, Switch
-from clustersim.hardware.provenance import built_sources, check_sources
-from clustersim.hardware.schema import (
+from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host, Nic, Node, ScaleUp, Switch
+from clustersim.hardware.profile_schema import (
+    AcceleratorFigures,
     AcceleratorSpec,
-    ClusterSpec,
+    ClusterProfileSpec,
     FabricSpec,
+    HostFigures,
     HostSpec,
+    NicFigures,
     NicSpec,
     NodeSpec,
+    ScaleUpSpec,
     Spec,
+    SwitchFigures,
     SwitchSpec,
 )
+from clustersim.hardware.provenance import built_sources, check_sources
+from clustersim.hardware.source import Source
+
+
+def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source, ...]) -> Accelerator:
+    """Return an accelerator; its memory is what the driver reports, where that is known."""
+    return Accelerator(
+        name=name,
+        vendor=spec.vendor,
+        generation=spec.generation,
+        peak_flops_per_s=MappingProxyType({str(precision): rate for precision, rate in spec.peak_flops.items()}),
+        memory_bytes=spec.memory if spec.reported_memory is None else spec.reported_memory,
+        memory_bandwidth_bytes_per_s=spec.memory_bandwidth,
+        scale_up_bandwidth_bytes_per_s=0.0 if spec.scale_up is None else spec.scale_up.bandwidth,
+        scale_up_links=0 if spec.scale_up is None else spec.scale_up.links,
+        pcie_bandwidth_bytes_per_s=spec.pcie.bandwidth,
+        n_multiprocessors=spec.multiprocessors,
+        power_w=spec.power,
+        sources=sources,
+        idle_power_w=spec.idle_power,
+    )
+
+
+def build_host(spec: HostFigures, name: str, sources: tuple[Source, ...]) -> Host:
+    """Return a host."""
+    return Host(
+        name=name,
+        n_sockets=spec.sockets,
+        memory_bytes=spec.memory,
+        memory_bandwidth_bytes_per_s=spec.memory_bandwidth,
+        socket_link_bandwidth_bytes_per_s=spec.socket_bandwidth,
+        storage_bandwidth_bytes_per_s=spec.storage_bandwidth,
+        storage_write_bandwidth_bytes_per_s=spec.storage_write_bandwidth,
+        sources=sources,
+    )
+
+
+def build_nic(spec: NicFigures, name: str, sources: tuple[Source, ...]) -> Nic:
+    """Return a network adapter."""
+    return Nic(name=name, bandwidth_bytes_per_s=spec.bandwidth, latency_s=spec.latency, sources=sources)
+
+
+def build_switch(spec: SwitchFigures, name: str, sources: tuple[Source, ...]) -> Switch:
+    """Return a switch of the scale-out network."""
+    return Switch(
+        name=name,
+        n_ports=spec.ports,
+        port_bandwidth_bytes_per_s=spec.port_bandwidth,
+        latency_s=spec.latency,
+        sources=sources,
+    )
+
+
+def build_scale_up(spec: ScaleUpSpec) -> ScaleUp:
+    """Return the wiring of a domain."""
+    return ScaleUp(
+        kind=spec.kind,
+        nodes_per_domain=spec.nodes_per_domain,
+        latency_s=spec.latency,
+        in_network_reduction=spec.in_network_reduction,
+    )
+
+
+def build_fabric(spec: FabricSpec, leaf: Switch, spine: Switch) -> Fabric:
+    """Return a scale-out network made of two kinds of switches."""
+    return Fabric(
+        topology=spec.topology,
+        leaf=leaf,
+        spine=spine,
+        nodes_per_leaf=spec.nodes_per_leaf,
+        leaves_per_pod=spec.leaves_per_pod,
+        oversubscription=spec.oversubscription,
+        core_oversubscription=spec.core_oversubscription,
+        routing=spec.routing,
+        cable_latency_s=spec.cable_latency,
+        in_network_reduction=spec.in_network_reduction,
+        seed=spec.seed,
+        dimensions=tuple(spec.dimensions),
+        leaves_per_group=spec.leaves_per_group,
+        global_links=spec.global_links,
+        link_bandwidth_bytes_per_s=spec.link_bandwidth,
+    )
+
 
 S = TypeVar("S", bound=Spec)
 P = TypeVar("P")
@@ -31,53 +118,57 @@ P = TypeVar("P")
 
 def accelerator_names() -> tuple[str, ...]:
     """Return the names of the shipped accelerators."""
-    return _names("accelerators")
+    return profile_names("accelerators")
 
 
 def node_names() -> tuple[str, ...]:
     """Return the names of the shipped nodes."""
-    return _names("nodes")
+    return profile_names("nodes")
 
 
 def cluster_names() -> tuple[str, ...]:
     """Return the names of the shipped reference clusters."""
-    return _names("clusters")
+    return profile_names("clusters")
 
 
 @lru_cache
 def load_accelerator(name: str) -> Accelerator:
     """Return a shipped accelerator; raise ``ScenarioError`` for an unknown name."""
-    return build_accelerator(read_spec(AcceleratorSpec, _path("accelerators", name))[0])
+    spec, _ = read_spec(AcceleratorSpec, profile_path("accelerators", name))
+    return build_accelerator(spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_host(name: str) -> Host:
     """Return a shipped host; raise ``ScenarioError`` for an unknown name."""
-    return build_host(read_spec(HostSpec, _path("hosts", name))[0])
+    spec, _ = read_spec(HostSpec, profile_path("hosts", name))
+    return build_host(spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_nic(name: str) -> Nic:
     """Return a shipped network adapter; raise ``ScenarioError`` for an unknown name."""
-    return build_nic(read_spec(NicSpec, _path("nics", name))[0])
+    spec, _ = read_spec(NicSpec, profile_path("nics", name))
+    return build_nic(spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_switch(name: str) -> Switch:
     """Return a shipped switch; raise ``ScenarioError`` for an unknown name."""
-    return build_switch(read_spec(SwitchSpec, _path("switches", name))[0])
+    spec, _ = read_spec(SwitchSpec, profile_path("switches", name))
+    return build_switch(spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_node(name: str) -> Node:
     """Return a shipped node with all that it is made of; raise ``ScenarioError`` for an unknown name."""
-    return read_node(_path("nodes", name))
+    return read_node(profile_path("nodes", name))
 
 
 @lru_cache
 def load_cluster(name: str) -> ClusterProfile:
     """Return a shipped reference cluster; raise ``ScenarioError`` for an unknown name."""
-    return read_cluster(_path("clusters", name))
+    return read_cluster(profile_path("clusters", name))
 
 
 def read_spec(model: type[S], path: Path) -> tuple[S, Document]:
@@ -117,7 +208,7 @@ def read_node(path: Path) -> Node:
 
 def read_cluster(path: Path) -> ClusterProfile:
     """Return the cluster that a profile describes; the parts that it names must be shipped."""
-    spec, document = read_spec(ClusterSpec, path)
+    spec, document = read_spec(ClusterProfileSpec, path)
     return ClusterProfile(
         name=spec.name,
         title=spec.title,
@@ -147,12 +238,14 @@ def _fabric(spec: FabricSpec, document: Document) -> Fabric:
 
 
 @lru_cache
-def _names(kind: str) -> tuple[str, ...]:
+def profile_names(kind: str) -> tuple[str, ...]:
+    """Return the names of the shipped profiles in a folder."""
     return tuple(sorted(path.stem for path in (data_path("hardware_profiles") / kind).glob("*.yaml")))
 
 
-def _path(kind: str, name: str) -> Path:
-    known = _names(kind)
+def profile_path(kind: str, name: str) -> Path:
+    """Return the file of a shipped profile; raise ``ScenarioError`` for an unknown name."""
+    known = profile_names(kind)
     if name not in known:
         singular = "switch" if kind == "switches" else kind.removesuffix("s")
         raise ScenarioError(f"unknown {singular} '{name}'", hint=_other_kind(kind, name) or _name_hint(name, known))
@@ -161,9 +254,9 @@ def _path(kind: str, name: str) -> Path:
 
 def _other_kind(kind: str, name: str) -> str | None:
     """Return what to write for the name of a node where a cluster is asked for, and the other way round."""
-    if kind == "clusters" and name in _names("nodes"):
+    if kind == "clusters" and name in profile_names("nodes"):
         return f"it is a node: write {{node: {name}, nodes: 2}}, with as many nodes as there are"
-    if kind == "nodes" and name in _names("clusters"):
+    if kind == "nodes" and name in profile_names("clusters"):
         return f"it is a cluster: write name: {name} in place of node"
     return None
 

@@ -9,7 +9,7 @@ from typing import Final, TypeGuard, get_args
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import BEST_ATTENTION
-from clustersim.hardware.schema import PeakPrecision
+from clustersim.hardware.profile_schema import PeakPrecision
 
 TILES: Final = "gemm.tiles."
 """Begins the name of the share of all tiles of one area, such as ``gemm.tiles.16384``."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clustersim.hardware.calibration import Calibration, Ceilings, FamilyCalibration, NetworkCalibration
+from clustersim.hardware.calibration import BandwidthCeilings, Calibration, FamilyCalibration, NetworkCalibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
 
@@ -70,7 +70,7 @@ def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
             )
             for family in first.families
         },
-        ceilings=Ceilings(
+        ceilings=BandwidthCeilings(
             nvls=min(network.ceilings.nvls for network in networks),
             exchange=min(network.ceilings.exchange for network in networks),
             pair=min(network.ceilings.pair for network in networks),

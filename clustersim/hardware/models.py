@@ -1,4 +1,4 @@
-"""What a device, host, NIC, switch or node can do at best, in SI units."""
+"""Peak figures of a device, host, NIC, switch or node, in SI units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
 
 ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
-FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly"]
+FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly", "graph"]
 Routing = Literal["adaptive", "ecmp"]
 
 
@@ -38,6 +38,8 @@ class Accelerator:
     """With nothing to do; None where nobody has said."""
     calibration: Calibration | None = None
     """Constants of its own; None for those of its generation."""
+    clock_spread: float | None = None
+    """Standard deviation of the clock between accelerators of this kind, relative to its mean; None for that of the calibration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUp:
-    """How the accelerators of one NVLink (or xGMI, or PCIe) domain are wired."""
+    """Wiring of the accelerators of one NVLink (or xGMI, or PCIe) domain."""
 
     kind: ScaleUpKind
     nodes_per_domain: int = 1
@@ -94,6 +96,21 @@ class ScaleUp:
     """One traversal of the domain."""
     in_network_reduction: bool = False
     """True where the switch can add (NVLS)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSwitch:
+    """One switch of a fabric that is given switch by switch, or a part of its nodes and cables."""
+
+    switch: str
+    nodes: tuple[int, ...] = ()
+    """Nodes whose adapters hang at it."""
+    adapters: tuple[int, ...] = ()
+    """Adapters of these nodes, such as those of one rail; empty for all."""
+    to: tuple[tuple[str, int], ...] = ()
+    """Other switches, with the number of cables to each. Each cable is listed at one of its ends."""
+    bandwidth_bytes_per_s: float | None = None
+    """Bandwidth of each of these cables, one direction; None for that of the fabric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +133,7 @@ class Fabric:
     in_network_reduction: bool = False
     """True where the switches can add (SHARP)."""
     seed: int = 0
-    """Of the hash by which ECMP picks a path for each pair."""
+    """Seed of the hash by which ECMP picks a path for each pair."""
     dimensions: tuple[int, ...] = ()
     """Nodes along each dimension of a torus."""
     leaves_per_group: int = 0
@@ -124,7 +141,9 @@ class Fabric:
     global_links: int = 0
     """Links of one dragonfly router to other groups."""
     link_bandwidth_bytes_per_s: float | None = None
-    """Of one link of a torus or dragonfly, one direction; None for what the topology gives it."""
+    """Bandwidth of one link of a torus, dragonfly or graph, one direction; None for what the topology gives it."""
+    graph: tuple[GraphSwitch, ...] = ()
+    """Switches and cables of a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

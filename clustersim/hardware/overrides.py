@@ -12,10 +12,11 @@ from clustersim.documents.check import validate_part, value_at
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import load_accelerator, load_host, load_nic, load_node, load_switch, named
-from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp
+from clustersim.hardware.catalog import load_node
+from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, GraphSwitch, Nic, Node, ScaleUp
+from clustersim.hardware.own_parts import ACCELERATOR, HOST, NIC, SWITCH, part_of
+from clustersim.hardware.profile_schema import FabricChange, GraphSwitchSpec, NicsChange, NodeChange, ScaleUpChange
 from clustersim.hardware.provenance import SCENARIO
-from clustersim.hardware.schema import FabricChange, NicsChange, NodeChange, ScaleUpChange
 from clustersim.hardware.source import Source
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "leaves_per_group": "leaves_per_group",
         "global_links": "global_links",
         "link_bandwidth": "link_bandwidth_bytes_per_s",
+        "graph": "graph",
     }
 )
 """Attribute of a fabric that each key of a scenario sets."""
@@ -91,6 +93,12 @@ def node_from_mapping(base: str | None, overrides: Mapping[str, object], documen
     return _changed(load_node(base), change, document, path)
 
 
+def changed_node(node: Node, overrides: Mapping[str, object], document: Document, at: Sequence[str | int]) -> Node:
+    """Return a node with some of its fields replaced, as :func:`node_from_mapping` does for a shipped one."""
+    path = tuple(at)
+    return _changed(node, validate_part(NodeChange, dict(overrides), document, path), document, path)
+
+
 def changes_at(document: Document, at: Sequence[str | int]) -> dict[str, Data]:
     """Return what a mapping of a document says of a node, without its other keys."""
     given = value_at(document.data, at)
@@ -107,7 +115,7 @@ def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document:
     overrides
         Any of ``topology``, ``leaf``, ``spine``, ``nodes_per_leaf``, ``leaves_per_pod``, ``oversubscription``,
         ``core_oversubscription``, ``routing``, ``seed``, ``cable_latency``, ``in_network_reduction``, ``dimensions``,
-        ``leaves_per_group``, ``global_links`` and ``link_bandwidth``.
+        ``leaves_per_group``, ``global_links``, ``link_bandwidth`` and ``graph``.
     document, at
         Where the mapping stands, for messages.
 
@@ -123,7 +131,7 @@ def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document:
 def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> Node:
     accelerator = node.accelerator
     if change.accelerator is not None:
-        accelerator = named(load_accelerator, change.accelerator, document, (*path, "accelerator"))
+        accelerator = part_of(ACCELERATOR, change.accelerator, document, (*path, "accelerator"))
     if change.scale_up is not None:
         accelerator = _rewired(accelerator, change.scale_up)
     n_accelerators = change.accelerators_per_node or node.n_accelerators
@@ -132,7 +140,7 @@ def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> 
         accelerator=accelerator,
         n_accelerators=n_accelerators,
         scale_up=node.scale_up if change.scale_up is None else _changed_scale_up(node.scale_up, change.scale_up),
-        host=node.host if change.host is None else named(load_host, change.host, document, (*path, "host")),
+        host=node.host if change.host is None else part_of(HOST, change.host, document, (*path, "host")),
         nic=node.nic if change.nics is None else _changed_nic(node.nic, change.nics, document, (*path, "nics")),
         n_nics=node.n_nics if change.nics is None or change.nics.count is None else change.nics.count,
         accelerators_per_pcie_switch=min(change.accelerators_per_pcie_switch or node.accelerators_per_pcie_switch, n_accelerators),
@@ -161,10 +169,10 @@ def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:
     fabric = _need(change.fabric, "fabric", document, path)
     return Node(
         name=INLINE_NAME,
-        accelerator=_rewired(named(load_accelerator, accelerator, document, (*path, "accelerator")), scale_up),
+        accelerator=_rewired(part_of(ACCELERATOR, accelerator, document, (*path, "accelerator")), scale_up),
         n_accelerators=n_accelerators,
         scale_up=_changed_scale_up(ScaleUp(kind=_need(scale_up.kind, "kind", document, (*path, "scale_up"))), scale_up),
-        host=named(load_host, host, document, (*path, "host")),
+        host=part_of(HOST, host, document, (*path, "host")),
         nic=_new_nic(nics, document, (*path, "nics")),
         n_nics=_need(nics.count, "count", document, (*path, "nics")),
         accelerators_per_pcie_switch=change.accelerators_per_pcie_switch or 1,
@@ -176,14 +184,14 @@ def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:
 
 def _new_nic(change: NicsChange, document: Document, path: Path) -> Nic:
     if change.model is not None:
-        return _changed_nic(named(load_nic, change.model, document, (*path, "model")), change, document, path)
+        return _changed_nic(part_of(NIC, change.model, document, (*path, "model")), change, document, path)
     bandwidth = _need(change.bandwidth, "bandwidth", document, path)
     latency = _need(change.latency, "latency", document, path)
     return Nic(name=INLINE_NAME, bandwidth_bytes_per_s=bandwidth, latency_s=latency, sources=())
 
 
 def _changed_nic(nic: Nic, change: NicsChange, document: Document, path: Path) -> Nic:
-    found = nic if change.model is None else named(load_nic, change.model, document, (*path, "model"))
+    found = nic if change.model is None else part_of(NIC, change.model, document, (*path, "model"))
     changed = {
         "bandwidth": change.bandwidth not in (None, found.bandwidth_bytes_per_s),
         "latency": change.latency not in (None, found.latency_s),
@@ -221,9 +229,9 @@ def _new_fabric(change: FabricChange, document: Document, path: Path) -> Fabric:
     topology: FabricTopology = _need(change.topology, "topology", document, path)
     start = Fabric(
         topology=topology,
-        leaf=named(load_switch, leaf, document, (*path, "leaf")),
-        spine=named(load_switch, change.spine or leaf, document, (*path, "spine" if change.spine else "leaf")),
-        nodes_per_leaf=1 if topology == "torus" else _need(change.nodes_per_leaf, "nodes_per_leaf", document, path),
+        leaf=part_of(SWITCH, leaf, document, (*path, "leaf")),
+        spine=part_of(SWITCH, change.spine or leaf, document, (*path, "spine" if change.spine else "leaf")),
+        nodes_per_leaf=1 if topology in ("torus", "graph") else _need(change.nodes_per_leaf, "nodes_per_leaf", document, path),
     )
     return _changed_fabric(start, change, document, path)
 
@@ -231,8 +239,8 @@ def _new_fabric(change: FabricChange, document: Document, path: Path) -> Fabric:
 def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, path: Path) -> Fabric:
     return Fabric(
         topology=change.topology or fabric.topology,
-        leaf=fabric.leaf if change.leaf is None else named(load_switch, change.leaf, document, (*path, "leaf")),
-        spine=fabric.spine if change.spine is None else named(load_switch, change.spine, document, (*path, "spine")),
+        leaf=fabric.leaf if change.leaf is None else part_of(SWITCH, change.leaf, document, (*path, "leaf")),
+        spine=fabric.spine if change.spine is None else part_of(SWITCH, change.spine, document, (*path, "spine")),
         nodes_per_leaf=change.nodes_per_leaf or fabric.nodes_per_leaf,
         leaves_per_pod=fabric.leaves_per_pod if change.leaves_per_pod is None else change.leaves_per_pod,
         oversubscription=change.oversubscription or fabric.oversubscription,
@@ -245,6 +253,17 @@ def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, pa
         leaves_per_group=change.leaves_per_group or fabric.leaves_per_group,
         global_links=change.global_links or fabric.global_links,
         link_bandwidth_bytes_per_s=change.link_bandwidth or fabric.link_bandwidth_bytes_per_s,
+        graph=fabric.graph if change.graph is None else tuple(map(_switch, change.graph)),
+    )
+
+
+def _switch(spec: GraphSwitchSpec) -> GraphSwitch:
+    return GraphSwitch(
+        switch=spec.switch,
+        nodes=tuple(spec.nodes),
+        adapters=tuple(spec.adapters),
+        to=tuple(spec.to.items()),
+        bandwidth_bytes_per_s=spec.bandwidth,
     )
 
 

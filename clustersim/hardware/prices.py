@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +16,8 @@ from clustersim.documents.check import did_you_mean
 from clustersim.documents.data import data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
+from clustersim.hardware.profile_schema import Spec
 from clustersim.hardware.provenance import built_sources
-from clustersim.hardware.schema import Spec
 from clustersim.hardware.source import Source
 from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Usd, UsdPerHour, UsdPerKilowattHour
 
@@ -41,7 +42,7 @@ class PriceListSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """What things cost at some time; figures that a list does not have are None, or missing."""
+    """Prices at some time; figures that a list does not have are None, or missing."""
 
     name: str
     title: str
@@ -53,6 +54,15 @@ class PriceList:
     pue: float | None
     carbon_kg_per_kwh: float | None
     sources: tuple[Source, ...]
+
+    def one_source(self, accelerator: str) -> bool:
+        """Return whether the rent of an accelerator stands under one source alone."""
+        return sum(not {"gpu_hour", f"gpu_hour.{accelerator}"}.isdisjoint(source.covers) for source in self.sources) < 2
+
+    def age_months(self, today: date) -> int:
+        """Return how many whole months ago the prices were, at least; a year without a month counts from its end."""
+        year, *rest = (int(part) for part in self.as_of.split("-"))
+        return max(0, 12 * (today.year - year) + today.month - (rest[0] if rest else 12))
 
 
 def price_list_names() -> tuple[str, ...]:

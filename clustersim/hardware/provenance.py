@@ -11,11 +11,11 @@ from clustersim.documents.check import choices_hint
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Switch
-from clustersim.hardware.schema import Spec
+from clustersim.hardware.profile_schema import Spec
 from clustersim.hardware.source import Source
 
 UNSEEN: Final = ("memory", "assumed")
-"""What stands instead of an address for figures that nobody has seen in a source."""
+"""Words in place of an address for figures that nobody has seen in a source."""
 SCENARIO: Final = "scenario"
 """The address of a figure that the user gave."""
 

@@ -1,4 +1,4 @@
-"""Where figures come from."""
+"""Source of figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where figures come from."""
+    """Source of figures."""
 
     title: str
     url: str

@@ -1,1 +1,1 @@
-"""How long operators take on an accelerator."""
+"""Duration of operators on an accelerator, in seconds."""

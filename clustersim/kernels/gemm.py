@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final
 
 from clustersim.hardware.calibration import Alignment, GemmCalibration
-from clustersim.workload.operators import VECTOR_BYTES, Gemm, GroupedGemm
+from clustersim.workloads.operators import VECTOR_BYTES, Gemm, GroupedGemm
 
 EVEN_BYTES: Final = 4
 

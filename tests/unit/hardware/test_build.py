@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 from pydantic import ValidationError
 
-from clustersim.hardware.build import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch
-from clustersim.hardware.catalog import load_switch
-from clustersim.hardware.schema import AcceleratorSpec, FabricSpec, HostSpec, NicSpec, ScaleUpSpec, SwitchSpec
+from clustersim.hardware.catalog import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch, load_switch
+from clustersim.hardware.profile_schema import AcceleratorSpec, FabricSpec, HostSpec, NicSpec, ScaleUpSpec, Spec, SwitchSpec
+from clustersim.hardware.provenance import built_sources
+from clustersim.hardware.source import Source
 
 SOURCES = [{"title": "T", "url": "https://example.org", "accessed": "2026-11-20", "covers": ["memory"]}]
 ACCELERATOR: dict[str, object] = {
@@ -31,8 +35,16 @@ HOST: dict[str, object] = {
 }
 
 
+S = TypeVar("S", bound=Spec)
+P = TypeVar("P")
+
+
+def made(build: Callable[[S, str, tuple[Source, ...]], P], spec: S) -> P:
+    return build(spec, spec.name, built_sources(spec))
+
+
 def test_an_accelerator_without_links_has_no_scale_up_bandwidth() -> None:
-    accelerator = build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR))
+    accelerator = made(build_accelerator, AcceleratorSpec.model_validate(ACCELERATOR))
 
     assert (accelerator.scale_up_bandwidth_bytes_per_s, accelerator.scale_up_links) == (0.0, 0)
     assert accelerator.power_w is None
@@ -42,12 +54,12 @@ def test_an_accelerator_without_links_has_no_scale_up_bandwidth() -> None:
 def test_what_the_driver_reports_decides_what_fits() -> None:
     spec = AcceleratorSpec.model_validate({**ACCELERATOR, "reported_memory": "15 GiB"})
 
-    assert build_accelerator(spec).memory_bytes == 15 * 2**30
-    assert build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR)).memory_bytes == 16e9
+    assert made(build_accelerator, spec).memory_bytes == 15 * 2**30
+    assert made(build_accelerator, AcceleratorSpec.model_validate(ACCELERATOR)).memory_bytes == 16e9
 
 
 def test_peaks_cannot_be_changed_after_loading() -> None:
-    peaks = build_accelerator(AcceleratorSpec.model_validate(ACCELERATOR)).peak_flops_per_s
+    peaks = made(build_accelerator, AcceleratorSpec.model_validate(ACCELERATOR)).peak_flops_per_s
 
     with pytest.raises(TypeError):
         peaks["fp32"] = 0.0  # pyright: ignore[reportIndexIssue] # the point of the test
@@ -56,7 +68,7 @@ def test_peaks_cannot_be_changed_after_loading() -> None:
 def test_a_host_may_have_no_storage() -> None:
     spec = HostSpec.model_validate(HOST)
 
-    host = build_host(spec)
+    host = made(build_host, spec)
 
     assert (host.n_sockets, host.memory_bytes, host.socket_link_bandwidth_bytes_per_s) == (2, 1e12, 100e9)
     assert host.storage_bandwidth_bytes_per_s is None
@@ -64,7 +76,7 @@ def test_a_host_may_have_no_storage() -> None:
 
 
 def test_drives_are_read_and_written_at_rates_of_their_own() -> None:
-    host = build_host(HostSpec.model_validate({**HOST, "storage_bandwidth": "25 GB/s", "storage_write_bandwidth": "16 GB/s"}))
+    host = made(build_host, HostSpec.model_validate({**HOST, "storage_bandwidth": "25 GB/s", "storage_write_bandwidth": "16 GB/s"}))
 
     assert (host.storage_bandwidth_bytes_per_s, host.storage_write_bandwidth_bytes_per_s) == (25e9, 16e9)
 
@@ -76,11 +88,14 @@ def test_one_rate_of_drives_without_the_other_is_refused(only: str) -> None:
 
 
 def test_network_parts_are_in_si_units() -> None:
-    nic = build_nic(NicSpec.model_validate({"name": "n", "title": "N", "bandwidth": "400 Gbit/s", "latency": "1 us", "sources": SOURCES}))
-    switch = build_switch(
+    nic = made(
+        build_nic, NicSpec.model_validate({"name": "n", "title": "N", "bandwidth": "400 Gbit/s", "latency": "1 us", "sources": SOURCES})
+    )
+    switch = made(
+        build_switch,
         SwitchSpec.model_validate(
             {"name": "s", "title": "S", "ports": 64, "port_bandwidth": "400 Gbit/s", "latency": "150 ns", "sources": SOURCES}
-        )
+        ),
     )
 
     assert (nic.bandwidth_bytes_per_s, nic.latency_s) == (50e9, 1e-6)

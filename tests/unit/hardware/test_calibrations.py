@@ -11,10 +11,10 @@ import pytest
 from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibration import AttentionPass, Calibration, Ceilings
+from clustersim.hardware.calibration import AttentionPass, BandwidthCeilings, Calibration
 from clustersim.hardware.calibrations import calibration_for, read_calibration
 from clustersim.hardware.catalog import accelerator_names, load_accelerator
-from clustersim.hardware.communication import LATENCIES, PROTOCOLS
+from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS
 from clustersim.topology.cluster import TIERS
 
 FILES = sorted((data_path("hardware_profiles") / "calibration").glob("*.yaml"))
@@ -95,7 +95,7 @@ def test_a_file_is_read_into_seconds_and_fractions(tmp_path: Path) -> None:
         "nvls": (pytest.approx(3e-6), pytest.approx(2e-6)),
         "exchange": (0.0, pytest.approx(6e-9)),
     }
-    assert read.network.ceilings == Ceilings(nvls=0.7, exchange=0.6, pair=0.5, peer=0.4)
+    assert read.network.ceilings == BandwidthCeilings(nvls=0.7, exchange=0.6, pair=0.5, peer=0.4)
     assert read.network.latencies is LATENCIES
     assert read.network.protocols == PROTOCOLS
     assert read.gemm.tiles == ((256, 128, 1.0), (64, 64, 0.9))
@@ -301,13 +301,18 @@ def test_the_best_attention_is_no_slower_than_an_older_one(generation: str) -> N
     assert all(attention["flash"].forward.fraction >= other.forward.fraction for other in attention.values())
 
 
-def test_a_lower_power_limit_slows_products_and_attention() -> None:
-    card = load_accelerator("h100-sxm5-80g")
-    limited = replace(card, name="held", power_w=card.power_w / 4 if card.power_w else None)
-    usual, slow = calibration_for(card), calibration_for(limited)
+H100_IDLE_SHARE = 70.0 / 700.0
 
-    assert slow.gemm.under_load["default"] == pytest.approx(usual.gemm.under_load["default"] / 4**0.8)
-    assert slow.attention["flash_2"].backward.fraction == pytest.approx(usual.attention["flash_2"].backward.fraction / 4**0.8)
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.2])
+def test_products_and_attention_follow_the_power_above_idle(share: float) -> None:
+    card = load_accelerator("h100-sxm5-80g")
+    other = replace(card, name="other", power_w=share * (card.power_w or 0.0))
+    usual, held = calibration_for(card), calibration_for(other)
+    clock = ((share - H100_IDLE_SHARE) / (1.0 - H100_IDLE_SHARE)) ** 0.7
+
+    assert held.gemm.under_load["default"] == pytest.approx(usual.gemm.under_load["default"] * clock)
+    assert held.attention["flash_2"].backward.fraction == pytest.approx(usual.attention["flash_2"].backward.fraction * clock)
 
 
 def test_half_the_power_for_half_the_peak_is_no_limit() -> None:
@@ -320,12 +325,31 @@ def test_half_the_power_for_half_the_peak_is_no_limit() -> None:
     assert calibration_for(half).gemm == calibration_for(card).gemm
 
 
-@pytest.mark.parametrize(("name", "share"), [("h100-sxm5-80g", 4.0), ("a100-sxm4-80g", 4.0), ("mi300x", 0.25)])
-def test_a_higher_limit_or_one_that_does_not_bind_changes_nothing(name: str, share: float) -> None:
-    card = load_accelerator(name)
-    other = replace(card, name="other", power_w=share * (card.power_w or 0.0))
+@pytest.mark.parametrize(("name", "measured"), [("rtxpro6000", "b200-sxm"), ("a6000", "a100-sxm4-80g")])
+def test_another_chip_with_more_power_keeps_the_rate(name: str, measured: str) -> None:
+    assert calibration_for(load_accelerator(name)).gemm == calibration_for(load_accelerator(measured)).gemm
+
+
+def test_no_power_lifts_products_above_their_rate_in_bursts() -> None:
+    card = load_accelerator("h100-sxm5-80g")
+    other = replace(card, name="other", power_w=4.0 * (card.power_w or 0.0))
+
+    assert calibration_for(other).gemm.under_load["default"] == 1.0
+
+
+def test_a_limit_that_does_not_bind_changes_nothing() -> None:
+    card = load_accelerator("mi300x")
+    other = replace(card, name="other", power_w=(card.power_w or 0.0) / 4)
 
     assert calibration_for(other).gemm == calibration_for(card).gemm
+
+
+def test_the_nearest_measured_accelerator_lends_its_rate() -> None:
+    clock = ((1400.0 / 2.5 - 140.0 / 2.25) / (1200.0 / 2.5 - 140.0 / 2.25)) ** 0.9  # GB300 beside GB200, watts for each PFLOP/s
+
+    gb200, gb300 = (calibration_for(load_accelerator(name)).gemm.under_load["default"] for name in ("gb200", "gb300"))
+
+    assert gb300 == pytest.approx(gb200 * clock)
 
 
 # Measured by the user

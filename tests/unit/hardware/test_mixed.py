@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.hardware.calibration import Ceilings, FamilyCalibration, NetworkCalibration
+from clustersim.hardware.calibration import BandwidthCeilings, FamilyCalibration, NetworkCalibration
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.mixed import calibration_of, slowest
@@ -16,7 +16,7 @@ def network(efficiency: float, start_s: float, ceiling: float, generation: str =
     return NetworkCalibration(
         efficiency={"nvlink": efficiency, "nic": 1.0 - efficiency},
         families={"ring": FamilyCalibration(start_s=start_s, chunk_s=1e-6 - start_s)},
-        ceilings=Ceilings(nvls=ceiling, exchange=1.0 - ceiling, pair=ceiling, peer=1.0 - ceiling),
+        ceilings=BandwidthCeilings(nvls=ceiling, exchange=1.0 - ceiling, pair=ceiling, peer=1.0 - ceiling),
         multiprocessors=round(100 * efficiency),
         library=calibration_of_generation(generation).network.library,
     )

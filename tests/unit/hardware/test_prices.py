@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ SOURCES = "sources: [{title: An offer, url: 'https://example.org', accessed: 202
 
 
 @pytest.mark.parametrize("name", price_list_names())
-def test_a_shipped_list_loads_and_no_figure_stands_on_one_page_alone(name: str) -> None:
+def test_a_shipped_list_loads_and_a_rent_on_one_page_alone_is_known_as_such(name: str) -> None:
     prices = load_price_list(name)
 
     covered = [cover for source in prices.sources for cover in source.covers]
     assert set(prices.usd_per_gpu_hour) | set(prices.accelerator_price_usd) <= set(accelerator_names())
     for accelerator in prices.usd_per_gpu_hour:
-        assert covered.count("gpu_hour") + covered.count(f"gpu_hour.{accelerator}") >= 2
+        assert prices.one_source(accelerator) == (covered.count("gpu_hour") + covered.count(f"gpu_hour.{accelerator}") == 1)
     for field in {cover.partition(".")[0] for cover in covered} - {"gpu_hour"}:
         assert covered.count(field) >= 2
 
@@ -60,3 +61,11 @@ def test_a_list_that_is_wrong_has_its_place(tmp_path: Path, line: str, message: 
     assert caught.value.message == message
     assert caught.value.place is not None
     assert caught.value.place.line in {4, 5}
+
+
+@pytest.mark.parametrize(("as_of", "months"), [("2026-11-20", 0), ("2026-09", 2), ("2024", 23), ("2027-01", 0)])
+def test_prices_are_so_many_months_old(tmp_path: Path, as_of: str, months: int) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"name: mine\ntitle: Mine\nas_of: '{as_of}'\ngpu_hour: {{h200-sxm: 3 USD/h}}\n{SOURCES}", encoding="utf-8")
+
+    assert read_price_list(path).age_months(date(2026, 11, 23)) == months

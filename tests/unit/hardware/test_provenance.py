@@ -11,8 +11,8 @@ from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, load_accelerator, load_cluster, load_node, node_names
 from clustersim.hardware.models import Accelerator
+from clustersim.hardware.profile_schema import AcceleratorSpec, ClusterProfileSpec, HostSpec, NicSpec, NodeSpec, Spec, SwitchSpec
 from clustersim.hardware.provenance import SCENARIO, UNSEEN, check_sources, remembered_fields
-from clustersim.hardware.schema import AcceleratorSpec, ClusterSpec, HostSpec, NicSpec, NodeSpec, Spec, SwitchSpec
 from clustersim.hardware.source import Source
 
 MODELS: dict[str, type[Spec]] = {
@@ -21,7 +21,7 @@ MODELS: dict[str, type[Spec]] = {
     "nics": NicSpec,
     "switches": SwitchSpec,
     "nodes": NodeSpec,
-    "clusters": ClusterSpec,
+    "clusters": ClusterProfileSpec,
 }
 FILES = [path for kind in MODELS for path in sorted((data_path("hardware_profiles") / kind).glob("*.yaml"))]
 

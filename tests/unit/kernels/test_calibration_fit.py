@@ -14,11 +14,11 @@ from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.kernels.model import KernelModel
-from clustersim.workload.operators import FlashAttention, Gemm
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.workloads.operators import FlashAttention, Gemm, GroupedGemm
 
 MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"
-A100, H100, B200, V100 = "a100-sxm4-80g", "h100-sxm5-80g", "b200-sxm", "v100-sxm2-16g"
+A100, H100, B200, GB200, V100 = "a100-sxm4-80g", "h100-sxm5-80g", "b200-sxm", "gb200", "v100-sxm2-16g"
 TOKENS, HIDDEN = 16384, 2048
 """Of every bar of the attention charts."""
 
@@ -69,6 +69,25 @@ def product_errors(accelerator: str, *, fp8: bool = False) -> list[float]:
     return errors
 
 
+def grouped_errors() -> list[float]:
+    """Return the relative errors of predicted times of the products of experts on a B200."""
+    card, errors = model(B200), []
+    for row in rows("grouped.csv"):
+        experts, outputs, inputs = int(row["experts"]), int(row["outputs"]), int(row["inputs"])
+        backward, weights = row["pass"] == "input_gradient", row["pass"] == "weight_gradient"
+        products = GroupedGemm(
+            (int(row["rows"]),) * experts,
+            inputs if backward else outputs,
+            outputs if backward else inputs,
+            over_rows=weights,
+            output_bytes=4.0 if weights and row["gradient_dtype"] == "fp32" else 2.0,
+            accumulates=weights,
+            launches=experts,
+        )
+        errors.append(card.kernel_s(products) * float(row["flops_per_s"]) / sum(each.flops for each in products.products) - 1.0)
+    return errors
+
+
 def attention_errors(accelerator: str, generation: str, *, backward: bool | None = None) -> list[float]:
     """Return the relative errors of predicted rates, of all rows or of those of one direction alone."""
     card = model(accelerator)
@@ -107,6 +126,12 @@ def test_products_have_the_error_that_the_calibration_states(accelerator: str) -
     (shipped,) = stated(accelerator, "gemm")
 
     assert in_percent(product_errors(accelerator)) == pytest.approx(shipped, abs=PRINTED)
+
+
+def test_products_of_experts_have_the_error_that_the_calibration_states() -> None:
+    (shipped,) = stated(B200, "launch.product")
+
+    assert in_percent(grouped_errors()) == pytest.approx(shipped, abs=PRINTED)
 
 
 @pytest.mark.parametrize(("accelerator", "bias"), [(A100, -0.0069), (H100, -0.0005), (B200, 0.0474)])
@@ -150,22 +175,25 @@ def test_an_accelerator_under_load_takes_longer_for_products() -> None:
     assert loaded.kernel_s(product) == pytest.approx(model(H100).kernel_s(product) / 0.82, rel=0.01)
 
 
-def test_large_squares_in_fp8_are_met_to_a_hundredth() -> None:
-    errors = product_errors(H100, fp8=True)
+@pytest.mark.parametrize("accelerator", [H100, GB200])
+def test_large_squares_in_fp8_are_met_to_a_hundredth(accelerator: str) -> None:
+    errors = product_errors(accelerator, fp8=True)
 
     assert len(errors) == 2
     assert max(map(abs, errors)) < 0.01
 
 
 def test_the_fitted_rows_are_as_many_as_the_calibrations_say() -> None:
-    products, bars = (Counter(row["source_id"] for row in rows(name)) for name in ("gemm.csv", "attention.csv"))
+    products, experts, bars = (Counter(row["source_id"] for row in rows(name)) for name in ("gemm.csv", "grouped.csv", "attention.csv"))
 
+    assert experts == {"simumax-b200-experts": 108}
     assert products == {
         "vidur-a100": 283,
         "azure-a100": 8,
         "eleutherai-a100": 5,
         "vidur-h100": 275,
         "azure-h100": 2,
+        "azure-gb200": 2,
         "simumax-b200": 514,
         "triton-v100": 3,
     }
@@ -180,10 +208,10 @@ def test_the_fitted_rows_are_as_many_as_the_calibrations_say() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["gemm.csv", "attention.csv"])
+@pytest.mark.parametrize("name", ["gemm.csv", "grouped.csv", "attention.csv"])
 def test_every_measurement_has_a_source_and_every_source_measurements(name: str) -> None:
     sources = read_document(MEASUREMENTS / "sources.yaml").data
-    both = rows("gemm.csv") + rows("attention.csv")
+    both = rows("gemm.csv") + rows("grouped.csv") + rows("attention.csv")
 
     assert {row["source_id"] for row in rows(name)} <= set(sources)
     assert {row["source_id"] for row in both} == set(sources)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import GemmCalibration
 from clustersim.kernels.gemm import gemm_compute_s
-from clustersim.workload.operators import Gemm, GroupedGemm
+from clustersim.workloads.operators import Gemm, GroupedGemm
 
 PEAK = 1e15
 N_MULTIPROCESSORS = 100

@@ -7,11 +7,11 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import Gemm
+from clustersim.workloads.convolution import Convolution
+from clustersim.workloads.operators import Gemm
 
 CHANNEL_MULTIPLE: Final = MappingProxyType({"tf32": 4, "fp16": 8, "bf16": 8, "fp8": 16})
-"""What matrix units round channels up to; fp32 runs without them.
+"""Multiple to which matrix units round channels up; fp32 runs without them.
 
 NVIDIA, *Convolutional Layers User's Guide*, "Channels In And Out". Three channels of a picture are rounded to four.
 """

@@ -1,4 +1,4 @@
-"""How long work takes on an accelerator."""
+"""Duration of kernels on an accelerator, in seconds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Final
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
-from clustersim.kernels.convolution import convolution_s
+from clustersim.kernels.convolution_time import convolution_s
 from clustersim.kernels.gemm import alignment, gemm_compute_s
-from clustersim.workload.convolution import Convolution
-from clustersim.workload.operators import VECTOR_BYTES, Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream, vector_bytes
+from clustersim.workloads.convolution import Convolution
+from clustersim.workloads.operators import (
+    VECTOR_BYTES,
+    FlashAttention,
+    Gemm,
+    GroupedGemm,
+    Interference,
+    Kernel,
+    Recorded,
+    Stream,
+    vector_bytes,
+)
 
 FP8_BYTES: Final = 1.0
 
@@ -30,7 +40,7 @@ def attention_fraction(kernel: FlashAttention, calibration: AttentionCalibration
 
 
 def has_vectors(gemm: Gemm) -> bool:
-    """Return whether rows of the operands and of the result begin at whole vectors, which matrix units need in batches of products.
+    """Return whether rows of the operands and of the result are aligned to 16 bytes, which matrix units need in batches of products.
 
     References
     ----------
@@ -48,7 +58,7 @@ def _launches(kernel: Kernel) -> int:
     match kernel:
         case Stream() | GroupedGemm():
             return kernel.launches
-        case Recorded() | Carriage():
+        case Recorded() | Interference():
             return 0  # what the host needs is in the record; a collective is issued once, whatever it takes from others
         case _:
             return 1
@@ -68,6 +78,8 @@ class KernelModel:
         Whether the host waits for each kernel before it issues the next one.
     captured
         Whether kernels were captured in a graph, which the host issues as a whole.
+    slowest
+        How many times as long products and fused attention take on the slowest accelerator of a job as under the calibration.
     """
 
     accelerator: Accelerator
@@ -76,6 +88,7 @@ class KernelModel:
     attention_precision: str
     blocks: bool = False
     captured: bool = False
+    slowest: float = 1.0
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
     def kernel_s(self, kernel: Kernel) -> float:
@@ -109,16 +122,19 @@ class KernelModel:
         match kernel:
             case Recorded():
                 return kernel.duration_s
-            case Carriage():
-                return self._carriage_s(kernel.sent_bytes)
+            case Interference():
+                return self._interference_s(kernel.sent_bytes)
             case Stream():
                 return self._memory_s(kernel.traffic_bytes) + kernel.launches * launch_s
             case FlashAttention():
                 share = attention_fraction(kernel, self.calibration.attention[kernel.generation])
                 rate = self.accelerator.peak_flops_per_s[self.attention_precision] * share
-                return max(kernel.flops * kernel.done_fraction / rate, self._memory_s(kernel.traffic_bytes)) + launch_s
-            case Gemm() | GroupedGemm():
+                return max(kernel.flops * kernel.done_fraction / rate * self.slowest, self._memory_s(kernel.traffic_bytes)) + launch_s
+            case Gemm():
                 return max(self._product_s(kernel), self._memory_s(kernel.traffic_bytes)) + launch_s
+            case GroupedGemm(launches=launches):
+                beside_s = launches * self.calibration.launch.product_s if launches > 1 else 0.0
+                return max(self._product_s(kernel), self._memory_s(kernel.traffic_bytes)) + beside_s + launch_s
             case Convolution():
                 return self._convolution_s(kernel) + launch_s
 
@@ -133,7 +149,7 @@ class KernelModel:
             stream_s=self._memory_s,
         )
 
-    def _carriage_s(self, sent_bytes: float) -> float:
+    def _interference_s(self, sent_bytes: float) -> float:
         """Return the time in which so many bytes cross the scale-up links, times the share of multiprocessors that this holds."""
         network, card = self.calibration.network, self.accelerator
         rate = card.scale_up_bandwidth_bytes_per_s * network.efficiency["nvlink"]
@@ -142,7 +158,7 @@ class KernelModel:
     def _product_s(self, kernel: Gemm | GroupedGemm) -> float:
         """Return the compute time of a product of a transformer, whose shapes nobody pads and which may stay in 16 bits under fp8.
 
-        Matrix units refuse batches whose rows are no whole vectors, and take other products with kernels that read less at once; vector
+        Matrix units refuse batches whose rows are not aligned, and take other products with kernels that read less at once; vector
         units do not care.
         """
         precision = self.attention_precision if self.precision == "fp8" and kernel.element_bytes > FP8_BYTES else self.precision
@@ -167,6 +183,6 @@ class KernelModel:
             kernel,
             gemm,
             peak_flops_per_s=self.accelerator.peak_flops_per_s[precision],
-            fraction=bursts * kept,
+            fraction=bursts * kept / self.slowest,
             n_multiprocessors=self.accelerator.n_multiprocessors,
         )

@@ -1,10 +1,10 @@
-"""What a hardware profile must look like, checked at the edge."""
+"""Schema of a hardware profile, checked at the edge."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from clustersim.hardware.models import FabricTopology, Routing, ScaleUpKind
 from clustersim.units.fields import (
@@ -22,7 +22,7 @@ from clustersim.units.fields import (
 )
 
 PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Vendor = Literal["nvidia", "amd"]
+Vendor = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 Few = Annotated[int, Field(strict=True, gt=0, le=1024)]
 """Parts of one node, or links of one switch: each is wired, and no node has a tenth of it."""
 Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
@@ -35,7 +35,7 @@ PositivePower = Annotated[Watts, Field(gt=0)]
 
 MEASURED: Final = "measured"
 ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept", MEASURED)
-"""What may stand instead of an address; each asks for a note."""
+"""Words allowed instead of an address; each asks for a note."""
 
 
 class Checked(BaseModel):
@@ -45,7 +45,7 @@ class Checked(BaseModel):
 
 
 class FitSpec(Checked):
-    """How well constants meet what they were fitted to: errors of predicted times."""
+    """Fit of constants to their data: errors of predicted times."""
 
     rows: PositiveInt
     mean_error_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -56,7 +56,7 @@ class FitSpec(Checked):
 
 
 class SourceSpec(Checked):
-    """Where figures come from, and which."""
+    """Source of figures, and the figures that it covers."""
 
     title: str = Field(min_length=1)
     url: str
@@ -92,7 +92,7 @@ class SourceSpec(Checked):
 
 
 class Spec(Checked):
-    """What all profiles have."""
+    """Fields common to all profiles."""
 
     name: str
     title: str
@@ -104,20 +104,21 @@ class ScaleUpLinksSpec(Checked):
 
     bandwidth: PositiveBandwidth
     """All links together, one direction."""
-    links: PositiveInt
+    links: PositiveInt = 1
 
 
 class PcieSpec(Checked):
     """The way of one accelerator to its host."""
 
-    generation: PositiveInt
-    lanes: PositiveInt
+    generation: PositiveInt | None = None
+    lanes: PositiveInt | None = None
+    """Both are for the reader alone; the bandwidth counts."""
     bandwidth: PositiveBandwidth
     """One direction."""
 
 
-class AcceleratorSpec(Spec):
-    """``hardware_profiles/accelerators/<name>.yaml``."""
+class AcceleratorFigures(Checked):
+    """Figures of an accelerator."""
 
     vendor: Vendor
     generation: str = Field(pattern="^[a-z0-9]+$")
@@ -136,8 +137,12 @@ class AcceleratorSpec(Spec):
     """Drawn with nothing to do, clocks up, no process on it."""
 
 
-class HostSpec(Spec):
-    """``hardware_profiles/hosts/<name>.yaml``."""
+class AcceleratorSpec(Spec, AcceleratorFigures):
+    """``hardware_profiles/accelerators/<name>.yaml``."""
+
+
+class HostFigures(Checked):
+    """Figures of a host."""
 
     sockets: PositiveInt
     memory: PositiveBytes
@@ -151,27 +156,39 @@ class HostSpec(Spec):
     """Sequential write to local NVMe."""
 
     @model_validator(mode="after")
-    def _reads_and_writes(self) -> HostSpec:
+    def _reads_and_writes(self) -> HostFigures:
         if (self.storage_bandwidth is None) != (self.storage_write_bandwidth is None):
             raise mistake("storage_bandwidth and storage_write_bandwidth go together", "give both, or neither where there is no NVMe")
         return self
 
 
-class NicSpec(Spec):
-    """``hardware_profiles/nics/<name>.yaml``."""
+class HostSpec(Spec, HostFigures):
+    """``hardware_profiles/hosts/<name>.yaml``."""
+
+
+class NicFigures(Checked):
+    """Figures of a network adapter."""
 
     bandwidth: PositiveBandwidth
     """One direction."""
     latency: Seconds
 
 
-class SwitchSpec(Spec):
-    """``hardware_profiles/switches/<name>.yaml``."""
+class NicSpec(Spec, NicFigures):
+    """``hardware_profiles/nics/<name>.yaml``."""
+
+
+class SwitchFigures(Checked):
+    """Figures of a switch."""
 
     ports: PositiveInt
     port_bandwidth: PositiveBandwidth
     """One direction."""
     latency: Seconds
+
+
+class SwitchSpec(Spec, SwitchFigures):
+    """``hardware_profiles/switches/<name>.yaml``."""
 
 
 class FabricSpec(Checked):
@@ -195,7 +212,7 @@ class FabricSpec(Checked):
 
 
 class ScaleUpSpec(Checked):
-    """How the accelerators of a node, or of a rack, are wired."""
+    """Wiring of the accelerators of a node, or of a rack."""
 
     kind: ScaleUpKind
     nodes_per_domain: Degree = 1
@@ -223,7 +240,7 @@ class NodeSpec(Spec):
     fabric: FabricSpec
 
 
-class ClusterSpec(Spec):
+class ClusterProfileSpec(Spec):
     """``hardware_profiles/clusters/<name>.yaml``."""
 
     node: str
@@ -231,17 +248,23 @@ class ClusterSpec(Spec):
     fabric: FabricSpec
 
 
-class NicsChange(Checked):
-    """What a scenario may change about the adapters."""
+OwnPart = Annotated[
+    dict[str, JsonValue], Field(description="Figures of one's own, of which 'base' names the shipped part they start from.")
+]
+"""A part that is not shipped; :mod:`clustersim.hardware.own_parts` checks it."""
 
-    model: str | None = None
+
+class NicsChange(Checked):
+    """Settings of the adapters that a scenario may change."""
+
+    model: str | OwnPart | None = None
     count: Few | None = None
     bandwidth: PositiveBandwidth | None = None
     latency: Seconds | None = None
 
 
 class ScaleUpChange(Checked):
-    """What a scenario may change about the wires inside a node."""
+    """Settings of the wires inside a node that a scenario may change."""
 
     kind: ScaleUpKind | None = None
     nodes_per_domain: Degree | None = None
@@ -250,12 +273,26 @@ class ScaleUpChange(Checked):
     in_network_reduction: bool | None = None
 
 
+class GraphSwitchSpec(Checked):
+    """One switch of a fabric that is given switch by switch."""
+
+    switch: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    nodes: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1_000_000)] = Field(default=[])
+    """Nodes whose adapters hang at it."""
+    adapters: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = Field(default=[])
+    """Adapters of these nodes; all if left out."""
+    to: dict[str, Few] = Field(default={})
+    """Other switches, with the number of cables to each; each cable is listed at one end."""
+    bandwidth: PositiveBandwidth | None = None
+    """Bandwidth of each of these cables, one direction."""
+
+
 class FabricChange(Checked):
-    """What a scenario may change about the network between nodes."""
+    """Settings of the network between nodes that a scenario may change."""
 
     topology: FabricTopology | None = None
-    leaf: str | None = None
-    spine: str | None = None
+    leaf: str | OwnPart | None = None
+    spine: str | OwnPart | None = None
     nodes_per_leaf: Degree | None = None
     leaves_per_pod: Leaves | None = None
     oversubscription: Oversubscription | None = None
@@ -268,16 +305,17 @@ class FabricChange(Checked):
     leaves_per_group: Degree | None = None
     global_links: Few | None = None
     link_bandwidth: PositiveBandwidth | None = None
+    graph: Annotated[list[GraphSwitchSpec], Field(max_length=100_000)] | None = None
 
 
 class NodeChange(Checked):
-    """What a scenario may change about a node, or must say when it describes one from nothing."""
+    """Settings of a node that a scenario may change, or must give when it describes one from nothing."""
 
-    accelerator: str | None = None
+    accelerator: str | OwnPart | None = None
     accelerators_per_node: Few | None = None
     nics: NicsChange | None = None
     scale_up: ScaleUpChange | None = None
-    host: str | None = None
+    host: str | OwnPart | None = None
     accelerators_per_pcie_switch: Few | None = None
     power: PositivePower | None = None
     fabric: FabricChange | None = None

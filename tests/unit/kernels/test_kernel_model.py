@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.hardware.calibration import AttentionCalibration, AttentionPass, Calibration, LaunchCalibration
-from clustersim.kernels.model import KernelModel, attention_fraction, has_vectors
-from clustersim.workload.operators import Carriage, FlashAttention, Gemm, GroupedGemm, Kernel, Recorded, Stream
+from clustersim.kernels.kernel_model import KernelModel, attention_fraction, has_vectors
+from clustersim.workloads.operators import FlashAttention, Gemm, GroupedGemm, Interference, Kernel, Recorded, Stream
 from tests.unit.engine.factories import make_calibration
 from tests.unit.topology.factories import make_node
 
@@ -251,9 +251,9 @@ def test_bytes_sent_beside_computation_take_the_share_of_the_multiprocessors_tha
     sending = with_calibration(card, replace(card.calibration, network=held))
     sent_s = 3e9 / (0.5 * card.accelerator.scale_up_bandwidth_bytes_per_s)
 
-    assert sending.kernel_s(Carriage(3e9)) == pytest.approx(sent_s * 27 / card.accelerator.n_multiprocessors, rel=1e-12)
-    assert sending.work_s([Carriage(3e9)]) == sending.kernel_s(Carriage(3e9))  # nothing is issued for it
-    assert Carriage(3e9).flops == Carriage(3e9).traffic_bytes == 0.0
+    assert sending.kernel_s(Interference(3e9)) == pytest.approx(sent_s * 27 / card.accelerator.n_multiprocessors, rel=1e-12)
+    assert sending.work_s([Interference(3e9)]) == sending.kernel_s(Interference(3e9))  # nothing is issued for it
+    assert Interference(3e9).flops == Interference(3e9).traffic_bytes == 0.0
 
 
 def test_without_links_of_its_own_an_accelerator_loses_nothing_to_them() -> None:
@@ -262,7 +262,7 @@ def test_without_links_of_its_own_an_accelerator_loses_nothing_to_them() -> None
     held = replace(card.calibration.network, multiprocessors=27)
     calibration = replace(card.calibration, network=held)
 
-    assert KernelModel(alone, calibration, "bf16", "bf16").kernel_s(Carriage(3e9)) == 0.0
+    assert KernelModel(alone, calibration, "bf16", "bf16").kernel_s(Interference(3e9)) == 0.0
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1024), st.booleans(), st.booleans())

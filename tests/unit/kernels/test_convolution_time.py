@@ -7,15 +7,9 @@ from math import isclose
 
 import pytest
 
-from clustersim.kernels.convolution import (
-    convolution_s,
-    implicit_products,
-    rounded_channels,
-    takes_winograd,
-    winograd_products,
-)
-from clustersim.workload.convolution import Convolution, Product
-from clustersim.workload.operators import Gemm
+from clustersim.kernels.convolution_time import convolution_s, implicit_products, rounded_channels, takes_winograd, winograd_products
+from clustersim.workloads.convolution import Convolution, Product
+from clustersim.workloads.operators import Gemm
 
 CONV = Convolution(batch=8, channels=64, height=56, width=56, filters=128, kernel=(3, 3), padding=(1, 1))
 PLACES = 8 * 56 * 56

@@ -1,0 +1,210 @@
+"""Accelerators, hosts, adapters and switches of one's own: as a mapping in a scenario, or as a file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from clustersim.documents.check import choices_hint, validate_part
+from clustersim.documents.spots import Data
+from clustersim.documents.text import Document, read_document
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import (
+    build_accelerator,
+    build_host,
+    build_nic,
+    build_switch,
+    load_accelerator,
+    load_host,
+    load_nic,
+    load_switch,
+    named,
+    profile_names,
+    profile_path,
+)
+from clustersim.hardware.models import Accelerator, Host, Nic, Switch
+from clustersim.hardware.profile_schema import AcceleratorFigures, Checked, HostFigures, NicFigures, SwitchFigures
+from clustersim.hardware.provenance import SCENARIO
+from clustersim.hardware.source import Source
+
+F = TypeVar("F", bound=Checked)
+P = TypeVar("P", Accelerator, Host, Nic, Switch)
+Asked = str | Mapping[str, Data]
+"""Name of a shipped part, path of a file that ends in ``.yaml``, or the figures themselves."""
+
+BASE: Final = "base"
+"""Key of the shipped part that others start from."""
+_ABOUT: Final = ("name", "title", "sources")
+"""Keys of a profile that are no figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[F, P]):
+    """One kind of part."""
+
+    folder: str
+    """Folder of the shipped profiles."""
+    singular: str
+    load: Callable[[str], P]
+    figures: type[F]
+    build: Callable[[F, str, tuple[Source, ...]], P]
+    uses: Mapping[str, str]
+    """Use of each figure that must be given."""
+    defaults: Mapping[str, Data]
+    """Values of the other figures that shipped profiles must give."""
+    keys: Mapping[str, str]
+    """Attribute of the part that each key sets, but for rates by precision."""
+    refined: Mapping[str, str]
+    """Figures that are more exact forms of others, by those: they do not outlive a new value of these."""
+
+
+ACCELERATOR: Final = Kind(
+    folder="accelerators",
+    singular="accelerator",
+    load=load_accelerator,
+    figures=AcceleratorFigures,
+    build=build_accelerator,
+    uses={
+        "peak_flops": "rate of matrix products, by precision, and MFU",
+        "memory": "what fits",
+        "memory_bandwidth": "kernels bound by memory",
+        "pcie": "offload, and the way to adapters, {bandwidth: ...}",
+        "multiprocessors": "waves of tiles, and what collectives take from computation",
+    },
+    defaults={"vendor": "other", "generation": "own"},
+    keys={
+        "name": "name",
+        "vendor": "vendor",
+        "generation": "generation",
+        "memory": "memory_bytes",
+        "memory_bandwidth": "memory_bandwidth_bytes_per_s",
+        "scale_up.bandwidth": "scale_up_bandwidth_bytes_per_s",
+        "scale_up.links": "scale_up_links",
+        "pcie.bandwidth": "pcie_bandwidth_bytes_per_s",
+        "multiprocessors": "n_multiprocessors",
+        "power": "power_w",
+        "idle_power": "idle_power_w",
+    },
+    refined={"memory": "reported_memory"},
+)
+HOST: Final = Kind(
+    folder="hosts",
+    singular="host",
+    load=load_host,
+    figures=HostFigures,
+    build=build_host,
+    uses={
+        "sockets": "paths between adapters",
+        "memory": "offload to the host",
+        "memory_bandwidth": "the optimizer on the host, parameter servers",
+        "socket_bandwidth": "paths between sockets",
+    },
+    defaults={},
+    keys={
+        "name": "name",
+        "sockets": "n_sockets",
+        "memory": "memory_bytes",
+        "memory_bandwidth": "memory_bandwidth_bytes_per_s",
+        "socket_bandwidth": "socket_link_bandwidth_bytes_per_s",
+        "storage_bandwidth": "storage_bandwidth_bytes_per_s",
+        "storage_write_bandwidth": "storage_write_bandwidth_bytes_per_s",
+    },
+    refined={},
+)
+NIC: Final = Kind(
+    folder="nics",
+    singular="nic",
+    load=load_nic,
+    figures=NicFigures,
+    build=build_nic,
+    uses={"bandwidth": "collectives and sends between nodes", "latency": "each of their rounds"},
+    defaults={},
+    keys={"name": "name", "bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"},
+    refined={},
+)
+SWITCH: Final = Kind(
+    folder="switches",
+    singular="switch",
+    load=load_switch,
+    figures=SwitchFigures,
+    build=build_switch,
+    uses={"ports": "how many leaves and spines there are", "port_bandwidth": "links of the fabric", "latency": "each hop"},
+    defaults={},
+    keys={"name": "name", "ports": "n_ports", "port_bandwidth": "port_bandwidth_bytes_per_s", "latency": "latency_s"},
+    refined={},
+)
+
+
+def part_of(kind: Kind[F, P], asked: Asked, document: Document, path: tuple[str | int, ...]) -> P:
+    """Return a shipped part, that of a file, or that of a mapping.
+
+    Parameters
+    ----------
+    asked
+        As the scenario has it.
+    document, path
+        Where that stands. Paths of files count from the folder of the document.
+
+    Raises
+    ------
+    ScenarioError
+        For an unknown name, a file that cannot be read, a figure that is wrong, or figures that are missing, all of them at once.
+    """
+    if not isinstance(asked, str):
+        return _own(kind, asked, document, path)
+    if not asked.endswith(".yaml"):
+        return named(kind.load, asked, document, path)
+    written = read_beside(asked, document, path)
+    figures = {key: value for key, value in written.data.items() if key not in ("title", "sources")}
+    return _own(kind, {"name": Path(asked).stem, **figures}, written, ())
+
+
+def read_beside(name: str, document: Document, path: tuple[str | int, ...]) -> Document:
+    """Return the file that a document names at some path; it counts from the folder of the document.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be read.
+    """
+    try:
+        return read_document(Path(document.name).parent / name)
+    except ScenarioError as error:
+        if error.place is not None and error.place.line is not None:
+            raise
+        field = ".".join(str(each) for each in path)
+        raise ScenarioError(f"{name}: {error.message}", field=field, hint=error.hint, place=document.place(path)) from error
+
+
+def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: tuple[str | int, ...]) -> P:
+    base = given.get(BASE)
+    shipped = profile_names(kind.folder)
+    if base is not None and not (isinstance(base, str) and base in shipped):
+        raise _mistake(f"there is no {kind.singular} '{base}' to start from", (*path, BASE), document, choices_hint(str(base), shipped))
+    name = given.get("name", f"own-{base or kind.singular}")
+    if not isinstance(name, str) or name in shipped:
+        hint = "write another name; the shipped figures stay with the shipped name"
+        raise _mistake(f"'{name}' is the name of a shipped {kind.singular}", (*path, "name"), document, hint)
+    own = {key: value for key, value in given.items() if key not in (BASE, "name")}
+    figures: dict[str, Data] = {**kind.defaults, **(_figures(kind, base) if base else {})}
+    figures = {key: value for key, value in figures.items() if not any(kind.refined.get(new) == key for new in own)} | own
+    missing = [f"{key} ({use})" for key, use in kind.uses.items() if key not in figures]
+    if missing:
+        hint = f"add them, or start from a shipped one with 'base: {shipped[0]}'"
+        raise _mistake(f"{name} lacks {', '.join(missing)}", path, document, hint)
+    checked = validate_part(kind.figures, figures, document, path)
+    source = Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(sorted(own)))
+    built = kind.build(checked, name, (source,))
+    return replace(built, sources=(*kind.load(base).sources, source)) if base else built
+
+
+def _figures(kind: Kind[F, P], name: str) -> dict[str, Data]:
+    data = read_document(profile_path(kind.folder, name)).data
+    return {key: value for key, value in data.items() if key not in _ABOUT}
+
+
+def _mistake(message: str, path: tuple[str | int, ...], document: Document, hint: str) -> ScenarioError:
+    field = ".".join(str(each) for each in path) or None
+    return ScenarioError(message, field=field, hint=hint, place=document.place(path))
