@@ -10,8 +10,8 @@ from typing import Final
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
+from clustersim.apps.plot.plots import draw_plot
 from clustersim.report.plots.canvas import save, style
-from clustersim.studies.drawing.plots import draw_plot
 
 FOLDER: Final = "_gallery"
 PAID: Final = ("cost.gpu_hour=2.50 USD", "cost.power_price=0.08 USD/kWh")

@@ -8,9 +8,9 @@ from typing import Final
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
+from clustersim.apps.study.question_file import question_names
+from clustersim.apps.study.shipped import run_study
 from clustersim.report.plots.write import write_charts
-from clustersim.studies.questions.question_file import question_names
-from clustersim.studies.shipped import run_study
 
 FOLDER: Final = "_studies"
 
