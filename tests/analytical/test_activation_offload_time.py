@@ -13,19 +13,19 @@ import pytest
 
 from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
+from clustersim.parallel.lower import lower
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stages import model_chunks, orders_of
+from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.holds import FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS
 from clustersim.program.tasks import HostCopy
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Offload, Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.stage import stage_of
-from clustersim.strategy.stages import model_chunks, orders_of
 from clustersim.trace.timeline import Span
-from clustersim.workload.kinds.call import Layer
-from clustersim.workload.kinds.dense import LinearLayer
-from clustersim.workload.layered import Layered
+from clustersim.workloads.kinds.call import Layer
+from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.layered import Layered
 from tests.unit.engine.factories import instant, make_machine
-from tests.unit.strategy.factories import LLAMA, chosen, held, make_plan, peak, peak_in_flight
+from tests.unit.parallel.factories import LLAMA, chosen, held, make_plan, peak, peak_in_flight
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
 
 ROUND_OFF = 1e-9

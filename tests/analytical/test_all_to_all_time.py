@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import laid, nodes_of, one_domain, one_each

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from clustersim.hardware.models import Fabric, FabricTopology, Node, Routing, ScaleUpKind
 from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
-from clustersim.topology.build import build_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, FloatArray
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
     NIC_BYTES_PER_S,

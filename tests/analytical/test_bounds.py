@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clustersim
-from clustersim.scenario.bounds.pipeline import lanes, ways_of_schedule
+from clustersim.measure.bounds.pipeline_bounds import lanes, ways_of_schedule
 
 
 @pytest.mark.parametrize("n_stages", [1, 2, 4, 8])

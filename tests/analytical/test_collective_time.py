@@ -11,8 +11,8 @@ from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.hierarchical import two_level_schedule
 from clustersim.collectives.pattern import grouping
 from clustersim.hardware.catalog import load_node
-from clustersim.hardware.communication import CollectiveOp
-from clustersim.topology.build import build_cluster
+from clustersim.hardware.library_costs import CollectiveOp
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.execution import idle_s, laid, load_by_name, load_of, nodes_of, one_domain, one_each, played_s
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_model
-from clustersim.strategy.stage import stage_of
-from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer_shape import Experts
-from tests.unit.strategy.factories import LLAMA, held, make_plan
+from clustersim.workloads.token_routing import ExpertLoad
+from clustersim.workloads.transformer_shape import Experts
+from tests.unit.parallel.factories import LLAMA, held, make_plan
 
 HIDDEN, KV_WIDTH, HEADS_WIDTH = 512, 4 * 64, 8 * 64
 S, TOP_K, WIDTH = 256, 2, 96

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from clustersim.workload.transformer import Transformer
-from clustersim.workload.transformer_shape import Experts, LatentAttention
-from tests.unit.strategy.factories import LLAMA, layer_activation_bytes, make_plan
+from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.transformer_shape import Experts, LatentAttention
+from tests.unit.parallel.factories import LLAMA, layer_activation_bytes, make_plan
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 512, 8, 4, 64
 CASES = list(product((256, 1024), (1, 3), (1, 2, 6), (64, 192), (0, 128)))

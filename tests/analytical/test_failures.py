@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.failures import Replayed, replay_training
-from clustersim.operation.goodput import best_interval_s, short_of_spares_fraction, steady_shares
-from clustersim.operation.reliability import Checkpoints, Failures, Recovery, Upkeep, combined_mtbf_s
-from clustersim.trace.steps import confidence_interval
+from clustersim.engine.failures import SimulatedTraining, replay_training
+from clustersim.reliability.goodput import best_interval_s, short_of_spares_fraction, steady_shares
+from clustersim.reliability.interruptions import Checkpoints, Failures, Recovery, Upkeep, combined_mtbf_s
+from clustersim.trace.step_log import confidence_interval
 
 DAY_S = 86400.0
 HOUR_S = 3600.0
@@ -28,7 +28,7 @@ LATE = replace(SLOW, checkpoints=Checkpoints(interval_s=600.0, stall_s=5.0, behi
 NEVER = Upkeep(failures=Failures(n_nodes=8, node_mtbf_s=math.inf), checkpoints=QUICK.checkpoints, recovery=QUICK.recovery)
 
 
-def replays(upkeep: Upkeep, *, days: float = 90.0, count: int = 24, seed: int = 7) -> list[Replayed]:
+def replays(upkeep: Upkeep, *, days: float = 90.0, count: int = 24, seed: int = 7) -> list[SimulatedTraining]:
     return [replay_training(upkeep, days * DAY_S, np.random.default_rng([seed, index])) for index in range(count)]
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.collective.flows_file import load_flows
 from clustersim.documents.json_text import read_json
-from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.flow_times import Flow, Pipe, finish_times
 from clustersim.network.following import numba_is_installed
-from clustersim.scenario.flows_file import load_flows
 
 FILES = sorted((Path(__file__).parent / "flows").glob("*.json*"))
 COMPILED = [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run
+from clustersim.config.load import example_names
+from clustersim.config.preset_file import preset_names
 from clustersim.documents.spots import Data
+from clustersim.parallel.schedules import SCHEDULES
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
-from clustersim.scenario.load import example_names
-from clustersim.scenario.preset_file import preset_names
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.trace.memory import MemoryCurve
-from tests.unit.scenario.samples import small
-from tests.unit.strategy.factories import held
+from clustersim.trace.memory_curves import MemoryCurve
+from tests.unit.config.samples import small
+from tests.unit.parallel.factories import held
 
 LAYOUTS: dict[str, dict[str, Data]] = {
     "gpipe": {"pp": 4, "schedule": "gpipe"},

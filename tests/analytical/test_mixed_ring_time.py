@@ -12,7 +12,7 @@ from clustersim.collectives.pattern import grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.timing import idle_rate_bytes_per_s
 from clustersim.hardware.models import Node
-from clustersim.topology.build import build_mixed_cluster
+from clustersim.topology.cluster_wiring import build_mixed_cluster
 from tests.unit.engine.factories import IDEAL_NETWORK
 from tests.unit.topology.factories import NIC_BYTES_PER_S, make_fabric, make_node
 

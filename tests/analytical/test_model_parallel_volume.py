@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from clustersim.engine.simulate import replay
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.stage import stage_of
-from clustersim.workload.transformer import Transformer
-from clustersim.workload.transformer_shape import Experts
+from clustersim.parallel.lower import lower
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.parallel.factories import LLAMA, make_plan
 
 ROUND_OFF = 1e-9
 """Flows are added up in shares of links."""

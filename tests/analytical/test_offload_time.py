@@ -14,16 +14,16 @@ import pytest
 from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Node
+from clustersim.parallel.division import divided
+from clustersim.parallel.mesh import place
+from clustersim.parallel.offload import TILE_PARAMETERS, HostSide, host_update_bytes
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Offload, Plan
+from clustersim.parallel.weights import Weights
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
-from clustersim.strategy.division import divided
-from clustersim.strategy.mesh import place
-from clustersim.strategy.offload import TILE_PARAMETERS, HostSide, host_update_bytes
-from clustersim.strategy.plan import Offload, Plan
-from clustersim.strategy.stage import stage_of
-from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import compute, instant, make_machine, solo_s, work
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
 
 B = PCIE_BYTES_PER_S

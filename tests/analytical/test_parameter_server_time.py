@@ -11,10 +11,10 @@ from math import ceil
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.parameter_server import Servers, lay_pull, lay_push, lay_push_pull, place_servers
+from clustersim.collectives.push_pull import Servers, lay_pull, lay_push, lay_push_pull, place_servers
 from clustersim.hardware.models import Fabric, ServerHosts
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import Cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import busiest_link_s, flown_s
 from tests.unit.collectives.execution import everybody, laid

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.parallel.division import divided
+from clustersim.parallel.mesh import Mesh
+from clustersim.parallel.pipeline import Piece, Pipeline
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.schedules.execution import execute
+from clustersim.parallel.schedules.order import Pass, PassCosts, StageOrder
 from clustersim.program.program import Program, ProgramBuilder
-from clustersim.strategy.division import divided
-from clustersim.strategy.mesh import Mesh
-from clustersim.strategy.pipeline import Piece, Pipeline
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import Pass, PassCosts, StageOrder
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.unit.engine.factories import IDEAL_NETWORK, compute, make_machine, work
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S

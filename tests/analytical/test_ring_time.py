@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.collectives.ring import ROUNDS, RingOp
 from clustersim.collectives.timing import MOST_IN_FLIGHT_BYTES
-from clustersim.program.tasks import Group
+from clustersim.program.tasks import RankGroups
 from clustersim.topology.cluster import TIERS
 from tests.unit.engine.factories import (
     CHUNK_S,
@@ -36,7 +36,7 @@ ROUND_OFF = 1e-12
 FACTOR: dict[RingOp, int] = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
-def over_nodes(n_nodes: int, share: int, *, first: int = 0, name: str = "group") -> Group:
+def over_nodes(n_nodes: int, share: int, *, first: int = 0, name: str = "group") -> RankGroups:
     """Return one group with ``share`` members in each node, from local index ``first`` on."""
     return group_of(tuple(node * 8 + first + index for node in range(n_nodes) for index in range(share)), name=name)
 

@@ -11,18 +11,18 @@ import pytest
 
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric, Node, ServerHosts, Switch
-from clustersim.kernels.model import KernelModel
-from clustersim.strategy.contributors.parameter_server import served_slices
-from clustersim.strategy.lower import lower
-from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_model
-from clustersim.strategy.step_settings import Assignment, Priority
-from clustersim.topology.build import build_cluster
+from clustersim.kernels.kernel_model import KernelModel
+from clustersim.parallel.contributors.parameter_server import served_slices
+from clustersim.parallel.lower import lower
+from clustersim.parallel.optimizer import update_bytes
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.step_settings import Assignment, Priority
+from clustersim.parallel.training_plan import Plan
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.timeline import Timeline
-from clustersim.workload.parameters import embedding_parameters, layer_parameters, total_parameters
+from clustersim.workloads.parameters import embedding_parameters, layer_parameters, total_parameters
 from tests.unit.engine.factories import instant, make_calibration
-from tests.unit.strategy.factories import GPT, make_plan, servers
+from tests.unit.parallel.factories import GPT, make_plan, servers
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, make_fabric, make_node
 
 B = NIC_BYTES_PER_S

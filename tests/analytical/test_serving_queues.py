@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.serving.metrics import TICK_S
+from clustersim.serving.records import TICK_S
 from clustersim.serving.requests import poisson_arrivals_s
 from tests.unit.serving.factories import LinearSteps, fixed_requests, make_requests, make_rules, make_scheduler, served
 

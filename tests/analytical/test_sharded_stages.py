@@ -13,15 +13,15 @@ from math import fsum
 import pytest
 
 from clustersim.engine.simulate import replay
+from clustersim.parallel.lower import lower
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import ALWAYS, GATHER_TO_LAST_PASS
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.stage import stage_of
 from clustersim.trace.timeline import Span
-from clustersim.workload.transformer_shape import Experts
+from clustersim.workloads.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import LLAMA, held, make_plan
+from tests.unit.parallel.factories import LLAMA, held, make_plan
 
 ROUND_OFF = 1e-9
 NUMBER_BYTES = 2.0

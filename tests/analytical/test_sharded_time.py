@@ -8,14 +8,14 @@ from itertools import pairwise
 import pytest
 
 from clustersim.engine.simulate import replay
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
+from clustersim.parallel.lower import lower
+from clustersim.parallel.training_plan import Plan
 from clustersim.trace.timeline import Span
-from clustersim.workload.kinds.call import Layer
-from clustersim.workload.kinds.dense import LinearLayer
-from clustersim.workload.layered import Layered
+from clustersim.workloads.kinds.call import Layer
+from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.layered import Layered
 from tests.unit.engine.factories import make_machine
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 
 ROUND_OFF = 1e-9
 L, WIDTH = 6, 4096

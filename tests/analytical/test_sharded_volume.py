@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from clustersim.engine.simulate import replay
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.workload.parameters import layer_parameters, total_parameters
+from clustersim.parallel.lower import lower
+from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.parameters import layer_parameters, total_parameters
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.parallel.factories import LLAMA, make_plan
 
 ROUND_OFF = 1e-9
 """Flows are added up in shares of links."""

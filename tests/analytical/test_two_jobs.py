@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.engine.jobs import OtherJob
+from clustersim.engine.jobs import Repeated
 from clustersim.engine.simulate import Machine, replay
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
@@ -43,7 +43,7 @@ def all_reduces_s(timeline: Timeline) -> list[float]:
 
 
 def beside(machine: Machine, first: Program, second: Program) -> Timeline:
-    return replay(first, machine, others=[OtherJob(name="other", program=second, kernels=machine.kernels)])[0]
+    return replay(first, machine, others=[Repeated(name="other", program=second, kernels=machine.kernels)])[0]
 
 
 @pytest.mark.parametrize("oversubscription", [4.0, 8.0])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from clustersim.engine.pace import Distribution, Drawn, Exponential, Lognormal
-from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous
+from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous
 from clustersim.engine.steps import replay_steps
 from clustersim.program.program import Program
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from tests.unit.engine.factories import compute, joined, make_machine, paced, program, task, transfer, work, workers
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S
 
@@ -27,7 +27,7 @@ def harmonic(n: int) -> float:
 
 
 def run(
-    of: Program, policy: Policy | None = None, *, distribution: Distribution | None = None, n_steps: int = N_STEPS, seed: int = 1
+    of: Program, policy: PacePolicy | None = None, *, distribution: Distribution | None = None, n_steps: int = N_STEPS, seed: int = 1
 ) -> StepLog:
     jitter = None if distribution is None else Drawn(distribution, [1] * len(of.rank_classes), seed=seed)
     log = replay_steps(of, MACHINE, n_steps=n_steps, jitter=jitter, policy=policy)[0].steps

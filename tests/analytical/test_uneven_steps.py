@@ -7,9 +7,9 @@ from math import erf, exp, sqrt
 import numpy as np
 import pytest
 
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run
 from clustersim.documents.spots import Data
-from clustersim.scenario.result import Result
-from clustersim.scenario.run import run
 
 N, SLOWDOWN = 8, 1.3
 

@@ -8,7 +8,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.benchmarks.claims import best_s, held
 from tests.unit.collectives.execution import everybody
 from tests.unit.topology.factories import make_fabric, make_node

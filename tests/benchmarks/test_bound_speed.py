@@ -6,9 +6,9 @@ from typing import Final
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.studies.planning.asking import asked_of
-from clustersim.studies.planning.drafts import Drafts
-from clustersim.studies.planning.space import families, layouts
+from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.space import families, layouts
 from tests.benchmarks.claims import best_s, held
 
 N_PLANS: Final = 2000
@@ -21,9 +21,9 @@ def test_two_thousand_layouts_are_bounded_in_a_second(benchmark: BenchmarkFixtur
     drafts = Drafts(asked.base)
     every = [layout for family in families(asked.space) for layout in layouts(asked.space, family)][:N_PLANS]
     plans = [plan for plan in map(drafts.whole_plan, every) if not isinstance(plan, str)]
-    bench = drafts.bench()
+    evaluator = drafts.evaluator()
 
     # What plans have in common is priced in the first round.
-    benchmark.pedantic(lambda: [bench.bound(plan) for plan in plans], rounds=3, warmup_rounds=1)
+    benchmark.pedantic(lambda: [evaluator.bound(plan) for plan in plans], rounds=3, warmup_rounds=1)
 
     assert held(benchmark, best_s(benchmark), BUDGET_S * len(plans) / N_PLANS)

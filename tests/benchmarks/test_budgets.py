@@ -13,13 +13,13 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import clustersim
+from clustersim.apps.plot.pages import report_page
+from clustersim.apps.run.running import run
+from clustersim.apps.ui.answering import Answered, answer
+from clustersim.apps.ui.controls import values_of
+from clustersim.config.load import load_scenario
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
-from clustersim.scenario.load import load_scenario
-from clustersim.scenario.run import run
-from clustersim.studies.drawing.pages import report_page
-from clustersim.studies.ui.answering import Answered, answer
-from clustersim.studies.ui.controls import values_of
 from clustersim.trace.timeline import Timeline
 from tests.benchmarks.claims import best_s, held
 from tests.golden.reference import reference_timeline
@@ -97,7 +97,7 @@ def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmar
 
 
 def test_the_page_answers_a_change_of_512_accelerators_in_a_second(benchmark: BenchmarkFixture) -> None:
-    callbacks = pytest.importorskip("clustersim.studies.ui.callbacks", reason="dash is not installed")
+    callbacks = pytest.importorskip("clustersim.apps.ui.callbacks", reason="dash is not installed")
     base = dict(load_scenario("llama3-70b-h100-512").document.data)
     batches = iter((1024, 2048, 1536, 512))
 

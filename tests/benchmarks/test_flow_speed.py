@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.flow_times import Flow, Pipe, finish_times
 from clustersim.network.following import numba_is_installed
 from tests.benchmarks.claims import best_s, held
 

@@ -12,11 +12,11 @@ from typing import Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.hardware.communication import CollectiveOp
-from clustersim.scenario.collective import CollectiveRequest, collective_cluster, collective_rows
-from clustersim.scenario.run import run
-from clustersim.topology.build import build_cluster
+from clustersim.apps.collective.collective_times import CollectiveRequest, collective_cluster, collective_rows
+from clustersim.apps.run.running import run
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.topology.changes import LinkChange
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.benchmarks.claims import best_s, held
 from tests.unit.topology.factories import make_fabric, make_node
 
@@ -34,7 +34,7 @@ DETOURS_BUDGET_S: Final = 5.0
 
 PEAK_MEMORY: Final = """
 import json, sys
-from clustersim.scenario.run import run
+from clustersim.apps.run.running import run
 
 def peak_bytes():
     # Unlike what getrusage says, this does not count the process that started this one.

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.studies.sweeps.pools import local_pool, usable_cores
-from clustersim.studies.sweeps.study_file import Asked, asked_question
-from clustersim.studies.sweeps.sweep import run_sweep
+from clustersim.apps.sweep.pools import local_pool, usable_cores
+from clustersim.apps.sweep.study_file import SweepRequest, asked_question
+from clustersim.apps.sweep.sweeping import run_sweep
 from tests.benchmarks.claims import best_s, held
 
 N_POINTS: Final = 500
@@ -21,7 +21,7 @@ OVER: Final = ("training.global_batch_size=512..4480 step 32", "strategy.tp=4,8"
 
 @pytest.mark.skipif(usable_cores() < 2, reason="there is one core")
 def test_two_processes_sweep_faster_than_one(benchmark: BenchmarkFixture) -> None:
-    question = asked_question("llama3-70b-h100-512", Asked(over=OVER))
+    question = asked_question("llama3-70b-h100-512", SweepRequest(over=OVER))
     assert len(question.points) == N_POINTS
     began_s = perf_counter()
     run_sweep(question, lambda _: local_pool(1), folder=None)

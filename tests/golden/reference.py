@@ -12,19 +12,10 @@ from math import fsum
 
 import numpy as np
 
+from clustersim.measure.memory_use import memory_curves
+from clustersim.measure.metrics import Breakdown, BusyLink, ByDimension, Memory, Metrics, Parallelism, StageMemory, TierUse
+from clustersim.notices import Flag
 from clustersim.program.holds import FORWARD_TO_BACKWARD, Category, Hold, held_bytes
-from clustersim.report.memory_over_time import memory_curves
-from clustersim.report.metrics import (
-    Breakdown,
-    BusyLink,
-    ByDimension,
-    Flag,
-    Memory,
-    Metrics,
-    Parallelism,
-    StageMemory,
-    TierUse,
-)
 from clustersim.trace.timeline import (
     CollectiveChoice,
     EngineStats,

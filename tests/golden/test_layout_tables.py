@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.scenario.run import run
+from clustersim.apps.run.running import run
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 TABLE = re.compile(r"(?P<mark><!-- layouts of (?P<name>\S+) -->\n)(?P<rows>(?:\|[^\n]*\n)+)")

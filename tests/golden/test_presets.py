@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.config.preset_file import Preset, PresetSetting, load_preset, preset_names
 from clustersim.documents.spots import Data
-from clustersim.scenario.preset_file import Preset, PresetSetting, load_preset, preset_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"
 MARK = "<!-- presets: written by tests/golden/test_presets.py -->\n"

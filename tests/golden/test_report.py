@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from clustersim.report.chrome import write_trace
-from clustersim.report.summary import markdown_summary, terminal_report
+from clustersim.report.summary import markdown_summary, print_flags, terminal_report
 from clustersim.report.tables import HEADERS, write_tables
 from tests.golden.reference import reference_metrics, reference_timeline
 
@@ -23,7 +23,9 @@ def test_the_terminal_report_is_unchanged(golden: Golden, name: str, width: int,
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
 
-    terminal_report(reference_metrics(timeline), timeline, Console(file=file, width=width))
+    console = Console(file=file, width=width)
+    terminal_report(reference_metrics(timeline), timeline, console, verbose=width == 120)
+    print_flags(console, reference_metrics(timeline), verbose=width == 120)
 
     file.flush()
     golden(f"report_{name}.txt", raw.getvalue().decode(encoding))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.studies.questions.asking import StudyAnswer, answered_question
-from clustersim.studies.questions.question_file import question_names, read_question
-from clustersim.studies.questions.question_report import page_block
+from clustersim.apps.study.asking import StudyAnswer, answered_question
+from clustersim.apps.study.question_file import question_names, read_question
+from clustersim.apps.study.question_report import page_block
 
 PAGES = Path(__file__).parents[2] / "docs" / "studies"
 BLOCK = re.compile(r"(?P<mark><!-- answer -->\n)(?P<said>.*?)(?P<end><!-- end of answer -->\n)", re.DOTALL)

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.apps.run.replaying import Conditions
+from clustersim.apps.run.simulation import simulate
 from clustersim.engine import steps
+from clustersim.engine.uneven_ranks import UnevenRanks
 from clustersim.hardware.catalog import load_node
-from clustersim.report.metrics import Metrics
-from clustersim.scenario.replaying import Conditions
-from clustersim.scenario.simulate import simulate
-from clustersim.scenario.unevenness import Uneven
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.step_settings import DataLoader
-from clustersim.topology.build import build_cluster
+from clustersim.measure.metrics import Metrics
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.step_settings import DataLoader
+from clustersim.parallel.training_plan import Plan
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.columns import Spans
 from clustersim.trace.timeline import Timeline
 from tests.property.test_repeated_steps import flat, same, shown, told
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 
 NODE = load_node("dgx-h100")
 CLUSTER = build_cluster(NODE, 1)
@@ -56,7 +56,7 @@ SLOWDOWNS = st.dictionaries(st.integers(0, 7), st.sampled_from([0.7, 1.3, 2.0]),
 
 
 def conditions(slowdowns: dict[int, float], n_steps: int) -> Conditions:
-    return Conditions(uneven=Uneven(slowdowns=slowdowns, nodes=(NODE,)) if slowdowns else None, n_steps=n_steps)
+    return Conditions(uneven=UnevenRanks(slowdowns=slowdowns, nodes=(NODE,)) if slowdowns else None, n_steps=n_steps)
 
 
 def simulated(plan: Plan, given_: Conditions, *, whole: bool = False) -> tuple[Metrics, Timeline]:

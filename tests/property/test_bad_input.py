@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.property.commands import command, folder_with, is_one_clean_refusal, run
-from tests.unit.scenario.samples import TEXT
+from tests.unit.config.samples import TEXT
 
 
 def garbage(size: int) -> bytes:
@@ -56,7 +56,10 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "a quantity that is not a number": ((TEXT + "  data_parallel: {bucket: nan GB}\n").encode(), "'nan GB' is not a size"),
     "zero nodes": (TEXT.replace("nodes: 2", "nodes: 0").encode(), "cluster.nodes: 0 is out of range"),
     "zero GPUs": (TEXT.replace("nodes: 2", "nodes: 2\n  accelerators_per_node: 0").encode(), "accelerators_per_node: 0 is out of range"),
-    "layers that do not divide": (TEXT.replace("pp: 2", "pp: 3").encode(), "8 layers do not divide evenly into 3 stages"),
+    "layers that do not divide": (
+        TEXT.replace("pp: 2", "pp: 4\n  stage_layers: even").replace("layers: 8", "layers: 10").encode(),
+        "10 layers do not divide evenly into 4 stages",
+    ),
     "heads that do not divide": (TEXT.replace("tp: 2", "tp: 6").encode(), "6 does not divide 8 attention heads"),
     "degrees that do not fit": ((TEXT + "  dp: 3\n").encode(), "tp*pp*cp*dp = 12 does not match 16 GPUs; dp: auto gives 4"),
     "a batch that does not divide": (TEXT.replace("size: 32", "size: 33").encode(), "33 is not a multiple of"),
@@ -75,7 +78,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
         TEXT.replace("pp: 2", "pp: 8\n  schedule: breadth_first").encode(), "breadth_first with 1 chunk per stage is gpipe",
     ),
     "a pipeline of 1e9 stages": (TEXT.replace("pp: 2", "pp: 1000000000").encode(), "at most 2000000"),
-    "a pipeline of a million stages": (TEXT.replace("pp: 2", "pp: 1000000").encode(), "8 layers do not divide evenly"),
+    "a pipeline of a million stages": (TEXT.replace("pp: 2", "pp: 1000000").encode(), "8 layers are too few"),
     "1e9 nodes below a leaf": (TEXT.replace("nodes: 2", "nodes: 2\n  fabric: {nodes_per_leaf: 1000000000}").encode(), "at most 2000000"),
     "1e9 metrics": (TEXT.replace("micro_", "loss_metrics: 1000000000\n  micro_").encode(), "at most 100"),
     "a leaf all of whose ports go up": (

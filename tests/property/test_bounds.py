@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from clustersim.apps.run.bound import evaluator_of, run_bound
+from clustersim.apps.run.running import run_built
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node, node_names
-from clustersim.scenario.bounds.run import bench_of, run_bound
-from clustersim.scenario.build import build
-from clustersim.scenario.load import load_scenario
-from clustersim.scenario.run import run_built
 
 SMALL = 16
 """Ranks."""
@@ -136,7 +136,7 @@ def test_no_replay_ends_before_its_bound(scenario: dict[str, object]) -> None:
         assume(False)
         return
 
-    bound_s, in_order_s = run_bound(built).bound_s, bench_of(built).in_order_s(built.plan)
+    bound_s, in_order_s = run_bound(built).bound_s, evaluator_of(built).in_order_s(built.plan)
 
     assert 0.0 < bound_s <= step_time_s
     assert in_order_s <= step_time_s

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from clustersim.engine.alone import alone
 from clustersim.engine.clock import Clock
-from clustersim.engine.links import link_cells
-from clustersim.engine.traffic import Flight, Flights
+from clustersim.engine.link_use import link_classes_of
+from clustersim.engine.traffic import CoupledFlow, FlowPhases
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import FloatArray
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 
 ROUND_OFF = 1e-9
 """Every start and end rounds the bytes left and the time once; there are at most a few dozen."""
@@ -25,22 +25,22 @@ ROUND_OFF = 1e-9
 @dataclass(frozen=True)
 class Arrival:
     at_s: float
-    kind: int
+    flow_class: int
     size_bytes: float
 
 
 @dataclass(frozen=True)
 class Story:
     flows: FloatArray
-    """Shape (n_links, n_kinds)."""
+    """Shape (n_links, n_flow_classes)."""
     capacity: FloatArray
     arrivals: tuple[Arrival, ...]
 
     def network(self) -> SharedNetwork:
-        """Return a network with one kind for each column, so that kinds keep their numbers: caps too high to matter differ."""
+        """Return a network with one flow class for each column, so that flow classes keep their numbers: caps too high to matter differ."""
         network = SharedNetwork(self.capacity)
         for number, column in enumerate(self.flows.T):
-            network.add_kind(Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]), cap_bytes_per_s=1e9 + number)
+            network.add_class(Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]), cap_bytes_per_s=1e9 + number)
         return network
 
 
@@ -50,12 +50,12 @@ SIZES = st.one_of(st.sampled_from([0.0, 4.0, 8.0]), st.floats(1e-3, 1e4))
 
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
-    n_links, n_kinds = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    coefficients = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=n_kinds, max_size=n_kinds)
+    n_links, n_flow_classes = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    coefficients = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=n_flow_classes, max_size=n_flow_classes)
     flows = np.array(draw(st.lists(coefficients, min_size=n_links, max_size=n_links)))
     flows[0, ~flows.any(axis=0)] = 1.0
     capacity = draw(st.lists(st.sampled_from([1.0, 4.0, 10.0, 33.0]), min_size=n_links, max_size=n_links))
-    arrivals = draw(st.lists(st.builds(Arrival, at_s=TIMES, kind=st.integers(0, n_kinds - 1), size_bytes=SIZES), max_size=8))
+    arrivals = draw(st.lists(st.builds(Arrival, at_s=TIMES, flow_class=st.integers(0, n_flow_classes - 1), size_bytes=SIZES), max_size=8))
     return Story(flows=flows, capacity=np.array(capacity), arrivals=tuple(arrivals))
 
 
@@ -64,12 +64,12 @@ def play(story: Story) -> tuple[dict[int, float], Clock]:
     clock, landed_s = Clock(network=story.network()), dict[int, float]()
 
     def fly(index: int, arrival: Arrival) -> None:
-        flight = Flight(kind=arrival.kind, size_bytes=arrival.size_bytes, latency_s=arrival.at_s)
-        clock.perform(((flight,),), lambda: landed_s.update({index: clock.now_s}))
+        coupled_flow = CoupledFlow(flow_class=arrival.flow_class, size_bytes=arrival.size_bytes, latency_s=arrival.at_s)
+        clock.perform(((coupled_flow,),), lambda: landed_s.update({index: clock.now_s}))
 
     for index, arrival in enumerate(story.arrivals):
         fly(index, arrival)
-    clock.environment.run()
+    clock.world.run()
     return landed_s, clock
 
 
@@ -88,14 +88,14 @@ def fair_rates(flows: FloatArray, capacity: FloatArray) -> FloatArray:
 
 
 def step_by_step(story: Story) -> dict[int, float]:
-    """Return the same from a loop over time that knows neither kinds nor events: rates of all flows, anew at every change."""
+    """Return the same from a loop over time that knows neither flow classes nor events: rates of all flows, anew at every change."""
     waiting = sorted((arrival.at_s, index) for index, arrival in enumerate(story.arrivals))
     left: dict[int, float] = {}
     landed_s: dict[int, float] = {}
     now_s = 0.0
     while waiting or left:
         flying = list(left)
-        columns = story.flows[:, [story.arrivals[index].kind for index in flying]]
+        columns = story.flows[:, [story.arrivals[index].flow_class for index in flying]]
         rates = dict(zip(flying, fair_rates(columns, story.capacity).tolist(), strict=True))
         ends = {index: now_s + left[index] / rates[index] for index in flying}
         next_s = min([*ends.values(), *(at_s for at_s, _ in waiting[:1])])
@@ -125,12 +125,12 @@ def test_every_flow_lands_once(story: Story) -> None:
 def test_every_link_carries_the_bytes_of_the_flows_that_cross_it_and_no_other(story: Story) -> None:
     _, clock = play(story)
 
-    network, cells = clock.network, link_cells(clock.network)
-    carried = np.zeros(len(cells.first_link))
+    network, link_classes = clock.network, link_classes_of(clock.network)
+    carried = np.zeros(len(link_classes.first_link))
     for state, seconds in network.occupancy().items():
-        for kind, count in state:
-            carried += count * cells.flows[:, kind] * network.rates(state)[kind] * seconds
-    sent = sum((cells.flows[:, arrival.kind] * arrival.size_bytes for arrival in story.arrivals), start=np.zeros_like(carried))
+        for flow_class, count in state:
+            carried += count * link_classes.flows[:, flow_class] * network.rates(state)[flow_class] * seconds
+    sent = sum((link_classes.flows[:, arrival.flow_class] * arrival.size_bytes for arrival in story.arrivals), start=np.zeros_like(carried))
     np.testing.assert_allclose(carried, sent, rtol=ROUND_OFF, atol=1e-12)
 
 
@@ -140,7 +140,7 @@ def test_no_flow_is_faster_than_alone(story: Story) -> None:
     landed_s, clock = play(story)
 
     for index, arrival in enumerate(story.arrivals):
-        alone_s = arrival.size_bytes / clock.network.idle_rate(arrival.kind)
+        alone_s = arrival.size_bytes / clock.network.idle_rate(arrival.flow_class)
         assert landed_s[index] >= (arrival.at_s + alone_s) * (1.0 - ROUND_OFF)
 
 
@@ -179,7 +179,7 @@ def test_the_same_story_ends_in_the_same_bits(story: Story) -> None:
 @given(stories(), st.floats(1.0, 8.0))
 def test_more_bytes_never_end_sooner_on_one_link(story: Story, factor: float) -> None:
     one_link = Story(flows=np.ones((1, story.flows.shape[1])), capacity=np.array([4.0]), arrivals=story.arrivals)
-    more = tuple(Arrival(a.at_s, a.kind, a.size_bytes * factor) for a in story.arrivals)
+    more = tuple(Arrival(a.at_s, a.flow_class, a.size_bytes * factor) for a in story.arrivals)
 
     landed_s, _ = play(one_link)
     later_s, _ = play(Story(flows=one_link.flows, capacity=one_link.capacity, arrivals=more))
@@ -188,35 +188,35 @@ def test_more_bytes_never_end_sooner_on_one_link(story: Story, factor: float) ->
 
 
 @st.composite
-def operations(draw: st.DrawFn) -> tuple[Story, Flights]:
+def operations(draw: st.DrawFn) -> tuple[Story, FlowPhases]:
     """Return links, and an operation on them of a few phases."""
     story = draw(stories())
-    flight = st.builds(Flight, kind=st.integers(0, story.flows.shape[1] - 1), size_bytes=SIZES, latency_s=TIMES)
-    phases = draw(st.lists(st.lists(flight, min_size=1, max_size=4).map(tuple), max_size=3))
+    coupled_flow = st.builds(CoupledFlow, flow_class=st.integers(0, story.flows.shape[1] - 1), size_bytes=SIZES, latency_s=TIMES)
+    phases = draw(st.lists(st.lists(coupled_flow, min_size=1, max_size=4).map(tuple), max_size=3))
     return story, tuple(phases)
 
 
-def seconds_by_kind(states: dict[State, float]) -> dict[int, float]:
-    """Return for how long each kind was in flight, each of its flows by itself."""
+def seconds_by_class(states: dict[State, float]) -> dict[int, float]:
+    """Return for how long each flow class was in flight, each of its flows by itself."""
     total: dict[int, float] = {}
     for state, seconds in states.items():
-        for kind, count in state:
-            total[kind] = total.get(kind, 0.0) + count * seconds
+        for flow_class, count in state:
+            total[flow_class] = total.get(flow_class, 0.0) + count * seconds
     return total
 
 
 @settings(deadline=None)
 @given(operations())
-def test_an_operation_alone_takes_what_the_clock_says(drawn: tuple[Story, Flights]) -> None:
-    story, flights = drawn
+def test_an_operation_alone_takes_what_the_clock_says(drawn: tuple[Story, FlowPhases]) -> None:
+    story, phases = drawn
     clock, landed_s = Clock(network=story.network()), list[float]()
-    clock.perform(flights, lambda: landed_s.append(clock.now_s))
-    clock.environment.run()
+    clock.perform(phases, lambda: landed_s.append(clock.now_s))
+    clock.world.run()
 
-    found = alone(flights, story.network())
+    found = alone(phases, story.network())
 
     assert landed_s == [pytest.approx(found.duration_s, rel=ROUND_OFF)]
     carried: dict[State, float] = {}
     for state, seconds in found.carried:
         carried[state] = carried.get(state, 0.0) + seconds
-    assert seconds_by_kind(carried) == pytest.approx(seconds_by_kind(dict(clock.network.occupancy())), rel=1e-7, abs=1e-9)  # differences
+    assert seconds_by_class(carried) == pytest.approx(seconds_by_class(dict(clock.network.occupancy())), rel=1e-7, abs=1e-9)  # differences

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.pattern import Algorithm, Grouping, Schedule, grouping
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, grouping
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.topology.cluster import Cluster
 from tests.unit.collectives.execution import (
     drawn,
@@ -32,7 +32,7 @@ SENT = pytest.mark.parametrize(("op", "algorithm"), WAYS, ids=[f"{op}-{algorithm
 SIZES = [*range(2, 34), 64, 100, 128]
 
 
-def scheduled(algorithm: Algorithm, n_ranks: int) -> Schedule:
+def scheduled(algorithm: Algorithm, n_ranks: int) -> MessageSchedule:
     assert algorithm.schedule is not None
     return algorithm.schedule(n_ranks)
 
@@ -42,7 +42,7 @@ def runs_on(algorithm: Algorithm, cluster: Cluster, group: Grouping | None = Non
     return {"nvls": n_domains == 1, "nvls_tree": n_domains > 1, "sharp": n_domains > 1}.get(algorithm.name, True)
 
 
-def check_delivery(op: CollectiveOp, schedule: Schedule) -> None:
+def check_delivery(op: CollectiveOp, schedule: MessageSchedule) -> None:
     held = drawn(schedule.n_ranks, schedule.n_chunks)
     chunks = np.arange(schedule.n_chunks)
     owners = chunks * schedule.n_ranks // schedule.n_chunks

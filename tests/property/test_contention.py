@@ -13,7 +13,7 @@ from clustersim.engine.passes import Passes
 from clustersim.engine.precedence import contended_passes, order_of
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Group, Item, Lane
+from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Item, Lane, RankGroups
 from clustersim.trace.timeline import RankClass, Span
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -27,7 +27,7 @@ from tests.unit.engine.factories import (
 )
 
 N_CLASSES = 2
-INLINE: tuple[Group, ...] = (
+INLINE: tuple[RankGroups, ...] = (
     group_of((0, 1), (2, 3), name="left", dimension="tp"),
     group_of((4, 5), (6, 7), name="right", dimension="tp"),
     group_of((2, 4), (3, 5), name="middle", dimension="cp"),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.report.error_bars import RunKind, wider
-from clustersim.studies.validation.quantiles import Residual
-from clustersim.studies.validation.residuals import error_bars
+from clustersim.apps.validate.quantiles import Residual
+from clustersim.apps.validate.residuals import error_bars
+from clustersim.measure.error_bars import RunKind, wider
 
 KINDS: tuple[RunKind, ...] = (
     ("dense", "one node", "measured accelerator"),

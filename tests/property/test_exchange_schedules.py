@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.pattern import Algorithm, Schedule
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.collectives.pattern import Algorithm, MessageSchedule
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.topology.cluster import IntArray
 from tests.unit.collectives.beside import busiest_link_s, flown_s
 from tests.unit.collectives.execution import drawn, injected, laid, n_messages, nodes_of, one_domain, one_each, played, played_s
@@ -22,12 +22,12 @@ EVERY_WAY = pytest.mark.parametrize(("op", "algorithm"), WAYS, ids=[f"{op}-{algo
 SIZES = [*range(2, 34), 64, 100, 128]
 
 
-def scheduled(algorithm: Algorithm, n_ranks: int) -> Schedule:
+def scheduled(algorithm: Algorithm, n_ranks: int) -> MessageSchedule:
     assert algorithm.schedule is not None
     return algorithm.schedule(n_ranks)
 
 
-def chunk_of(op: CollectiveOp, schedule: Schedule) -> float:
+def chunk_of(op: CollectiveOp, schedule: MessageSchedule) -> float:
     """Return what one chunk is of the tensor, as nccl-tests counts its size."""
     n = schedule.n_ranks
     return {"all_to_all": 1 / n, "gather": 1 / n, "scatter": 1 / n, "send_recv": 1.0}.get(op, 1 / schedule.n_chunks)
@@ -47,7 +47,7 @@ def ends_of(op: CollectiveOp, n: int) -> tuple[IntArray, IntArray]:
             return ranks, (ranks + 1) % n
 
 
-def check_moves(op: CollectiveOp, schedule: Schedule) -> None:
+def check_moves(op: CollectiveOp, schedule: MessageSchedule) -> None:
     held_by, destination = ends_of(op, schedule.n_ranks)
     assert len(held_by) == schedule.n_chunks
     for step in schedule.steps:
@@ -57,7 +57,7 @@ def check_moves(op: CollectiveOp, schedule: Schedule) -> None:
     np.testing.assert_array_equal(held_by, destination)
 
 
-def check_delivery(op: CollectiveOp, schedule: Schedule) -> None:
+def check_delivery(op: CollectiveOp, schedule: MessageSchedule) -> None:
     if op in MOVES:
         check_moves(op, schedule)
         return

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import parse_condition, parse_quantity_of
-from clustersim.expressions.tokens import ExpressionError
 
 METRICS = {"a": False, "b_s": False, "ok": True}
 NUMBERS = st.integers(0, 1000).map(str)

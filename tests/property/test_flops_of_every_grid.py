@@ -8,14 +8,14 @@ from math import isclose
 
 import pytest
 
+from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.lower import lower
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Compute
-from clustersim.strategy.flops import hardware_flops, model_flops
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.workload.operators import FlashAttention
-from clustersim.workload.transformer import Transformer
-from clustersim.workload.transformer_shape import Experts
-from tests.unit.strategy.factories import LLAMA, kernels_of, make_plan, stage_model_flops
+from clustersim.workloads.operators import FlashAttention
+from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.transformer_shape import Experts
+from tests.unit.parallel.factories import LLAMA, kernels_of, make_plan, stage_model_flops
 
 N_RANKS = 64
 POWERS = (1, 2, 4, 8, 16, 32, 64)

@@ -10,12 +10,12 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.import_report import document, lines
+from clustersim.apps.importing.importing import import_files
 from clustersim.errors import ClustersimError
-from clustersim.studies.importing.asked import Asked
-from clustersim.studies.importing.importing import import_files
-from clustersim.studies.importing.report import document, lines
 
-FILES: Final = [path for path in sorted((Path(__file__).parents[1] / "unit/studies/importing/files").iterdir()) if path.suffix != ".md"]
+FILES: Final = [path for path in sorted((Path(__file__).parents[1] / "unit/apps/importing/files").iterdir()) if path.suffix != ".md"]
 RAW: Final = {path.name: path.read_bytes() for path in FILES}
 SPLICED: Final = (
     *(b"0", b"-1", b"1e400", b"nan", b"99999999999999999999999", b"null", b"[]", b"{}", b'"', b"'", b"${a}", b"${.x}", b"\\ud800", b"\xff"),
@@ -36,7 +36,7 @@ def changed(draw: st.DrawFn) -> bytes:
 @given(changed(), st.sampled_from((None, "llama3-8b")))
 @settings(max_examples=150, deadline=None)
 def test_a_changed_file_is_imported_or_refused(raw: bytes, model: str | None) -> None:
-    asked = Asked(cluster="dgx-h100", nodes=4, model=model, overrides=("training.seq_length=2048",))
+    asked = ImportOptions(cluster="dgx-h100", nodes=4, model=model, overrides=("training.seq_length=2048",))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "job"
         path.write_bytes(raw)

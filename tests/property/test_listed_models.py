@@ -7,15 +7,15 @@ from math import isclose, prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.workload.convolution import Convolution
-from clustersim.workload.kinds.call import Call, Layer
-from clustersim.workload.kinds.convolution import ConvolutionLayer
-from clustersim.workload.kinds.dense import LinearLayer
-from clustersim.workload.kinds.joining import Concatenation, Residual, View
-from clustersim.workload.kinds.normalization import Activation, Dropout, NormLayer
-from clustersim.workload.kinds.pooling import PoolLayer
-from clustersim.workload.layered import Layered
-from tests.unit.workload.kinds.factories import EAGER, FUSED, backward_bytes, forward_bytes, saved_bytes
+from clustersim.workloads.convolution import Convolution
+from clustersim.workloads.kinds.call import Layer, LayerCall
+from clustersim.workloads.kinds.convolution import ConvolutionLayer
+from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.joining import Concatenation, ResidualPath, View
+from clustersim.workloads.kinds.normalization import Activation, Dropout, NormLayer
+from clustersim.workloads.kinds.pooling import PoolLayer
+from clustersim.workloads.layered import Layered
+from tests.unit.workloads.kinds.factories import EAGER, FUSED, backward_bytes, forward_bytes, saved_bytes
 
 SIDES = st.sampled_from([1, 2, 3, 5, 7])
 
@@ -49,7 +49,7 @@ def models(draw: st.DrawFn) -> Layered:
                     Activation(input=shape),
                     Dropout(input=shape),
                     PoolLayer(input=shape, kind="max", places=(max(1, shape[1] // 2), max(1, shape[2] // 2))),
-                    Residual(input=shape, layers=(same,), shortcut=(), activated=True),
+                    ResidualPath(input=shape, layers=(same,), shortcut=(), activated=True),
                     Concatenation(input=shape, paths=((same,), (same, Activation(input=shape)), ())),
                 ]
             )
@@ -80,7 +80,7 @@ def test_fused_kernels_never_move_more_than_eager_ones_forward(model: Layered) -
 @given(models())
 def test_leaving_out_the_gradient_of_the_input_never_adds_work(model: Layered) -> None:
     for layer in model.layers:
-        first = layer.operators(Call(samples=4, numerics=FUSED.numerics, input_gradient=False))
+        first = layer.operators(LayerCall(samples=4, numerics=FUSED.numerics, input_gradient=False))
         assert backward_bytes(first) <= backward_bytes(layer.operators(FUSED))
         assert forward_bytes(first) == forward_bytes(layer.operators(FUSED))
 

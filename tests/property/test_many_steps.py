@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from clustersim.engine.pace import Drawn, Exponential
 from clustersim.engine.passes import Passes
-from clustersim.engine.policies import Asynchronous, BackupWorkers, Policy, StaleSynchronous, Synchronous
+from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous, Synchronous
 from clustersim.engine.simulate import replay
 from clustersim.engine.steps import replay_steps
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import Lane
-from clustersim.trace.steps import StepLog
+from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.property.test_contention import INLINE, N_CLASSES, programs
 from tests.unit.engine.factories import (
@@ -46,7 +46,7 @@ class Story:
 
     seconds: list[float]
     n_steps: int
-    policy: Policy
+    policy: PacePolicy
     seed: int | None
 
     def log(self) -> StepLog:
@@ -60,7 +60,7 @@ class Story:
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
     seconds = draw(SECONDS)
-    policies: st.SearchStrategy[Policy] = st.one_of(
+    policies: st.SearchStrategy[PacePolicy] = st.one_of(
         st.just(Synchronous()),
         st.just(Asynchronous()),
         st.builds(StaleSynchronous, staleness=st.integers(0, 4)),

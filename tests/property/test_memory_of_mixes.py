@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.measure.memory_use import memory_curves
+from clustersim.parallel.lower import lower
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage_holds import stage_holds
+from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
-from clustersim.report.memory_over_time import memory_curves
-from clustersim.strategy.holds import stage_holds
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Offload, Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.stage import stage_of
-from clustersim.workload.routing import ExpertLoad
-from clustersim.workload.transformer_shape import Experts
+from clustersim.workloads.token_routing import ExpertLoad
+from clustersim.workloads.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
-from tests.unit.strategy.factories import LLAMA, held, make_plan, peak
+from tests.unit.parallel.factories import LLAMA, held, make_plan, peak
 
 DENSE = replace(LLAMA, n_layers=16, hidden_size=64, n_heads=8, n_kv_heads=4, head_dim=8, intermediate_size=192, vocab_size=1024)
 SPARSE = replace(DENSE, experts=Experts(n_experts=4, top_k=2, intermediate_size=96))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustersim.measure.memory_use import memory_curves
 from clustersim.program.holds import (
     ALWAYS,
     BACKWARD_PASS,
@@ -18,7 +19,6 @@ from clustersim.program.holds import (
     Hold,
     Interval,
 )
-from clustersim.report.memory_over_time import memory_curves
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 KEPT_BYTES, WORKING_BYTES = (8.0, 3.0), 2.0

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from clustersim.strategy.mesh import place
-from clustersim.strategy.plan import Dimension
-from tests.unit.strategy.factories import STRATEGY
+from clustersim.parallel.mesh import place
+from clustersim.parallel.training_plan import Dimension
+from tests.unit.parallel.factories import STRATEGY
 
 DIMENSIONS: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
 

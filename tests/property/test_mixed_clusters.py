@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.pattern import grouping
 from clustersim.hardware.models import Node, ScaleUpKind
-from clustersim.network.wiring import Kind, lay_wiring
+from clustersim.network.wiring import FlowClass, wiring_of
 from clustersim.topology import FABRICS, SCALE_UP
-from clustersim.topology.build import build_cluster, build_mixed_cluster
+from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
@@ -125,9 +125,9 @@ def test_ranks_and_nodes_count_through_the_kinds(cluster: WiredCluster) -> None:
 def test_links_of_one_cell_have_the_same_capacity(cluster: WiredCluster, algorithm: str) -> None:
     group = grouping(cluster, np.arange(cluster.n_ranks, dtype=np.int64)[None])
     pattern = ALGORITHMS["all_reduce"][algorithm].lay(cluster, group)
-    flows = [Kind(footprint=wave.footprint, weight=1.0, cap_bytes_per_s=inf) for phase in pattern.phases for wave in phase]
+    flows = [FlowClass(footprint=wave.footprint, weight=1.0, cap_bytes_per_s=inf) for phase in pattern.phases for wave in phase]
 
-    wiring = lay_wiring(flows, cluster.bandwidth_bytes_per_s, cluster.tier_index)
+    wiring = wiring_of(flows, cluster.bandwidth_bytes_per_s, cluster.tier_index)
 
     for cell, capacity in enumerate(wiring.capacity_bytes_per_s):
-        assert np.unique(cluster.bandwidth_bytes_per_s[wiring.cell_of_link == cell]).tolist() == [capacity]
+        assert np.unique(cluster.bandwidth_bytes_per_s[wiring.class_of_link == cell]).tolist() == [capacity]

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.config.cost_section import CostSpec
+from clustersim.config.reliability_section import ReliabilitySpec
+from clustersim.config.scenario_schema import ClusterSpec, ScenarioSpec
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
-from clustersim.hardware.schema import FabricChange, NicsChange, ScaleUpChange
-from clustersim.scenario.cost import CostSpec
-from clustersim.scenario.reliability import ReliabilitySpec
-from clustersim.scenario.schema import ClusterSpec, ScenarioSpec
-from clustersim.scenario.yaml_text import yaml_text
-from clustersim.strategy.plan import StrategySettings
-from clustersim.strategy.settings import key_of
-from clustersim.strategy.step_settings import DataParallelSettings, Training
+from clustersim.hardware.profile_schema import FabricChange, NicsChange, ScaleUpChange
+from clustersim.parallel.settings import key_of
+from clustersim.parallel.step_settings import DataParallelSettings, Training
+from clustersim.parallel.training_plan import StrategySettings
 from tests.property.commands import command, ends_well, folder_with, is_one_clean_refusal, run
-from tests.unit.scenario.samples import MODEL, TEXT, small
+from tests.unit.config.samples import MODEL, TEXT, small
+
+pytestmark = pytest.mark.slow
 
 FEW = settings(max_examples=60, deadline=None)
 MANY = settings(max_examples=250, deadline=None)

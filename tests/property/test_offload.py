@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
-from clustersim.hardware.communication import Place
+from clustersim.hardware.library_costs import Place
+from clustersim.parallel.division import divided
+from clustersim.parallel.mesh import place
+from clustersim.parallel.offload import HostSide, host_update_bytes, state_bytes
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Offload, Plan
+from clustersim.parallel.weights import Weights
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
-from clustersim.strategy.division import divided
-from clustersim.strategy.mesh import place
-from clustersim.strategy.offload import HostSide, host_update_bytes, state_bytes
-from clustersim.strategy.plan import Offload, Plan
-from clustersim.strategy.shard import local_model
-from clustersim.strategy.stage import stage_of
-from clustersim.strategy.weights import Weights
 from tests.unit.engine.factories import instant, make_machine, total_bytes
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
 
 R, W, MEMORY = 20e9, 12e9, 200e9

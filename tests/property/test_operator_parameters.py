@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.scenario.model_spec import load_model, model_names
-from clustersim.workload.ends import embedding_operators, head_operators
-from clustersim.workload.layer import layer_operators
-from clustersim.workload.parameters import total_parameters
-from clustersim.workload.predictions import prediction
-from clustersim.workload.transformer import Transformer
-from clustersim.workload.transformer_shape import Experts, LatentAttention
-from tests.unit.strategy.factories import GPT, NUMERICS, make_shape
+from clustersim.workloads.ends import embedding_operators, head_operators
+from clustersim.workloads.layer import layer_operators
+from clustersim.workloads.parameters import total_parameters
+from clustersim.workloads.predictions import prediction
+from clustersim.workloads.reading.model_spec import load_model, model_names
+from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.transformer_shape import Experts, LatentAttention
+from tests.unit.parallel.factories import GPT, NUMERICS, make_shape
 
 TRANSFORMERS = [model for model in (load_model(name).model for name in model_names()) if isinstance(model, Transformer)]
 

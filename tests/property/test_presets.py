@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustersim.config.preset_file import load_preset, preset_names
+from clustersim.config.presets import apply_preset
+from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, parse_document
 from clustersim.errors import ScenarioError
-from clustersim.scenario.preset_file import load_preset, preset_names
-from clustersim.scenario.presets import apply_preset
-from clustersim.scenario.yaml_text import yaml_text
 
 KEYS = sorted({setting.key for name in preset_names() for setting in load_preset(name).settings})
 VALUES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["same", "50 MB", "auto", "1f1b", "dualpipe"]))

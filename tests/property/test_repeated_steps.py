@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.apps.run import repeating, replaying
+from clustersim.apps.run.simulation import simulate
 from clustersim.hardware.catalog import load_node
-from clustersim.report.metrics import Metrics
-from clustersim.scenario import repeating, replaying
-from clustersim.scenario.simulate import simulate
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.topology.build import build_cluster
+from clustersim.measure.metrics import Metrics
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.training_plan import Plan
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.columns import Spans
 from clustersim.trace.timeline import Timeline
-from tests.unit.strategy.factories import LLAMA, make_plan
+from tests.unit.parallel.factories import LLAMA, make_plan
 
 CLUSTER = build_cluster(load_node("dgx-h100"), 1)
 

@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.parallel.lower import lower
+from clustersim.parallel.mesh import Mesh, place
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import (
     Action,
@@ -17,22 +20,19 @@ from clustersim.program.tasks import (
     Collective,
     Communicate,
     Compute,
-    Group,
     HostCopy,
     HostUpdate,
     Item,
     Lane,
     Overlapped,
+    RankGroups,
     Task,
     Transfer,
 )
-from clustersim.strategy.lower import lower
-from clustersim.strategy.mesh import Mesh, place
-from clustersim.strategy.plan import Plan
 from clustersim.topology.cluster import IntArray
 from tests.rows import rows
 from tests.unit.engine.factories import RAMPED_NETWORK, make_machine
-from tests.unit.strategy.factories import make_plan
+from tests.unit.parallel.factories import make_plan
 from tests.unit.topology.factories import make_fabric, make_node
 
 
@@ -104,7 +104,7 @@ class _Unfolding:
 
     def _own(self, collective: Collective, replica: int) -> Collective:
         members = self._of(replica, collective.group.members, collective.group.members[:, 0])
-        group: Group = replace(collective.group, name=f"{collective.group.name} of {replica}", members=members)
+        group: RankGroups = replace(collective.group, name=f"{collective.group.name} of {replica}", members=members)
         return replace(collective, group=group)
 
 

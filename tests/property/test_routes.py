@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
 from clustersim.topology import FABRICS, SCALE_UP
-from clustersim.topology.build import build_cluster
 from clustersim.topology.cluster import TIERS, IntArray, Routes
+from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import TREES, accelerator_name, adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
@@ -64,6 +64,8 @@ def clusters(draw: st.DrawFn) -> WiredCluster:
             fabric, dimensions=tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda d: 3 <= prod(d) <= 16)))
         )
         n_places = prod(fabric.dimensions)
+    elif fabric.topology == "graph":
+        fabric = fitted(fabric, n_places)
     return build_cluster(draw(nodes()), n_places - (servers.n_hosts if servers else 0), fabric, servers=servers)
 
 

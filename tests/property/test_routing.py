@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.workload.routing import ExpertLoad, routed
+from clustersim.workloads.token_routing import ExpertLoad, routed
 
 
 @st.composite

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import EQUAL_COSTS, PassCosts, StageOrder, backward, forward, input_gradient
-from clustersim.strategy.schedules.places import Places, looped
-from tests.unit.strategy.factories import make_plan, peak_in_flight
+from clustersim.parallel.lower import lower
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.schedules.execution import execute
+from clustersim.parallel.schedules.order import EQUAL_COSTS, PassCosts, StageOrder, backward, forward, input_gradient
+from clustersim.parallel.schedules.places import Places, looped
+from clustersim.parallel.training_plan import Plan
+from tests.unit.parallel.factories import make_plan, peak_in_flight
 
 Shape = tuple[str, int, int, int]
 PLAIN = ("naive", "gpipe", "1f1b")

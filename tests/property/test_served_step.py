@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import ServerHosts
+from clustersim.parallel.lower import lower
+from clustersim.parallel.optimizer import update_bytes
+from clustersim.parallel.shard import numerics
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage_holds import stage_holds
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Communicate, Compute
-from clustersim.strategy.holds import stage_holds
-from clustersim.strategy.lower import lower
-from clustersim.strategy.optimizer import update_bytes
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import numerics
-from clustersim.strategy.stage import stage_of
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.strategy.factories import BERT, GPT, LLAMA, make_plan, peak, servers
+from tests.unit.parallel.factories import BERT, GPT, LLAMA, make_plan, peak, servers
 from tests.unit.topology.factories import make_node
 
 PER_NODE = 4

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from clustersim.apps.run.running import run_built
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
+from clustersim.config.plain import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.scenario.build import build
-from clustersim.scenario.load import load_scenario
-from clustersim.scenario.plain import plain
-from clustersim.scenario.run import run_built
-from clustersim.strategy.needs import Idle
-from clustersim.strategy.plan import StrategySettings
-from clustersim.strategy.settings import Settings, key_of
-from clustersim.strategy.step_settings import DataParallelSettings, Training
+from clustersim.parallel.needs import Idle
+from clustersim.parallel.settings import Settings, key_of
+from clustersim.parallel.step_settings import DataParallelSettings, Training
+from clustersim.parallel.training_plan import StrategySettings
 
 BOOLEAN: Final[list[Data]] = [False, True]
 WIRE: Final[list[Data]] = ["fp8", "fp32"]

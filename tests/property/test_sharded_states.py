@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersim.parallel.gradients import gradient_buckets
+from clustersim.parallel.lower import lower
+from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import ALWAYS, FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS, UPDATE
 from clustersim.program.tasks import Communicate, Compute
-from clustersim.strategy.gradients import gradient_buckets
-from clustersim.strategy.lower import lower
-from clustersim.strategy.plan import Plan
-from clustersim.strategy.shard import local_model
-from clustersim.strategy.stage import stage_of
-from clustersim.strategy.stages import model_chunks
-from tests.unit.strategy.factories import GPT, LLAMA, held, kernels_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, held, kernels_of, make_plan
 
 SMALL = replace(GPT, n_layers=3, hidden_size=64, n_heads=8, n_kv_heads=8, head_dim=8, intermediate_size=256, vocab_size=1024)
 MODELS = (SMALL, replace(LLAMA, n_layers=3, hidden_size=64, n_heads=8, head_dim=8, intermediate_size=192, vocab_size=1024))

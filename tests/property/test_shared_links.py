@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.jobs import OtherJob
+from clustersim.engine.jobs import Repeated
 from clustersim.engine.simulate import Machine, replay
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
@@ -64,7 +64,7 @@ def loads(draw: st.DrawFn) -> Background:
 
 
 def replayed(program: Program, *background: Background, others: tuple[Program, ...] = ()) -> Timeline:
-    jobs = [OtherJob(name=f"job {number}", program=each, kernels=machine().kernels) for number, each in enumerate(others)]
+    jobs = [Repeated(name=f"job {number}", program=each, kernels=machine().kernels) for number, each in enumerate(others)]
     return replay(program, machine(), background, others=jobs)[0]
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.network.flows import Flow, Pipe, finish_times
+from clustersim.network.flow_times import Flow, Pipe, finish_times
 from clustersim.network.rates import FEW, State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.load import Footprint
+from clustersim.topology.link_demand import Footprint
 
 INF = float("inf")
 ROUND_OFF = 1e-9
@@ -38,9 +38,9 @@ class Coupled:
 @dataclass(frozen=True)
 class Problem:
     capacity: tuple[float, ...]
-    kinds: tuple[Coupled, ...]
+    flow_classes: tuple[Coupled, ...]
     counts: tuple[int, ...]
-    """Flows in flight of each kind, one or more."""
+    """Flows in flight of each flow class, one or more."""
 
 
 COEFFICIENTS = st.sampled_from([0.5, 1.0, 1.0, 1.0, 2.0, 3.0, 14.0])
@@ -51,20 +51,29 @@ CAPS = st.sampled_from([INF, INF, INF, 0.25, 1.0, 5.0])
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    n_links, n_kinds = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    n_links, n_flow_classes = draw(st.integers(1, 6)), draw(st.integers(1, 7))
     ways = st.dictionaries(st.integers(0, n_links - 1), COEFFICIENTS, min_size=1, max_size=4)
-    kinds = draw(st.lists(st.builds(Coupled, flows=ways, weight=WEIGHTS, cap=CAPS), min_size=n_kinds, max_size=n_kinds))
-    counts = draw(st.lists(st.sampled_from([1, 1, 2, 5]), min_size=n_kinds, max_size=n_kinds))
-    return Problem(capacity=tuple(draw(st.lists(CAPACITIES, min_size=n_links, max_size=n_links))), kinds=tuple(kinds), counts=tuple(counts))
+    flow_classes = draw(
+        st.lists(st.builds(Coupled, flows=ways, weight=WEIGHTS, cap=CAPS), min_size=n_flow_classes, max_size=n_flow_classes)
+    )
+    counts = draw(st.lists(st.sampled_from([1, 1, 2, 5]), min_size=n_flow_classes, max_size=n_flow_classes))
+    return Problem(
+        capacity=tuple(draw(st.lists(CAPACITIES, min_size=n_links, max_size=n_links))),
+        flow_classes=tuple(flow_classes),
+        counts=tuple(counts),
+    )
 
 
 def network(problem: Problem, few: int = FEW) -> tuple[SharedNetwork, list[int]]:
     made = SharedNetwork(np.array(problem.capacity), few=few)
-    return made, [made.add_kind(kind.footprint, weight=kind.weight, cap_bytes_per_s=kind.cap) for kind in problem.kinds]
+    return made, [
+        made.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap)
+        for flow_class in problem.flow_classes
+    ]
 
 
 def rates(problem: Problem) -> list[float]:
-    """Return the rate of one flow of each kind; equal kinds are one to the network, with the sum of their counts."""
+    """Return the rate of one flow of each flow class; equal flow classes are one to the network, with the sum of their counts."""
     made, numbers = network(problem)
     counts = dict.fromkeys(numbers, 0)
     for number, count in zip(numbers, problem.counts, strict=True):
@@ -75,17 +84,21 @@ def rates(problem: Problem) -> list[float]:
 
 def loads(problem: Problem, found: Sequence[float]) -> list[float]:
     """Return what each link carries."""
-    flying = list(zip(problem.kinds, problem.counts, found, strict=True))
-    return [sum(kind.flows.get(link, 0.0) * count * rate for kind, count, rate in flying) for link in range(len(problem.capacity))]
+    flying = list(zip(problem.flow_classes, problem.counts, found, strict=True))
+    return [
+        sum(flow_class.flows.get(link, 0.0) * count * rate for flow_class, count, rate in flying) for link in range(len(problem.capacity))
+    ]
 
 
 def exact_rates(problem: Problem) -> list[float]:
     """Return the rates by the textbook: raise all levels together, in exact fractions, until a link is full or a cap is reached."""
     flying = [
-        ({link: Fraction(flows) * count for link, flows in kind.flows.items()}, Fraction(kind.weight))
-        for kind, count in zip(problem.kinds, problem.counts, strict=True)
+        ({link: Fraction(flows) * count for link, flows in flow_class.flows.items()}, Fraction(flow_class.weight))
+        for flow_class, count in zip(problem.flow_classes, problem.counts, strict=True)
     ]
-    limits = [Fraction(kind.cap) / Fraction(kind.weight) if kind.cap < INF else None for kind in problem.kinds]
+    limits = [
+        Fraction(flow_class.cap) / Fraction(flow_class.weight) if flow_class.cap < INF else None for flow_class in problem.flow_classes
+    ]
     level, growing = [Fraction(0)] * len(flying), list(range(len(flying)))
     while growing:
         slack = [Fraction(limit) for limit in problem.capacity]
@@ -110,18 +123,20 @@ def test_no_link_is_overbooked(problem: Problem) -> None:
 
 
 @given(problems())
-def test_every_kind_below_its_cap_crosses_a_full_link_on_which_no_weighted_rate_is_higher(problem: Problem) -> None:
+def test_every_flow_class_below_its_cap_crosses_a_full_link_on_which_no_weighted_rate_is_higher(problem: Problem) -> None:
     found = rates(problem)
 
     carried = loads(problem, found)
     full = [link for link, load in enumerate(carried) if load >= problem.capacity[link] * (1.0 - ROUND_OFF)]
-    weighted = [rate / kind.weight for rate, kind in zip(found, problem.kinds, strict=True)]
-    for number, kind in enumerate(problem.kinds):
-        assert found[number] <= kind.cap * (1.0 + ROUND_OFF)
+    weighted = [rate / flow_class.weight for rate, flow_class in zip(found, problem.flow_classes, strict=True)]
+    for number, flow_class in enumerate(problem.flow_classes):
+        assert found[number] <= flow_class.cap * (1.0 + ROUND_OFF)
         highest = [
-            max(weighted[other] for other, rival in enumerate(problem.kinds) if link in rival.flows) for link in full if link in kind.flows
+            max(weighted[other] for other, rival in enumerate(problem.flow_classes) if link in rival.flows)
+            for link in full
+            if link in flow_class.flows
         ]
-        at_its_cap = found[number] >= kind.cap * (1.0 - ROUND_OFF)
+        at_its_cap = found[number] >= flow_class.cap * (1.0 - ROUND_OFF)
         assert at_its_cap or any(weighted[number] >= level * (1.0 - ROUND_OFF) for level in highest)
 
 
@@ -133,59 +148,63 @@ def test_the_rates_are_those_of_progressive_filling_in_exact_fractions(problem: 
 
 @given(problems(), st.floats(1e-6, 1e12))
 def test_rates_grow_with_capacities_and_caps(problem: Problem, factor: float) -> None:
-    kinds = tuple(replace(kind, cap=kind.cap * factor) for kind in problem.kinds)
+    flow_classes = tuple(replace(flow_class, cap=flow_class.cap * factor) for flow_class in problem.flow_classes)
 
-    scaled = rates(Problem(tuple(capacity * factor for capacity in problem.capacity), kinds, problem.counts))
+    scaled = rates(Problem(tuple(capacity * factor for capacity in problem.capacity), flow_classes, problem.counts))
 
     assert scaled == pytest.approx([rate * factor for rate in rates(problem)], rel=ROUND_OFF)
 
 
 @given(problems(), st.sampled_from([0.25, 2.0, 3.0]))
 def test_weights_count_only_against_each_other(problem: Problem, factor: float) -> None:
-    kinds = tuple(replace(kind, weight=kind.weight * factor) for kind in problem.kinds)
+    flow_classes = tuple(replace(flow_class, weight=flow_class.weight * factor) for flow_class in problem.flow_classes)
 
-    assert rates(replace(problem, kinds=kinds)) == pytest.approx(rates(problem), rel=ROUND_OFF)
+    assert rates(replace(problem, flow_classes=flow_classes)) == pytest.approx(rates(problem), rel=ROUND_OFF)
 
 
 @given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_links_and_kinds_does_not_matter(problem: Problem, random: Random) -> None:
-    n_links, n_kinds = len(problem.capacity), len(problem.kinds)
-    links, order = random.sample(range(n_links), n_links), random.sample(range(n_kinds), n_kinds)
+def test_the_order_of_links_and_flow_classes_does_not_matter(problem: Problem, random: Random) -> None:
+    n_links, n_flow_classes = len(problem.capacity), len(problem.flow_classes)
+    links, order = random.sample(range(n_links), n_links), random.sample(range(n_flow_classes), n_flow_classes)
     capacity = [0.0] * n_links
     for old, new in enumerate(links):
         capacity[new] = problem.capacity[old]
-    kinds = [replace(kind, flows={links[link]: flows for link, flows in kind.flows.items()}) for kind in problem.kinds]
+    flow_classes = [
+        replace(flow_class, flows={links[link]: flows for link, flows in flow_class.flows.items()}) for flow_class in problem.flow_classes
+    ]
 
-    turned = rates(Problem(tuple(capacity), tuple(kinds[number] for number in order), tuple(problem.counts[number] for number in order)))
+    turned = rates(
+        Problem(tuple(capacity), tuple(flow_classes[number] for number in order), tuple(problem.counts[number] for number in order))
+    )
 
     found = rates(problem)
     assert turned == pytest.approx([found[number] for number in order], rel=ROUND_OFF)
 
 
 @given(problems())
-def test_flows_of_a_kind_are_as_good_as_kinds_of_one_flow(problem: Problem) -> None:
-    # The same kind through a link of its own each, wide enough for anything, is another kind to the network.
-    capacity, kinds = list(problem.capacity), list[Coupled]()
-    for kind, count in zip(problem.kinds, problem.counts, strict=True):
+def test_flows_of_a_flow_class_are_as_good_as_flow_classes_of_one_flow(problem: Problem) -> None:
+    # The same flow class through a link of its own each, wide enough for anything, is another flow class to the network.
+    capacity, flow_classes = list(problem.capacity), list[Coupled]()
+    for flow_class, count in zip(problem.flow_classes, problem.counts, strict=True):
         for _ in range(count):
-            kinds.append(replace(kind, flows=kind.flows | {len(capacity): 1.0}))
+            flow_classes.append(replace(flow_class, flows=flow_class.flows | {len(capacity): 1.0}))
             capacity.append(1e9)
 
-    one_by_one = rates(Problem(tuple(capacity), tuple(kinds), (1,) * len(kinds)))
+    one_by_one = rates(Problem(tuple(capacity), tuple(flow_classes), (1,) * len(flow_classes)))
 
     expected = [rate for rate, count in zip(rates(problem), problem.counts, strict=True) for _ in range(count)]
     assert one_by_one == pytest.approx(expected, rel=ROUND_OFF)
 
 
 @given(problems())
-def test_a_kind_that_leaves_never_slows_the_slowest(problem: Problem) -> None:
-    found = [rate / kind.weight for rate, kind in zip(rates(problem), problem.kinds, strict=True)]
+def test_a_flow_class_that_leaves_never_slows_the_slowest(problem: Problem) -> None:
+    found = [rate / flow_class.weight for rate, flow_class in zip(rates(problem), problem.flow_classes, strict=True)]
 
-    for gone in range(1, len(problem.kinds)):
-        kinds, counts = list(problem.kinds), list(problem.counts)
-        del kinds[gone], counts[gone]
-        rest = rates(replace(problem, kinds=tuple(kinds), counts=tuple(counts)))
-        left = [rate / kind.weight for rate, kind in zip(rest, kinds, strict=True)]
+    for gone in range(1, len(problem.flow_classes)):
+        flow_classes, counts = list(problem.flow_classes), list(problem.counts)
+        del flow_classes[gone], counts[gone]
+        rest = rates(replace(problem, flow_classes=tuple(flow_classes), counts=tuple(counts)))
+        left = [rate / flow_class.weight for rate, flow_class in zip(rest, flow_classes, strict=True)]
         assert min(left) >= min([*found[:gone], *found[gone + 1 :]]) * (1.0 - ROUND_OFF)
 
 
@@ -209,29 +228,38 @@ def test_rates_followed_from_change_to_change_are_those_solved_from_nothing(
         flying = list(in_flight.values())
         state: State = tuple(sorted((number, flying.count(number)) for number in dict.fromkeys(flying)))
         expected = made.rates(state)
-        found = {number: made._flights._rate.each[number] for number in expected}
+        found = {number: made._in_flight._rate.each[number] for number in expected}
         assert found == pytest.approx(dict(expected), rel=ROUND_OFF)
 
 
 @given(problems(), st.randoms(use_true_random=False))
-def test_rates_are_the_same_to_the_last_bit_in_whatever_order_kinds_come_and_copies_of_a_network_are_filled_in_one(
+def test_rates_are_the_same_to_the_last_bit_in_whatever_order_flow_classes_come_and_copies_of_a_network_are_filled_in_one(
     problem: Problem, random: Random
 ) -> None:
-    problem = replace(problem, kinds=tuple(replace(kind, weight=1.0) for kind in problem.kinds))
-    order = list(range(len(problem.kinds)))
+    problem = replace(problem, flow_classes=tuple(replace(flow_class, weight=1.0) for flow_class in problem.flow_classes))
+    order = list(range(len(problem.flow_classes)))
     random.shuffle(order)
     n_links = len(problem.capacity)
-    moved = [replace(kind, flows={link + n_links: flows for link, flows in kind.flows.items()}) for kind in problem.kinds]
-    # One more kind on both copies makes them one component; it takes nothing to speak of, and the same of both.
+    moved = [
+        replace(flow_class, flows={link + n_links: flows for link, flows in flow_class.flows.items()})
+        for flow_class in problem.flow_classes
+    ]
+    # One more flow class on both copies makes them one component; it takes nothing to speak of, and the same of both.
     joining = Coupled(flows=dict.fromkeys(range(2 * n_links), 1.0), cap=2.0**-60)
 
     alone = rates(
-        replace(problem, kinds=(*problem.kinds, replace(joining, flows=dict.fromkeys(range(n_links), 1.0))), counts=(*problem.counts, 1))
+        replace(
+            problem,
+            flow_classes=(*problem.flow_classes, replace(joining, flows=dict.fromkeys(range(n_links), 1.0))),
+            counts=(*problem.counts, 1),
+        )
     )
     shuffled = rates(
-        replace(problem, kinds=tuple(problem.kinds[each] for each in order), counts=tuple(problem.counts[each] for each in order))
+        replace(
+            problem, flow_classes=tuple(problem.flow_classes[each] for each in order), counts=tuple(problem.counts[each] for each in order)
+        )
     )
-    twice = rates(Problem(problem.capacity * 2, (joining, *moved, *problem.kinds), (1, *problem.counts, *problem.counts)))
+    twice = rates(Problem(problem.capacity * 2, (joining, *moved, *problem.flow_classes), (1, *problem.counts, *problem.counts)))
 
     assert [shuffled[order.index(each)] for each in range(len(order))] == rates(problem)
     assert twice[1:] == alone[:-1] * 2
@@ -271,8 +299,8 @@ def test_no_flow_is_faster_than_alone(case: tuple[list[Pipe], list[Flow]]) -> No
 def test_every_byte_arrives_and_no_other(case: tuple[list[Pipe], list[Flow]]) -> None:
     links, flows = case
     made = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]))
-    kinds = [
-        made.add_kind(Coupled(dict.fromkeys(flow.route, 1.0)).footprint, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
+    flow_classes = [
+        made.add_class(Coupled(dict.fromkeys(flow.route, 1.0)).footprint, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
         for flow in flows
     ]
     waiting = sorted((flow.start_s, index) for index, flow in enumerate(flows))
@@ -281,15 +309,15 @@ def test_every_byte_arrives_and_no_other(case: tuple[list[Pipe], list[Flow]]) ->
         made.finished()
         while waiting and waiting[0][0] <= made.now_s:
             _, index = waiting.pop(0)
-            made.start(index, kinds[index], flows[index].size_bytes)
+            made.start(index, flow_classes[index], flows[index].size_bytes)
         made.share()
 
     carried = [0.0] * len(links)
     for state, seconds in made.occupancy().items():
         rates = made.rates(state)
-        for kind, count in state:
-            for link in made.kinds[kind].footprint.link_ids.tolist():
-                carried[link] += rates[kind] * count * seconds
+        for flow_class, count in state:
+            for link in made.flow_classes[flow_class].footprint.link_ids.tolist():
+                carried[link] += rates[flow_class] * count * seconds
     sent = [sum(flow.size_bytes for flow in flows if link in flow.route) for link in range(len(links))]
     assert carried == pytest.approx(sent, rel=ROUND_OFF, abs=1e-9)
 

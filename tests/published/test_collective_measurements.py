@@ -17,19 +17,19 @@ from typing import Final
 
 import pytest
 
+from clustersim.apps.collective.collective_times import bus_factor
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.library import Call, Library
+from clustersim.collectives.library import CollectiveCall, Library
 from clustersim.documents.data import data_path
 from clustersim.documents.text import read_document
 from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import load_node, node_names
-from clustersim.hardware.communication import CollectiveOp
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.hardware.models import Node
 from clustersim.network.sharing import SharedNetwork
-from clustersim.scenario.collective import bus_factor
-from clustersim.topology.build import build_cluster
+from clustersim.topology.cluster_wiring import build_cluster
 
 MEDIAN_FRACTION: Final = 0.10
 MEDIAN_BELOW_FRACTION: Final = 0.25
@@ -140,9 +140,9 @@ def predicted(row: Measured) -> tuple[float, str]:
     setting, node = row.setting, node_of(row.setting.source)
     traffic = traffic_of(setting.source, setting.n_nodes)
     members = tuple(rank for rank in range(setting.n_nodes * node.n_accelerators) if rank % node.n_accelerators < setting.per_node)
-    call = Call(op=setting.op, group=f"{setting.per_node} of each node", size_bytes=row.size_bytes, algorithm=setting.algorithm)
+    call = CollectiveCall(op=setting.op, group=f"{setting.per_node} of each node", size_bytes=row.size_bytes, algorithm=setting.algorithm)
     operation = traffic.library.operation(call, (members,))
-    time_s = alone(traffic.flights_of(operation), traffic.network).duration_s
+    time_s = alone(traffic.phases_of(operation), traffic.network).duration_s
     return time_s, f"{operation.algorithm} ({operation.protocol})"
 
 

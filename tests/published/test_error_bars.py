@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.scenario.error_bars import MEMORY, read_bands, shipped_path
-from clustersim.studies.planning.search import MEMORY_MARGIN
-from clustersim.studies.validation.residuals import PEAKS, residuals_text, write_residuals
+from clustersim.apps.plan.search import MEMORY_MARGIN
+from clustersim.apps.run.intervals import MEMORY, read_bands, shipped_path
+from clustersim.apps.validate.residuals import PEAKS, residuals_text, write_residuals
 from tests.published.validated import bars, everything
 
-pytestmark = pytest.mark.xdist_group("published")
+pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 
 
 def test_the_shipped_error_bars_are_what_the_shipped_sources_give(request: pytest.FixtureRequest) -> None:

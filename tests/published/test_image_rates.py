@@ -11,7 +11,7 @@ from statistics import mean
 
 import pytest
 
-from clustersim.scenario.run import run
+from clustersim.apps.run.running import run
 
 ROWS = {
     "ResNet-50, A100 40 GB, fp16, TensorFlow with XLA": ("resnet-50", "dgx-a100-40g", "fp16", 256, "fused", 2375.0),

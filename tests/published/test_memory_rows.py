@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from clustersim.strategy.plan import Plan
-from clustersim.workload.transformer import Transformer
-from tests.unit.strategy.factories import LLAMA, held, make_plan, peak
+from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.transformer import Transformer
+from tests.unit.parallel.factories import LLAMA, held, make_plan, peak
 
 GIGA = 1e9
 

@@ -10,9 +10,9 @@ from itertools import combinations
 
 import pytest
 
-from clustersim.studies.published import validate
-from clustersim.studies.sources import read_source, value_at
-from clustersim.studies.validation.rows import RowResult
+from clustersim.apps.validate.published import validate
+from clustersim.apps.validate.rows import RowResult
+from clustersim.apps.validate.sources import read_source, value_at
 from clustersim.units.quantity import parse_quantity
 
 APART_FRACTION = 0.03

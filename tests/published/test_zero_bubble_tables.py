@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from clustersim.strategy.schedules import SCHEDULES
-from clustersim.strategy.schedules.execution import execute
-from clustersim.strategy.schedules.order import PassCosts
+from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.schedules.execution import execute
+from clustersim.parallel.schedules.order import PassCosts
 
 WITHIN_POINTS = 0.01
 """A bubble is to be met within one percentage point."""

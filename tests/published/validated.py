@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from clustersim.studies.published import Validation, validate
-from clustersim.studies.sources import read_source, source_names
-from clustersim.studies.validation.residuals import ErrorBars
-from clustersim.studies.validation.rows import RowResult
+from clustersim.apps.validate.published import Validation, validate
+from clustersim.apps.validate.residuals import ErrorBars
+from clustersim.apps.validate.rows import RowResult
+from clustersim.apps.validate.sources import read_source, source_names
 
 SOURCES: Final = {name: read_source(name) for name in source_names()}
 ROWS: Final = {row.id: (source, index) for source in SOURCES.values() for index, row in enumerate(source.spec.rows)}

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from clustersim.apps.run.running import run
 from clustersim.collection import collection_paused
-from clustersim.scenario.run import run
 
 
 @pytest.fixture(autouse=True)

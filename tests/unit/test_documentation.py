@@ -14,14 +14,14 @@ import typer
 from pydantic import BaseModel
 
 from clustersim.cli.app import app
-from clustersim.report.bounds import BoundsReport
-from clustersim.report.cost import CostReport
-from clustersim.report.goodput import GoodputReport
-from clustersim.report.metrics import Metrics
+from clustersim.config.scenario_schema import ScenarioSpec
+from clustersim.measure.bounds_report import BoundsReport
+from clustersim.measure.cost_report import CostReport
+from clustersim.measure.goodput_report import GoodputReport
+from clustersim.measure.metrics import Metrics
+from clustersim.parallel.settings import key_of
 from clustersim.report.plots.kinds import KINDS
-from clustersim.scenario.model_fields import ModelSpec
-from clustersim.scenario.schema import ScenarioSpec
-from clustersim.strategy.settings import key_of
+from clustersim.workloads.reading.model_fields import ModelSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)

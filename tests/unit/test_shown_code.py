@@ -18,15 +18,18 @@ from typing import Final
 import pytest
 import typer
 
+from clustersim.apps.study.question_file import question_names, read_question
+from clustersim.apps.validate.sources import read_source
 from clustersim.cli.app import app, main
 from clustersim.documents.text import parse_document, read_document
 from clustersim.hardware.prices import read_price_list
-from clustersim.studies.questions.question_file import question_names, read_question
-from clustersim.studies.sources import read_source
 from tests.shown import KINDS, PAGES, ROOT, Block, blocks_in, blocks_of, commands_of
 
 OUT_OF_REACH: Final = (
     "clustersim plan llama3-70b --tokens 15T --within '60 days' --budget '12 MUSD' --power '5 MW' --accelerators dgx-h100,hgx-h200"
+)
+BUY: Final = (
+    "clustersim buy llama3-70b --tokens 15T --option '64 dgx-h100' --option '48 hgx-h200' --option '32 dgx-b200' --nic 200Gbit/s,400Gbit/s"
 )
 ENDS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
@@ -39,8 +42,8 @@ PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_names()},
         "clustersim validate horovod-2017 tensorflow-ps-2017": "tests/published runs it",
-        "clustersim ui": "serves until Ctrl-C; tests/unit/studies/ui drives the page",
-        "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/studies/ui drives the page",
+        "clustersim ui": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
+        "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
         "clustersim sweep my-study.yaml --executor dask:tcp://scheduler:8786": "asks a machine that is not there",
         "clustersim plot validation megatron-sc21 korthikanti-2022 zero-bubble fms-fsdp": "seven seconds; make docs draws it",
     }
@@ -71,13 +74,10 @@ LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             f"clustersim validate{options}": ("korthikanti-2022", "a minute for all sources; tests/published runs every row")
             for options in ("", " --quality A", " --json", " --plot all.png", " --jobs 4", " --fail-over '8 %'")
         },
-        **{
-            f"clustersim plan llama3-70b dgx-h100 --nodes 64{options}": (
-                "--only tp=8 --only pp=4 --only schedule=1f1b --most-replays 1",
-                "half a minute",
-            )
-            for options in ("", " -s training.global_batch_size=1024")
-        },
+        "clustersim plan llama3-70b dgx-h100 --nodes 64 -s training.global_batch_size=1024": (
+            "--only tp=8 --only pp=4 --only schedule=1f1b --most-replays 1",
+            "half a minute",
+        ),
         OUT_OF_REACH: (
             "--only tp=8 --only pp=4 --only cp=1 --only schedule=1f1b --only micro_batch_size=1 --only zero_stage=1 --only recompute=none"
             " --only placement=tp-cp-ep-dp-pp --most-replays 1",
@@ -86,21 +86,37 @@ LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "clustersim sweep llama3-70b-layouts": ("--dry-run", "72 points"),
         "clustersim sweep my-study.yaml --where 'memory_fraction <= 0.9' --format parquet": ("--dry-run", "72 points"),
         "clustersim run deepseek-v3-2048-h800": ("--dry-run", "five seconds"),
+        "clustersim run llama3-405b-16k-cost -s 'reliability.node_mtbf=4 years'": ("--dry-run", "ten seconds"),
+        "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": ("--only tp=8 --only pp=4 --only ep=1 --most-replays 1", "a minute"),
+        "clustersim plan hf:config.json dgx-a100-40g --nodes 2": ("--only tp=1 --only pp=1 --most-replays 1", "ten seconds"),
+        BUY: ("--only tp=8 --only pp=1 --only cp=1 --only recompute=none --only zero_stage=3 --only micro_batch_size=1", "two minutes"),
     }
 )
 """Commands that take long, and what is added so that less is done."""
 GIVEN: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
     {
+        "README.md": {
+            "config.json": "tests/unit/hf-config.json",
+            "all_reduce.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt",
+        },
         "docs/how-to/advise.md": {"my-scenario.yaml": None},
-        "docs/how-to/calibrate.md": {"all_reduce-2x8-a100.txt": "tests/unit/studies/calibration/all_reduce-2x8-a100.txt"},
-        "docs/how-to/compare-runs.md": dict.fromkeys(("baseline.yaml", "candidate.yaml", "my-layout.yaml", "another.yaml")),
+        "docs/how-to/calibrate.md": {"all_reduce-2x8-a100.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt"},
+        "docs/how-to/compare-runs.md": {
+            **dict.fromkeys(("baseline.yaml", "candidate.yaml", "my-layout.yaml", "another.yaml")),
+            "megatron.log": "tests/unit/apps/importing/files/megatron-v100.log",
+        },
         "docs/how-to/cost.md": dict.fromkeys(("rented.yaml", "bought.yaml")),
         "docs/how-to/explain.md": {"my-scenario.yaml": None},
         "docs/how-to/import.md": {
-            "llama3_70b.toml": "tests/unit/studies/importing/files/torchtitan-llama3-70b.toml",
-            "7B.yml": "tests/unit/studies/importing/files/neox-llama2-7b.yml",
-            "train_config.yml": "tests/unit/studies/importing/files/neox-train.yml",
-            "megatron.log": "tests/unit/studies/importing/files/megatron-v100.log",
+            "llama3_70b.toml": "tests/unit/apps/importing/files/torchtitan-llama3-70b.toml",
+            "7B.yml": "tests/unit/apps/importing/files/neox-llama2-7b.yml",
+            "train_config.yml": "tests/unit/apps/importing/files/neox-train.yml",
+            "megatron.log": "tests/unit/apps/importing/files/megatron-v100.log",
+            "serve.sh": "tests/unit/apps/importing/files/vllm-bench.sh",
+            "deploy.yaml": "tests/unit/apps/importing/files/kubernetes-vllm.yaml",
+            "topo.xml": "tests/unit/apps/importing/files/nccl-p4d.xml",
+            "job.sh": "tests/unit/apps/importing/files/megatron-llama3-8b.args.txt",
+            "ibnetdiscover.out": "tests/unit/apps/importing/files/ibnetdiscover.out",
         },
         "docs/how-to/own-model.md": {"path/to/config.json": "tests/unit/hf-config.json"},
         "docs/how-to/plan.md": {"my-scenario.yaml": None},
@@ -118,8 +134,8 @@ FILES: Final[Mapping[str, Callable[[Path], object] | str]] = MappingProxyType(
         "source_id: my-timings": read_source,
         "title: My adapter": "a profile, which ships with the package; tests/unit/hardware reads all of them",
         'sources:\n  - title: "nccl': "shows the form of what calibrate has written",
-        "table:\n  file: my-timings.csv": "a part of a published source; tests/unit/studies/test_sources.py reads such",
-        "hidden: {strategy.recompute": "a part of a published source; tests/unit/studies/test_sources.py reads such",
+        "table:\n  file: my-timings.csv": "a part of a published source; tests/unit/apps/validate/test_sources.py reads such",
+        "hidden: {strategy.recompute": "a part of a published source; tests/unit/apps/validate/test_sources.py reads such",
     }
 )
 """YAML that is no part of a scenario, by words of it: what reads such a file, or why none does."""

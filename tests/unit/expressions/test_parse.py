@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import DEEPEST, Condition, parse_condition, parse_quantity_of
-from clustersim.expressions.tokens import ExpressionError
 
 METRICS = {
     "mfu": False, "hfu": False, "step_time_s": False, "tokens_per_s": False, "tflops_per_gpu": False, "memory.fits": True,

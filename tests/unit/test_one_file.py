@@ -1,0 +1,119 @@
+"""A new GPU, schedule, collective algorithm or parallel technique is one file and at most one row of a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = """\
+version: 1
+name: one-file
+model: gpt2
+cluster: {node: NODE, nodes: 1, accelerators_per_node: 4}
+training: {global_batch_size: 32, seq_length: 1024}
+strategy: {tp: 1, pp: 4, schedule: SCHEDULE}
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name in ("clustersim", "hardware_profiles", "scenarios"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def command(copy: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    line = [sys.executable, "-m", "clustersim", *arguments]
+    done = subprocess.run(line, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def step_of(copy: Path, *, node: str = "dgx-h100", schedule: str = "1f1b") -> float:
+    path = copy / "scenario.yaml"
+    path.write_text(SCENARIO.replace("NODE", node).replace("SCHEDULE", schedule), encoding="utf-8")
+    return json.loads(command(copy, "run", str(path), "--json"))["step_time_s"]
+
+
+def add_row(path: Path, after: str, row: str, imported: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert after in text
+    text = text.replace(after, after + row, 1)
+    path.write_text(text.replace("from typing import Final\n", f"from typing import Final\n\n{imported}\n", 1), encoding="utf-8")
+
+
+def test_a_gpu_is_one_file(copy: Path) -> None:
+    known = step_of(copy)
+    profiles = copy / "hardware_profiles" / "accelerators"
+    text = (profiles / "h100-sxm5-80g.yaml").read_text(encoding="utf-8")
+    (profiles / "h101.yaml").write_text(text.replace("name: h100-sxm5-80g", "name: h101"), encoding="utf-8")
+    path = copy / "scenario.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("nodes: 1", "nodes: 1, accelerator: h101"), encoding="utf-8")
+    assert json.loads(command(copy, "run", str(path), "--json"))["step_time_s"] == known
+
+
+def test_a_schedule_is_one_file_and_one_row(copy: Path) -> None:
+    folder = copy / "clustersim" / "parallel" / "schedules"
+    (folder / "flush.py").write_text(
+        '"""All forward passes, then all backward passes in the same order."""\n\n'
+        "from clustersim.parallel.schedules.order import backward, forward\n\n\n"
+        "def flush(n_stages, n_micro_batches, n_chunks):\n"
+        "    passes = range(n_micro_batches)\n"
+        "    return (tuple(map(forward, passes)) + tuple(map(backward, passes)),) * n_stages\n",
+        encoding="utf-8",
+    )
+    add_row(
+        folder / "__init__.py",
+        '        "naive": Schedule(make=naive, sends_beside=False),\n',
+        '        "flush": Schedule(make=flush),\n',
+        "from clustersim.parallel.schedules.flush import flush",
+    )
+    assert step_of(copy, schedule="flush") == pytest.approx(step_of(copy, schedule="gpipe"), rel=0.1)
+
+
+def test_a_collective_algorithm_is_one_file_and_one_row(copy: Path) -> None:
+    folder = copy / "clustersim" / "collectives"
+    (folder / "second_ring.py").write_text(
+        '"""A ring under another name."""\n\n'
+        "from dataclasses import replace\n\n"
+        "from clustersim.collectives.ring import RINGS\n\n"
+        'SECOND_RING = replace(RINGS["all_reduce"], name="second_ring")\n',
+        encoding="utf-8",
+    )
+    add_row(
+        folder / "__init__.py",
+        '"all_reduce": _by_name(',
+        "SECOND_RING, ",
+        "from clustersim.collectives.second_ring import SECOND_RING",
+    )
+    asked = ("collective", "--cluster", "dgx-h100", "--op", "all_reduce", "--sizes", "64MB", "--json", "--algorithm")
+    own, ring = (json.loads(command(copy, *asked, name))[0]["time_s"] for name in ("second_ring", "ring"))
+    assert own == pytest.approx(ring, rel=0.2)
+
+
+def test_a_parallel_technique_is_one_file_and_one_row(copy: Path) -> None:
+    known = step_of(copy)
+    folder = copy / "clustersim" / "parallel" / "contributors"
+    (folder / "pause.py").write_text(
+        '"""A pause of a second before each step."""\n\n'
+        "from clustersim.parallel.contributors.contributor import Contributor\n"
+        "from clustersim.program.tasks import Block, Compute, Work\n"
+        "from clustersim.workloads.operators import Recorded\n\n\n"
+        "class Pause(Contributor):\n"
+        "    def begin(self):\n"
+        '        work = Work(name="pause", phase="load", kernels=(Recorded(1.0),))\n'
+        '        action = Compute(name="pause", phase="load", blocks=(Block(name="pause", body=(work,)),))\n'
+        '        for lane in self.step.division.lanes(0, "loader"):\n'
+        '            self.step.builder.add(("pause", lane.rank_class), action, [lane])\n',
+        encoding="utf-8",
+    )
+    add_row(folder / "__init__.py", "    ModelState,\n", "    Pause,\n", "from clustersim.parallel.contributors.pause import Pause")
+    assert step_of(copy) == pytest.approx(max(known, 1.0), rel=0.05)
