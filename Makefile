@@ -9,10 +9,10 @@ DEMO := llama3-70b-h100-512
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all check format golden bench ratios docs clean
+.PHONY: help demo test test-slow test-all check format golden bench ratios docs clean
 
 help:  ## Show these targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
 
 demo: $(VENV)/.installed  ## Train Llama 3 70B on 512 H100s, on paper
 	@$(BIN)/clustersim run $(DEMO)
@@ -20,8 +20,11 @@ demo: $(VENV)/.installed  ## Train Llama 3 70B on 512 H100s, on paper
 	@echo "Plots:    runs/$(DEMO)/*/plots/"
 	@echo "Timeline: runs/$(DEMO)/*/trace.json.gz (open it at https://ui.perfetto.dev)"
 
-test: $(VENV)/.installed-dev  ## Run all tests
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+test: $(VENV)/.installed-dev  ## Run the tests that a clone should pass
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not slow"
+
+test-slow: $(VENV)/.installed-dev  ## Run the tests that take long
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m slow
 
 test-all: $(VENV)/.installed-dev  ## Run all tests, property tests on inputs that no run drew before; a failure prints its seed
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup --hypothesis-profile=new

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from clustersim.scenario.result import Result as Result
-    from clustersim.scenario.run import run as run
-    from clustersim.studies.sweeps.calling import sweep as sweep
-    from clustersim.studies.what_if.question_file import what_if as what_if
+    from clustersim.apps.run.result import Result as Result
+    from clustersim.apps.run.running import run as run
+    from clustersim.apps.sweep.calling import sweep as sweep
+    from clustersim.apps.what_if.question_file import what_if as what_if
 
 __version__: Final = "0.1.0"
 
 __all__ = ("Result", "__version__", "run", "sweep", "what_if")
 
 _HOMES: Final = {
-    "Result": "clustersim.scenario.result",
-    "run": "clustersim.scenario.run",
-    "sweep": "clustersim.studies.sweeps.calling",
-    "what_if": "clustersim.studies.what_if.question_file",
+    "Result": "clustersim.apps.run.result",
+    "run": "clustersim.apps.run.running",
+    "sweep": "clustersim.apps.sweep.calling",
+    "what_if": "clustersim.apps.what_if.question_file",
 }
 
 

@@ -21,7 +21,7 @@ class ClustersimError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where in a text an error stands; lines and columns count from one."""
+    """Position of an error in a text; lines and columns count from one."""
 
     file: str
     line: int | None = None

@@ -1,4 +1,4 @@
-"""What a run is doing: phases with their names, and how far the longest have come, for whoever watches."""
+"""Progress of a run: named phases, and how far the longest have come, for a watcher."""
 
 from __future__ import annotations
 

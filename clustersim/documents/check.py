@@ -70,7 +70,7 @@ class _Mistake:
     message: str
     hint: str | None
     expected: str | None = None
-    """What would be right, where the value is simply of another kind."""
+    """Name of the expected kind, where the value is simply of another kind."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str | None:

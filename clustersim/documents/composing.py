@@ -56,7 +56,7 @@ def read_yaml(text: str, name: str, lines: Sequence[str], *, lenient: bool = Fal
         When the text is not YAML 1.2, is too large or too deep, repeats a key, or uses tags.
     """
     node = _compose(text, name, lines)
-    return None if node is None else _Reader(name, lines, lenient=lenient).read(node, 0)
+    return None if node is None else _NodeReader(name, lines, lenient=lenient).read(node, 0)
 
 
 def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
@@ -87,7 +87,7 @@ def _problem(error: MarkedYAMLError) -> str:
     return f"{error.context}, {problem}" if problem.startswith("but ") else problem
 
 
-class _Reader:
+class _NodeReader:
     """Turns composed nodes into plain Python."""
 
     def __init__(self, name: str, lines: Sequence[str], *, lenient: bool) -> None:

@@ -19,7 +19,7 @@ _MAX_BYTES: Final = 256 * 2**20
 _HINT: Final = "name a JSON file"
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_BITS: Final = 31
-"""What zlib calls its largest window with a gzip header around it."""
+"""Value of ``wbits`` in zlib for its largest window with a gzip header around it."""
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Any escape of a surrogate; whether it stands alone only the data tell."""
 _BLANK: Final = re.compile(r"[ \t\r\n]*")

@@ -16,7 +16,7 @@ _LONGEST_LINE: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Where one value stands, and its children; lines and columns count from one."""
+    """Position of one value, and its children; lines and columns count from one."""
 
     line: int
     column: int

@@ -1,4 +1,4 @@
-"""What a number measures, so that seconds are not compared with bytes."""
+"""Unit of measure of a number, so that seconds are not compared with bytes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _HEADS: Final[Mapping[str, Measure]] = MappingProxyType(
         "kg": Measure(powers=(("kg", 1),)),
     }
 )
-"""What the last word of a key says about its value."""
+"""Measure of a value by the last word of its key."""
 
 _UNDER: Final[Mapping[str, Measure]] = MappingProxyType(
     {

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.check import choices_hint, did_you_mean
+from clustersim.expressions.lexer import COMPARISONS, ExpressionError, Token, tokens_of
 from clustersim.expressions.measures import PLAIN, Measure, measure_of_key
-from clustersim.expressions.tokens import COMPARISONS, ExpressionError, Token, tokens_of
 
 Values = Mapping[str, float | bool]
 """Metrics by name, each in the unit that its name says."""
@@ -38,7 +38,7 @@ class _Part:
     """None for a number without a unit, which takes that of what it meets."""
     condition: bool = False
     left: tuple[Evaluate, float] | None = None
-    """Of a single comparison: what stands on its left side, and the size of its unit."""
+    """Left side of a single comparison, and the size of its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def parse_condition(text: str, metrics: Mapping[str, bool]) -> Condition:
     >>> parse_condition("step_time_s < 750 ms", {"step_time_s": False}).holds({"step_time_s": 0.5})
     True
     """
-    reader = _Reader(text, metrics)
+    reader = _ExpressionReader(text, metrics)
     root = reader.read()
     if not root.condition:
         raise ExpressionError(f"{text!r} compares nothing", hint="write a condition, such as 'memory_fraction <= 0.92'", at=root.at)
@@ -108,14 +108,14 @@ def parse_condition(text: str, metrics: Mapping[str, bool]) -> Condition:
 
 def parse_quantity_of(text: str, metrics: Mapping[str, bool]) -> Quantity:
     """Return the number that a text stands for, such as ``cost.step.usd / tokens_per_s``; parameters and errors as for a condition."""
-    reader = _Reader(text, metrics)
+    reader = _ExpressionReader(text, metrics)
     root = reader.read()
     if root.condition:
         raise ExpressionError(f"{text!r} is a condition", hint="write a number, such as 'step_time_s'", at=root.at)
     return Quantity(text=text, names=reader.names, measure=root.measure or PLAIN, _root=root)
 
 
-class _Reader:
+class _ExpressionReader:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, metrics: Mapping[str, bool]) -> None:
@@ -268,7 +268,7 @@ class _Reader:
 class _Deeper:
     """One more level while the block lasts."""
 
-    def __init__(self, reader: _Reader, token: Token) -> None:
+    def __init__(self, reader: _ExpressionReader, token: Token) -> None:
         self._reader, self._token = reader, token
 
     def __enter__(self) -> None:

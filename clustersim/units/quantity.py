@@ -34,7 +34,7 @@ _BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
-    """How one kind of quantity is written."""
+    """Notation of one kind of quantity."""
 
     what: str
     example: str
@@ -47,7 +47,7 @@ class _Unit:
     """largest, in the unit of the value: a millionth of what there is, and a million times as much, or more. What lies beyond is a slip,
     and products of such numbers overflow."""
     label_factor: float = 1.0
-    """What one of the label is, in the unit of the value."""
+    """Size of one of the label, in the unit of the value."""
 
 
 _BIT: Final = 1 / 8

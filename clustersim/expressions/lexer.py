@@ -59,9 +59,9 @@ class Token:
     text: str
     at: int
     value: float = 0.0
-    """Of a number, in SI units where it has a unit."""
+    """Value of a number, in SI units where it has a unit."""
     measure: Measure | None = None
-    """Of a number; None without a unit."""
+    """Measure of a number; None without a unit."""
 
 
 def tokens_of(text: str) -> list[Token]:
