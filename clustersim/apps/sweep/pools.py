@@ -83,6 +83,7 @@ class LocalPool:
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self._others = {child.pid for child in multiprocessing.active_children()}
+        self._managers: list[threading.Thread] = []
         self.executor: Executor = self._start()
 
     def renew(self) -> None:
@@ -101,14 +102,19 @@ class LocalPool:
             child.kill()
         for child in mine:
             child.join()
+        # The interpreter wakes the manager at its own end, and must not meet one that is just closing.
+        for manager in self._managers:
+            manager.join()
 
     def _start(self) -> Executor:
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
+        threads = set(threading.enumerate())
         with interrupts_kept_from_children():
             # One call for each, or later ones would be started outside.
             for _ in range(self.n_workers):
                 executor.submit(os.getpid)
+        self._managers = [each for each in threading.enumerate() if each not in threads and not each.daemon]
         return executor
 
 
