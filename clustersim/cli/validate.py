@@ -11,7 +11,16 @@ from typing import Final
 
 from clustersim.apps.run.intervals import MEMORY
 from clustersim.apps.validate.cross import cross_validate, folds_table, folds_text
-from clustersim.apps.validate.published import SourceResult, Validation, check_complete, parse_error_limit, validate, validate_defaults
+from clustersim.apps.validate.published import (
+    SourceResult,
+    Validation,
+    check_complete,
+    memory_error_bars,
+    parse_error_limit,
+    step_time_error_bars,
+    validate,
+    validate_defaults,
+)
 from clustersim.apps.validate.residuals import PEAKS, STEP_TIMES, write_residuals
 from clustersim.apps.validate.rows import RowResult
 from clustersim.apps.validate.scatter import picture_path, write_scatter
@@ -89,7 +98,7 @@ def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
         write_scatter(validation, picture)
         notice(f"wrote {picture}")
     if options.write_residuals is not None:
-        _write_residuals(validation, Path(options.write_residuals))
+        _write_residuals(validation, Path(options.write_residuals), options.jobs)
     if limit_fraction is None or validation.better_than(limit_fraction):
         return EXIT_OK
     notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
@@ -102,13 +111,16 @@ def _check_defaults(options: ValidateOptions) -> None:
             raise ScenarioError("is not for defaults alone", field=option, hint="leave it out, or --defaults")
 
 
-def _write_residuals(validation: Validation, file: Path) -> None:
+def _write_residuals(validation: Validation, file: Path, jobs: int | None) -> None:
     """Write the error bars of step times into a file, and those of memory beside it."""
-    made = ((validation.error_bars, file, STEP_TIMES), (validation.memory_error_bars, file.with_name(MEMORY), PEAKS))
-    for bars, path, what in made:
-        if bars is not None:
-            write_residuals(bars, path, what)
-            notice(f"wrote {path}")
+    with watched():
+        defaults = validate_defaults(jobs=jobs)
+    for bars, path, what in (
+        (step_time_error_bars(validation, defaults), file, STEP_TIMES),
+        (memory_error_bars(validation), file.with_name(MEMORY), PEAKS),
+    ):
+        write_residuals(bars, path, what)
+        notice(f"wrote {path}")
 
 
 def _cross_validate(sources: tuple[str, ...], path: Path) -> int:
@@ -124,7 +136,6 @@ def _cross_validate(sources: tuple[str, ...], path: Path) -> int:
 
 
 def _document(validation: Validation) -> dict[str, object]:
-    bars = validation.error_bars
     return {
         "schema_version": SCHEMA_VERSION,
         "sources": plain(validation.sources),
@@ -134,7 +145,7 @@ def _document(validation: Validation) -> dict[str, object]:
         "rankings": plain(validation.rankings),
         "missed_out_of_memory": plain(validation.missed_out_of_memory),
         "refused": plain(validation.refused),
-        "interval_coverage": None if bars is None else plain(bars.coverage),
+        "interval_coverage": plain(validation.coverage),
     }
 
 

@@ -124,6 +124,10 @@ USUAL: Final = (
 """For transformers, the first that says a key; where none does the default of the key holds. docs/reference/defaults.md says why."""
 
 
+USUAL_SETTINGS: Final = "usual_settings"
+"""Code of the flag that says which settings nobody gave."""
+
+
 def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
     """Return the usual value of each dotted key that has one in a run, and the software that has it so."""
     found: dict[str, tuple[Value, str]] = {}
@@ -181,4 +185,4 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
         value, software = usual[key]
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
     said = [f"{software}: {', '.join(values)}" for software, values in by_software.items()]
-    return (Flag(code="usual_settings", message=f"not said, and taken as usual: {'; '.join(said)}"),) if said else ()
+    return (Flag(code=USUAL_SETTINGS, message=f"not said, and taken as usual: {'; '.join(said)}"),) if said else ()

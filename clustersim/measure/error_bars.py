@@ -1,30 +1,21 @@
-"""The interval that a step time is expected in: kinds of runs, and what was measured of each beside its prediction."""
+"""The interval that a step time is expected in: what makes errors larger, and by how much, from measured runs beside predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import inf, sqrt
+from math import inf, prod, sqrt
 from typing import Final
 
 RunKind = tuple[str, ...]
-"""Family of models, reach, and whether the accelerator itself was measured; leading words only for a wider kind, none for all runs."""
+"""Words that make the error of a run larger, in the order of ``WORDS``; none for most runs."""
 
-DENSE: Final = "dense"
 EXPERTS: Final = "experts"
-CONVOLUTIONAL: Final = "convolutional"
-SERVED: Final = "parameter servers"
-ONE_NODE: Final = "one node"
-MANY_NODES: Final = "many nodes"
-MEASURED_ACCELERATOR: Final = "measured accelerator"
-OTHER_ACCELERATOR: Final = "accelerator not measured"
+USUAL_SETTINGS: Final = "usual settings"
+SHORT_STEP: Final = "short step"
 
-WORDS: Final[tuple[tuple[str, ...], ...]] = (
-    (DENSE, EXPERTS, CONVOLUTIONAL, SERVED),
-    (ONE_NODE, MANY_NODES),
-    (MEASURED_ACCELERATOR, OTHER_ACCELERATOR),
-)
-"""Words allowed at each place of a kind."""
+WORDS: Final = (EXPERTS, USUAL_SETTINGS, SHORT_STEP)
+"""Words of a kind: a mixture of experts; settings that nobody gave; a step in which fixed costs count."""
 
 ALL_RUNS: Final = "all runs"
 
@@ -33,7 +24,6 @@ ALL_RUNS: Final = "all runs"
 class Band:
     """Range of measured step times of one kind of runs, as shares of the predicted ones."""
 
-    kind: RunKind
     least_fraction: float
     most_fraction: float
 
@@ -78,7 +68,7 @@ def memory_verdict_of(peak_bytes: float, capacity_bytes: float, band: Band) -> s
 
     Examples
     --------
-    >>> band = Band(kind=(), least_fraction=0.9, most_fraction=1.25)
+    >>> band = Band(least_fraction=0.9, most_fraction=1.25)
     >>> [memory_verdict_of(peak, 80e9, band) for peak in (60e9, 70e9, 81e9)]
     ['fits', 'tight', 'does not fit']
     """
@@ -88,40 +78,61 @@ def memory_verdict_of(peak_bytes: float, capacity_bytes: float, band: Band) -> s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Width of the intervals of all kinds: that of most runs, times a factor for each word of a kind."""
+
+    middle_fraction: float
+    """Middle of the interval, as a share of the predicted step time."""
+    most_fraction: float
+    """Upper end over middle, and middle over lower end, of runs of which no word is true."""
+    factors: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By word: the factor of the logarithm of ``most_fraction``; 1 where a word is missing."""
+
+    def factor(self, kind: RunKind) -> float:
+        """Return how many times as large the errors of a kind are as those of most runs."""
+        return prod(self.factors.get(word, 1.0) for word in kind)
+
+    def band(self, kind: RunKind) -> Band:
+        """Return the interval of a kind.
+
+        Examples
+        --------
+        >>> spread = Spread(middle_fraction=1.0, most_fraction=1.1, factors={"experts": 2.0})
+        >>> round(spread.band(()).most_fraction, 3), round(spread.band(("experts",)).most_fraction, 3)
+        (1.1, 1.21)
+        """
+        most = self.most_fraction ** self.factor(kind)
+        return Band(least_fraction=self.middle_fraction / most, most_fraction=self.middle_fraction * most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Farthest that measured runs go; errors beyond are larger by a factor."""
+
+    accelerators: tuple[str, ...]
+    n_accelerators: int
+    seq_length: int
+    """In tokens."""
+    widening: float
+    """Factor of the logarithm of the width of an interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bands:
-    """Bands of all kinds that enough sources have rows of."""
+    """Intervals of all kinds of runs."""
 
     level_fraction: float
     """Share of runs that is expected in their intervals."""
-    by_kind: Mapping[RunKind, Band]
-    held_out: Mapping[tuple[str, RunKind], Band]
-    """By the name of a source and a kind of its rows: what the other sources alone would say."""
-    ratios: Mapping[RunKind, float] = field(default_factory=lambda: {(): inf})
-    """By kind: how far the measured ratio of two step times on one machine is from the predicted one at most, as a factor."""
-    accelerators: tuple[str, ...] = ()
-    """Those that the rows ran on."""
-    unmeasured_widening: float = 1.0
-    """Widening of the band of an accelerator that is not among them."""
+    spread: Spread
+    held_out: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
+    """By source of measurements: what the other sources alone would say."""
+    ratio_most_fraction: float = inf
+    """Largest expected error of the ratio of two times on one machine, as a factor, of runs of which no word is true."""
+    reach: Reach | None = None
 
     def ratio(self, kind: RunKind) -> float:
-        """Return the factor of a kind, or of the narrowest wider one that has any."""
-        return next(self.ratios[each] for each in wider(kind) if each in self.ratios)
-
-    def band(self, kind: RunKind) -> Band:
-        """Return the band of a kind, or of the narrowest wider one that has any."""
-        return next(self.by_kind[each] for each in wider(kind) if each in self.by_kind)
-
-
-def wider(kind: RunKind) -> Iterator[RunKind]:
-    """Yield a kind, and then those that it is part of, up to all runs.
-
-    Examples
-    --------
-    >>> list(wider(("dense", "one node")))
-    [('dense', 'one node'), ('dense',), ()]
-    """
-    for n_words in range(len(kind), -1, -1):
-        yield kind[:n_words]
+        """Return the largest expected error of the ratio of two times on one machine, as a factor."""
+        return self.ratio_most_fraction ** self.spread.factor(kind)
 
 
 def kind_text(kind: RunKind) -> str:
@@ -129,7 +140,12 @@ def kind_text(kind: RunKind) -> str:
 
     Examples
     --------
-    >>> kind_text(("dense", "one node")), kind_text(())
-    ('dense, one node', 'all runs')
+    >>> kind_text(("experts", "short step")), kind_text(())
+    ('experts, short step', 'all runs')
     """
     return ", ".join(kind) or ALL_RUNS
+
+
+def kind_of(words: Sequence[str]) -> RunKind:
+    """Return the kind of which some words are true."""
+    return tuple(word for word in WORDS if word in words)

@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 
 from clustersim.apps.validate.quantiles import Residual
 from clustersim.apps.validate.residuals import error_bars
-from clustersim.measure.error_bars import RunKind, wider
+from clustersim.measure.error_bars import WORDS, RunKind
 
-KINDS: tuple[RunKind, ...] = (
-    ("dense", "one node", "measured accelerator"),
-    ("dense", "many nodes", "measured accelerator"),
-    ("experts", "many nodes", "accelerator not measured"),
-)
+KINDS: tuple[RunKind, ...] = ((), ("experts",), ("usual settings",), ("experts", "short step"))
 
 
 @st.composite
@@ -33,13 +29,14 @@ def residuals(draw: st.DrawFn) -> list[Residual]:
 
 @settings(deadline=None, max_examples=40)
 @given(residuals())
-def test_every_kind_has_an_interval_that_is_its_own_or_of_a_kind_it_is_part_of(rows: list[Residual]) -> None:
-    bands = error_bars(rows).bands
+def test_every_kind_has_an_interval_and_a_word_more_never_narrows_it(rows: list[Residual]) -> None:
+    spread = error_bars(rows).bands.spread
 
+    plain = spread.band(())
     for kind in KINDS:
-        band = bands.band(kind)
-        assert band.kind in set(wider(kind))
-        assert 0.0 < band.least_fraction <= band.most_fraction
+        band = spread.band(kind)
+        assert 0.0 < band.least_fraction <= plain.least_fraction <= plain.most_fraction <= band.most_fraction
+    assert set(spread.factors) <= set(WORDS)
 
 
 @settings(deadline=None, max_examples=40)
@@ -50,7 +47,7 @@ def test_what_is_slower_by_a_factor_has_intervals_that_are_later_by_it(rows: lis
         for row in rows
     ]
 
-    before, after = error_bars(rows).bands.band(KINDS[0]), error_bars(slower).bands.band(KINDS[0])
+    before, after = error_bars(rows).bands.spread.band(KINDS[1]), error_bars(slower).bands.spread.band(KINDS[1])
 
     assert after.least_fraction == pytest.approx(factor * before.least_fraction, rel=1e-6)
     assert after.most_fraction == pytest.approx(factor * before.most_fraction, rel=1e-6)
@@ -62,4 +59,4 @@ def test_the_order_of_rows_does_not_matter(rows: list[Residual]) -> None:
     turned = [*rows[1:], rows[0]]
 
     assert error_bars(turned).digest == error_bars(rows).digest
-    assert error_bars(turned).widening == pytest.approx(error_bars(rows).widening, rel=1e-9)
+    assert error_bars(turned).bands.spread.most_fraction == pytest.approx(error_bars(rows).bands.spread.most_fraction, rel=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
+from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import resolved_cluster
 from clustersim.documents.check import choices_hint, validate_document
@@ -21,38 +22,33 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import Checked
 from clustersim.measure.error_bars import (
-    CONVOLUTIONAL,
-    DENSE,
     EXPERTS,
-    MANY_NODES,
-    MEASURED_ACCELERATOR,
-    ONE_NODE,
-    OTHER_ACCELERATOR,
-    SERVED,
+    SHORT_STEP,
+    USUAL_SETTINGS,
     WORDS,
     Band,
     Bands,
     ErrorBar,
+    Reach,
     RunKind,
+    Spread,
+    kind_of,
     kind_text,
     memory_verdict_of,
 )
 from clustersim.measure.metrics import Memory, Metrics
 from clustersim.notices import Flag
-from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.step_settings import DataParallel
 from clustersim.parallel.training_plan import Plan
 from clustersim.units.fields import PositiveInt, PositiveRatio
-from clustersim.workloads.convolution import Convolution
 
 SHIPPED: Final = Path("residuals") / "step-time.yaml"
 """Below ``hardware_profiles``."""
 MEMORY: Final = "memory.yaml"
 """Beside it: the same of peaks of memory, of which there are too few for kinds of their own."""
 
-NOT_MEASURED: Final = ("related_calibration", "borrowed_calibration")
-"""Codes of flags that say that the accelerator itself was not calibrated."""
+SHORT_S: Final = 0.5
+"""Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
 
 MACHINE_DIGITS: Final = 8
 
@@ -60,44 +56,34 @@ Level = Annotated[PositiveRatio, Field(lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class BandSpec(Checked):
-    """One band of the file."""
+class FactorSpec(Checked):
+    """Growth of errors with one word of a kind."""
 
-    kind: list[str] = Field(max_length=len(WORDS))
-    least: PositiveRatio
-    most: PositiveRatio
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> BandSpec:
-        for word, words in zip(self.kind, WORDS, strict=False):
-            if word not in words:
-                raise ScenarioError(f"unknown kind '{word}'", field="kind", hint=choices_hint(word, words))
-        return self
-
-    @model_validator(mode="after")
-    def _check_order(self) -> BandSpec:
-        if self.most < self.least:
-            raise ScenarioError("'most' is below 'least'", field="most", hint="exchange them")
-        return self
-
-    def band(self) -> Band:
-        """Return what is looked up."""
-        return Band(kind=tuple(self.kind), least_fraction=self.least, most_fraction=self.most)
-
-
-class KindSpec(BandSpec):
-    """Band of one kind of runs, from all sources."""
-
-    borrowed_from: list[str] | None = None
-    """The kind that the band is of, where there is too little of this one."""
+    word: str
+    factor: Annotated[PositiveRatio, Field(ge=1.0)]
     rows: PositiveInt
     sources: PositiveInt
+    covered: Share
+
+    @model_validator(mode="after")
+    def _check_word(self) -> FactorSpec:
+        if self.word not in WORDS:
+            raise ScenarioError(f"unknown word '{self.word}'", field="word", hint=choices_hint(self.word, WORDS))
+        return self
 
 
-class HeldOutSpec(BandSpec):
-    """Band of one kind of runs, from all sources but one."""
+class SpreadSpec(Checked):
+    """Interval of most runs."""
+
+    middle: PositiveRatio
+    most: Annotated[PositiveRatio, Field(ge=1.0)]
+
+
+class HeldOutSpec(SpreadSpec):
+    """The same from all sources but one."""
 
     without: str
+    factors: dict[str, PositiveRatio] = Field(default={})
 
 
 class CoverageSpec(Checked):
@@ -115,36 +101,31 @@ class MadeFromSpec(Checked):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class RatioSpec(Checked):
-    """Pairs of rows of one kind, each of one source and one machine."""
-
-    kind: list[str] = Field(max_length=len(WORDS))
-    most: Annotated[PositiveRatio, Field(ge=1.0)]
-    borrowed_from: list[str] | None = None
-    pairs: PositiveInt
-    sources: PositiveInt
-
-
 class RatiosSpec(Checked):
     """Errors of ratios of two times on one machine."""
 
-    widening: PositiveRatio
+    most: Annotated[PositiveRatio, Field(ge=1.0)]
+    pairs: PositiveInt
+    sources: PositiveInt
     coverage: Share
-    kinds: list[RatioSpec] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_all_runs(self) -> RatiosSpec:
-        if [] not in [each.kind for each in self.kinds]:
-            raise ScenarioError("no kind stands for all runs", field="ratios.kinds", hint="add one whose kind is []")
-        return self
 
 
-class UnmeasuredSpec(Checked):
-    """Error bars of accelerators without a published step."""
+class ReachSpec(Checked):
+    """Farthest that measured runs go, and the widening of what lies beyond."""
 
-    measured: list[str] = Field(min_length=1)
-    """Accelerators of the rows."""
+    accelerators: list[str] = Field(min_length=1)
+    n_accelerators: PositiveInt
+    seq_length: PositiveInt
     widening: Annotated[PositiveRatio, Field(ge=1.0)]
+
+    def reach(self) -> Reach:
+        """Return the same as a record."""
+        return Reach(
+            accelerators=tuple(self.accelerators),
+            n_accelerators=self.n_accelerators,
+            seq_length=self.seq_length,
+            widening=self.widening,
+        )
 
 
 class ResidualsSpec(Checked):
@@ -153,19 +134,13 @@ class ResidualsSpec(Checked):
     level: Level
     sources: list[str] = Field(min_length=1)
     made_from: MadeFromSpec
-    widening: PositiveRatio
     coverage: CoverageSpec
-    kinds: list[KindSpec] = Field(min_length=1)
+    spread: SpreadSpec
+    factors: list[FactorSpec] = Field(default=[])
     held_out: list[HeldOutSpec] = Field(default=[])
     ratios: RatiosSpec | None = None
     """Absent in ``memory.yaml``, as what follows."""
-    unmeasured: UnmeasuredSpec | None = None
-
-    @model_validator(mode="after")
-    def _check_all_runs(self) -> ResidualsSpec:
-        if [] not in [each.kind for each in self.kinds]:
-            raise ScenarioError("no kind stands for all runs", field="kinds", hint="add one whose kind is []")
-        return self
+    reach: ReachSpec | None = None
 
 
 def read_bands(path: Path) -> Bands:
@@ -179,18 +154,15 @@ def read_bands(path: Path) -> Bands:
     spec = validate_document(ResidualsSpec, read_document(path))
     found = Bands(
         level_fraction=spec.level,
-        by_kind={tuple(each.kind): _own_or_borrowed(each) for each in spec.kinds},
-        held_out={(each.without, tuple(each.kind)): each.band() for each in spec.held_out},
+        spread=_spread(spec.spread, {each.word: each.factor for each in spec.factors}),
+        held_out={each.without: _spread(each, each.factors) for each in spec.held_out},
+        reach=None if spec.reach is None else spec.reach.reach(),
     )
-    if spec.ratios is not None:
-        found = replace(found, ratios={tuple(each.kind): each.most for each in spec.ratios.kinds})
-    if spec.unmeasured is not None:
-        found = replace(found, accelerators=tuple(spec.unmeasured.measured), unmeasured_widening=spec.unmeasured.widening)
-    return found
+    return found if spec.ratios is None else replace(found, ratio_most_fraction=spec.ratios.most)
 
 
-def _own_or_borrowed(spec: KindSpec) -> Band:
-    return spec.band() if spec.borrowed_from is None else replace(spec.band(), kind=tuple(spec.borrowed_from))
+def _spread(spec: SpreadSpec, factors: Mapping[str, float]) -> Spread:
+    return Spread(middle_fraction=spec.middle, most_fraction=spec.most, factors=factors)
 
 
 def shipped_path() -> Path:
@@ -207,45 +179,38 @@ def shipped_bands() -> Bands:
 @lru_cache(maxsize=1)
 def shipped_memory_band() -> Band:
     """Return where measured peaks of memory lie, as shares of predicted ones."""
-    return read_bands(shipped_path().with_name(MEMORY)).band(())
+    return read_bands(shipped_path().with_name(MEMORY)).spread.band(())
 
 
-def run_kind(plan: Plan, n_nodes: int, flags: Sequence[Flag]) -> RunKind:
-    """Return which kind a run is.
+def run_kind(plan: Plan, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
+    """Return what makes the error of a run larger.
 
     Parameters
     ----------
+    step_time_s
+        Predicted duration of a step, in seconds.
     flags
-        Of its result; they say whether the accelerator itself was calibrated.
+        Of its result; they say whether settings were not given.
     """
-    measured = not any(flag.code in NOT_MEASURED for flag in flags)
-    return (
-        _family(local_model(plan), plan.strategy.data_parallel),
-        ONE_NODE if n_nodes == 1 else MANY_NODES,
-        MEASURED_ACCELERATOR if measured else OTHER_ACCELERATOR,
-    )
-
-
-def _family(local: LocalModel, gradients: DataParallel) -> str:
-    if gradients.service is not None:
-        return SERVED
-    if local.model.experts is not None:
-        return EXPERTS
-    runs = local.runs(range(local.model.n_layers))
-    kernels = (kernel for operators, _ in runs for operator in operators for kernel in operator.kernels("forward"))
-    return CONVOLUTIONAL if any(isinstance(kernel, Convolution) for kernel in kernels) else DENSE
+    true = {
+        EXPERTS: local_model(plan).model.experts is not None,
+        USUAL_SETTINGS: any(flag.code == usual.USUAL_SETTINGS for flag in flags),
+        SHORT_STEP: step_time_s < SHORT_S,
+    }
+    return kind_of([word for word, holds in true.items() if holds])
 
 
 def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
     """Return metrics with the intervals that the step time and the peak of memory are expected in."""
     bands = shipped_bands()
-    kind = run_kind(built.plan, len(built.nodes), metrics.flags)
-    strange = strange_accelerators(built, bands)
-    band = bands.band(kind).wider(bands.unmeasured_widening) if strange else bands.band(kind)
+    kind = run_kind(built.plan, metrics.step_time_s, metrics.flags)
+    band, beyond = bands.spread.band(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
+    if beyond and bands.reach is not None:
+        band = band.wider(bands.reach.widening)
     return replace(
         metrics,
         step_time_interval_s=band.interval_s(metrics.step_time_s),
-        step_time_interval_kind=kind_text(band.kind),
+        step_time_interval_kind=kind_text(kind),
         step_time_interval_level_fraction=bands.level_fraction,
         memory=_judged(metrics.memory),
         error_bar=ErrorBar(
@@ -254,15 +219,21 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
             ratio_most_fraction=bands.ratio(kind),
             machine=machine_of(built),
         ),
-        flags=(*metrics.flags, *_flags(built, kind, band), *_strange_flags(strange, bands)),
+        flags=(*metrics.flags, *_flags(built, bands.reach, beyond)),
     )
 
 
-def strange_accelerators(built: Built, bands: Bands) -> tuple[str, ...]:
-    """Return the accelerators of a cluster on which no step was measured, neither by a source nor by the user."""
+def beyond_reach(built: Built, n_accelerators: int, reach: Reach | None) -> Iterator[str]:
+    """Yield each thing of a run that goes beyond what was measured, by a source or by the user, in words."""
+    if reach is None:
+        return
     accelerators = [node.accelerator for node, _ in built.cluster.kinds]
-    strange = [each.name for each in accelerators if each.name not in bands.accelerators and not _is_users_own(each)]
-    return tuple(dict.fromkeys(strange))
+    strange = [each.name for each in accelerators if each.name not in reach.accelerators and not _is_users_own(each)]
+    yield from dict.fromkeys(strange)
+    if n_accelerators > reach.n_accelerators:
+        yield f"more than {reach.n_accelerators} accelerators"
+    if built.plan.training.seq_length > reach.seq_length:
+        yield f"sequences of more than {reach.seq_length} tokens"
 
 
 def _is_users_own(accelerator: Accelerator) -> bool:
@@ -279,18 +250,6 @@ def machine_of(built: Built) -> str:
     return sha256(canonical.encode()).hexdigest()[:MACHINE_DIGITS]
 
 
-def _strange_flags(strange: Sequence[str], bands: Bands) -> Iterator[Flag]:
-    if strange:
-        message = f"not measured: the interval is that of generations left out, {bands.unmeasured_widening:.3g} times as wide"
-        yield Flag(
-            code="interval_not_measured", message=f"{' and '.join(strange)}, on which no run was published, {_is(strange)} {message}"
-        )
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
 def _judged(memory: Memory) -> Memory:
     band = shipped_memory_band()
     return replace(
@@ -300,15 +259,10 @@ def _judged(memory: Memory) -> Memory:
     )
 
 
-def _flags(built: Built, kind: RunKind, band: Band) -> Iterator[Flag]:
-    if band.kind != kind:
-        known = f"the interval of the step time is that of {kind_text(band.kind)}, and holds what few there are"
-        message = f"too few sources have measured such runs ({kind_text(kind)}); {known}"
-        yield Flag(code="interval_borrowed", message=message)
-    if not band.least_fraction <= 1.0 <= band.most_fraction:
-        side = "slower" if band.least_fraction > 1.0 else "faster"
-        message = f"the step time lies outside of its interval: nearly all measured runs of this kind were {side} than predicted"
-        yield Flag(code="interval_beside_prediction", message=message)
+def _flags(built: Built, reach: Reach | None, beyond: Sequence[str]) -> Iterator[Flag]:
+    if beyond and reach is not None:
+        message = f"too few measured runs had {' or '.join(beyond)}; the interval of the step time is {reach.widening:.3g} times as wide"
+        yield Flag(code="interval_not_measured", message=message)
     if built.jobs or built.background or built.uneven is not None:
         message = "the interval of the step time comes from runs that had the cluster to themselves and even ranks"
         yield Flag(code="interval_undisturbed", message=message)

@@ -86,4 +86,4 @@ def _interval(band: Band, statistics: LatencyStatistics | None) -> Interval | No
 @lru_cache
 def _bands() -> Mapping[str, Band]:
     read = validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
-    return {each.metric: Band(kind=(), least_fraction=each.least, most_fraction=each.most) for each in read.bands}
+    return {each.metric: Band(least_fraction=each.least, most_fraction=each.most) for each in read.bands}

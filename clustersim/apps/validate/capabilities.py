@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from clustersim.apps.run.result import Result
-from clustersim.measure.error_bars import MANY_NODES, ONE_NODE, SERVED, RunKind
+from clustersim.notices import Flag
+from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan, Strategy
+from clustersim.workloads.convolution import Convolution
 
 LONG_TOKENS: Final = 16384
 """A sequence is long from here on."""
 HOST_BOUND_FRACTION: Final = 0.1
 """Share of the step from which on it counts as waiting for the host."""
 
+EXPERTS: Final = "experts"
+ONE_NODE: Final = "one node"
+MANY_NODES: Final = "many nodes"
+NOT_MEASURED: Final = ("related_calibration", "borrowed_calibration")
+"""Codes of flags that say that the accelerator itself was not calibrated."""
+
 CAPABILITIES: Final = (
     "dense",
-    "experts",
+    EXPERTS,
     "convolutional",
-    SERVED,
+    "parameter servers",
     ONE_NODE,
     MANY_NODES,
     "data parallel",
@@ -43,12 +51,29 @@ CAPABILITIES: Final = (
 """All of them, in the order in which they are reported."""
 
 
-def capabilities_of(result: Result, kind: RunKind) -> tuple[str, ...]:
+def capabilities_of(result: Result) -> tuple[str, ...]:
     """Return what a run makes use of, in the order of ``CAPABILITIES``."""
-    used = {*kind, *_of_settings(result.built.plan.strategy, result.built.plan.training)}
+    built = result.built
+    used = {_family(built.plan), ONE_NODE if len(built.nodes) == 1 else MANY_NODES, _calibrated(result.flags)}
+    used.update(_of_settings(built.plan.strategy, built.plan.training))
     if result.metrics.breakdown_s.host >= HOST_BOUND_FRACTION * result.step_time_s:
         used.add("waits for the host")
     return tuple(name for name in CAPABILITIES if name in used)
+
+
+def _calibrated(flags: Iterable[Flag]) -> str:
+    return "accelerator not measured" if any(flag.code in NOT_MEASURED for flag in flags) else "measured accelerator"
+
+
+def _family(plan: Plan) -> str:
+    local = local_model(plan)
+    if plan.strategy.data_parallel.service is not None:
+        return "parameter servers"
+    if local.model.experts is not None:
+        return EXPERTS
+    runs = local.runs(range(local.model.n_layers))
+    kernels = (kernel for operators, _ in runs for operator in operators for kernel in operator.kernels("forward"))
+    return "convolutional" if any(isinstance(kernel, Convolution) for kernel in kernels) else "dense"
 
 
 def _of_settings(strategy: Strategy, training: Training) -> Iterator[str]:

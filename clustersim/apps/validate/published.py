@@ -22,13 +22,13 @@ from clustersim.apps.validate.error_summary import (
     summarise,
     summarise_rankings,
 )
-from clustersim.apps.validate.quantiles import FEWEST_SOURCES, Residual, thinned
+from clustersim.apps.validate.quantiles import Residual, thinned
 from clustersim.apps.validate.ranking import Ranking, rankings
-from clustersim.apps.validate.residuals import ErrorBars, error_bars
+from clustersim.apps.validate.residuals import Coverage, ErrorBars, coverage_of, error_bars
 from clustersim.apps.validate.rows import MisfitResult, RowResult, run_misfit, run_rows, run_typed_rows
 from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names, value_at
 from clustersim.errors import ScenarioError
-from clustersim.measure.error_bars import Bands
+from clustersim.measure.error_bars import USUAL_SETTINGS, Bands
 from clustersim.progress import phase
 
 
@@ -81,10 +81,8 @@ class Validation:
     rankings: RankingSummary | None = None
     missed_out_of_memory: tuple[str, ...] = ()
     """Runs that ran out of memory and are predicted to fit."""
-    error_bars: ErrorBars | None = None
-    """Made of these rows; None where they are not those of all shipped sources."""
-    memory_error_bars: ErrorBars | None = None
-    """The same of peaks of memory, of the rows that have one."""
+    coverage: Coverage | None = None
+    """Share of rows that lie in intervals which other sources give; None where no row has one."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     """Rows that cannot be simulated by what people type of them alone, by id, and why."""
 
@@ -129,16 +127,15 @@ def validate(sources: Sequence[str | Path] = (), *, quality: Quality = QUALITIES
         raise ScenarioError(f"no row has quality {quality}", hint=f"use quality {QUALITIES[-1]}")
     with phase("simulate published rows"):
         ran = run_rows(wanted, jobs=jobs)
+    bands = shipped_bands()
     of_source = {source.spec.source_id: [each for each, (of, _) in zip(ran, wanted, strict=True) if of is source] for source in chosen}
-    complete = not sources and quality == QUALITIES[-1]
-    bars = _error_bars({name: [row for row, _ in rows] for name, rows in of_source.items()}) if complete else None
-    bands = shipped_bands() if bars is None else bars.bands
-    results = tuple(
-        _source_result(source, [_with_interval(row, source.spec.source_id, bands) for row, _ in rows], _all_fits(rows))
-        for source in chosen
-        if (rows := of_source[source.spec.source_id])
+    return _together(
+        tuple(
+            _source_result(source, [_with_interval(row, source.spec.source_id, bands) for row, _ in rows], _all_fits(rows))
+            for source in chosen
+            if (rows := of_source[source.spec.source_id])
+        )
     )
-    return replace(_together(results, bars), memory_error_bars=error_bars(memory_residuals_of(results)) if bars is not None else None)
 
 
 def validate_defaults(sources: Sequence[str | Path] = (), *, jobs: int | None = 1) -> Validation:
@@ -177,7 +174,7 @@ def validate_defaults(sources: Sequence[str | Path] = (), *, jobs: int | None = 
         if rows:
             judged = [_with_interval(row, source.spec.source_id, bands) for row, _ in rows]
             results.append(_source_result(as_typed(source), judged, _all_fits(rows)))
-    return replace(_together(tuple(results), None), refused=refused)
+    return replace(_together(tuple(results)), refused=refused)
 
 
 def _gives_speed(source: PublishedSource, index: int) -> bool:
@@ -198,44 +195,48 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
         raise ScenarioError(message, field="--write-residuals", hint="name no source, and no --quality")
 
 
-def residuals_of(rows_of: dict[str, list[RowResult]]) -> list[Residual]:
-    """Return what error bars are made of: the rows, by source, of which all that decides the result is known."""
+def step_time_error_bars(said: Validation, defaults: Validation) -> ErrorBars:
+    """Return error bars of step times from all rows, and from those of defaults alone for which usual settings were taken."""
+    taken = [row for row in _residuals(defaults) if USUAL_SETTINGS in row.kind]
+    return error_bars([*_residuals(said), *taken], unmeasured_widening=unmeasured_widening(read_folds(shipped_folds_path())))
+
+
+def _residuals(validation: Validation) -> list[Residual]:
     return [
         Residual(
-            source_id=source_id,
+            source_id=source.source_id,
             row_id=row.id,
             kind=row.kind,
             measured_s=row.measured_s,
             predicted_s=row.predicted_s,
             accelerator=row.accelerator,
             machine=row.machine,
+            n_accelerators=row.gpus,
+            seq_length=row.seq_length,
         )
-        for source_id, rows in rows_of.items()
-        for row in rows
-        if row.scored
+        for source in validation.sources
+        for row in source.stated
     ]
 
 
-def memory_residuals_of(sources: Sequence[SourceResult]) -> list[Residual]:
-    """Return measured and predicted peaks of memory, in bytes in the place of seconds: only their ratio counts. All are of one kind."""
-    return [
-        Residual(source_id=source.source_id, row_id=row.id, kind=(), measured_s=row.measured_peak_bytes, predicted_s=row.peak_bytes)
-        for source in sources
-        for row in source.rows
-        if row.memory_error_fraction is not None and row.measured_peak_bytes is not None
-    ]
+def memory_error_bars(validation: Validation) -> ErrorBars:
+    """Return error bars of peaks of memory, whose bytes are in the place of seconds: only their ratio counts. All are of one kind."""
+    return error_bars(
+        [
+            Residual(source_id=source.source_id, row_id=row.id, kind=(), measured_s=row.measured_peak_bytes, predicted_s=row.peak_bytes)
+            for source in validation.sources
+            for row in source.rows
+            if row.memory_error_fraction is not None and row.measured_peak_bytes is not None
+        ]
+    )
 
 
-def _error_bars(rows_of: dict[str, list[RowResult]]) -> ErrorBars | None:
-    if len(rows_of) < FEWEST_SOURCES:
-        return None
-    return error_bars(residuals_of(rows_of), unmeasured_widening=unmeasured_widening(read_folds(shipped_folds_path())))
-
-
-def _together(results: tuple[SourceResult, ...], bars: ErrorBars | None) -> Validation:
+def _together(results: tuple[SourceResult, ...]) -> Validation:
     rows = [row for result in results for row in result.rows]
     stated = [row for result in results for row in result.stated]
     hidden = [row for row in rows if row.predicted_range_s is not None]
+    judged = {result.source_id: [row.covered for row in result.rows if row.covered is not None] for result in results}
+    inside = {source_id: covered for source_id, covered in judged.items() if covered}
     return Validation(
         sources=results,
         summary=summarise(stated or rows),
@@ -243,7 +244,7 @@ def _together(results: tuple[SourceResult, ...], bars: ErrorBars | None) -> Vali
         capabilities=by_capability([result.stated for result in results]),
         rankings=summarise_rankings([ranking for result in results for ranking in result.rankings]),
         missed_out_of_memory=tuple(row.id for result in results for row in result.out_of_memory if row.fits),
-        error_bars=bars,
+        coverage=coverage_of(inside) if inside else None,
     )
 
 
@@ -251,8 +252,8 @@ def _with_interval(row: RowResult, source_id: str, bands: Bands) -> RowResult:
     """Return a row with its interval: by the other sources, if its own has a part in the error bars."""
     if not row.scored:
         return row
-    band = bands.held_out.get((source_id, row.kind)) or bands.band(row.kind)
-    return replace(row, interval_s=band.interval_s(row.predicted_s))
+    spread = bands.held_out.get(source_id, bands.spread)
+    return replace(row, interval_s=spread.band(row.kind).interval_s(row.predicted_s))
 
 
 def _all_fits(ran: Sequence[tuple[RowResult, tuple[str, ...]]]) -> tuple[str, ...]:

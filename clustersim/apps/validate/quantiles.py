@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 LEVEL_FRACTION: Final = 0.8
 FEWEST_SOURCES: Final = 3
-"""A kind that fewer have rows of borrows from a wider one: a source has errors of its own, which its rows share."""
-FEWEST_ROWS: Final = 20
+"""Fewer tell nothing of others: a source has errors of its own, which its rows share."""
 MOST_ROWS: Final = 120
 """Rows of one source that are used where each takes long; a larger source is thinned evenly."""
 TIE: Final = 1e-9
@@ -37,6 +36,8 @@ class Residual:
     predicted_s: float
     accelerator: str = ""
     machine: str = ""
+    n_accelerators: int = 1
+    seq_length: int = 1
 
     @property
     def log_ratio(self) -> float:

@@ -1,24 +1,33 @@
-"""Error bars from residuals: quantiles of measured over predicted times by kind of run, tested on other sources, and their file."""
+"""Error bars from residuals: the size of errors by what makes them larger, tested on other sources, and their file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import exp, inf
+from math import exp, inf, log
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from clustersim.apps.validate.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
-from clustersim.apps.validate.ratios import CountedRatio, Ratios, ratios_of
+import numpy as np
+
+from clustersim.apps.validate.quantiles import FEWEST_SOURCES, LEVEL_FRACTION, TIE, FloatArray, Residual, weighted_quantile
+from clustersim.apps.validate.ratios import Ratios, ratios_of
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
-from clustersim.measure.error_bars import Band, Bands, RunKind, wider
+from clustersim.measure.error_bars import WORDS, Bands, Reach, Spread
 
 ROW_DIGITS: Final = 5
 """Digits of the residuals that the digest is made of."""
+FEWEST_OF_A_WORD: Final = 2
+"""Sources that must have rows of which a word is true, for the word to have a factor."""
+MOST_FACTOR: Final = 5.0
+MOST_WIDTH: Final = 1.0
+"""Logarithm of an interval's end over its middle. Only a handful of rows that contradict each other meet these two limits."""
+MOST_ROUNDS: Final = 100
+CONVERGED: Final = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +42,14 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """The band of a kind, and how much of that there is."""
+class CountedWord:
+    """Word of a kind, and how much of that there is."""
 
-    kind: RunKind
-    band: Band
-    """Band of the kind itself, or of a wider one from which it borrows."""
+    word: str
     n_rows: int
     n_sources: int
+    covered_fraction: float
+    """Share of its rows that lie in intervals which the other sources alone give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,47 +57,51 @@ class ErrorBars:
     """Everything that follows from some residuals."""
 
     bands: Bands
-    counted: tuple[Counted, ...]
-    """The bands by kind."""
-    widening: float
-    """Factor by which half the width of a quantile is multiplied, so that sources that did not give it are covered."""
+    words: tuple[CountedWord, ...]
     coverage: Coverage
     source_ids: tuple[str, ...]
     n_rows: int
     digest: str
     """SHA-256 of the residuals."""
-    ratios: Ratios
-    """Ratios of two times on one machine."""
+    ratios: Ratios | None
+    """Ratios of two times on one machine; None where too few are known."""
 
 
 BySource = Mapping[str, Sequence[Residual]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
-    """Quantiles of one kind, as a middle and a half width of logarithms."""
+class _Fit:
+    """Middle of the logarithms, mean size of what is left, and the factors of the mean by word."""
 
-    kind: RunKind
     middle: float
-    half: float
+    size: float
+    factors: dict[str, float]
 
-    def band(self, widening: float) -> Band:
-        spread = widening * self.half
-        return Band(kind=self.kind, least_fraction=exp(self.middle - spread), most_fraction=exp(self.middle + spread))
+    def needed(self, row: Residual) -> float:
+        """Return the size of a residual over the mean size of its kind."""
+        mean = self.size
+        for word in row.kind:
+            mean *= self.factors.get(word, 1.0)
+        return abs(row.log_ratio - self.middle) / mean
+
+    def spread(self, widening: float) -> Spread:
+        """Return the intervals that are so many mean sizes wide to each side."""
+        return Spread(middle_fraction=exp(self.middle), most_fraction=exp(min(widening * self.size, MOST_WIDTH)), factors=self.factors)
 
 
 def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.0) -> ErrorBars:
     """Return error bars from the residuals of at least three sources.
 
-    Of a kind, the quantiles at 0.1 and 0.9 of the logarithm of measured over predicted step time are taken, where a row of a source that
-    has n of the kind weighs one over the root of n. A kind that there is too little of borrows those of a wider one, which then reach at
-    least as far as its own. Quantiles are widened about their middle by one factor for all kinds, for which 0.8 of the
-    rows, weighed alike, lie in what the other sources give. Where a source is left out, so it is for the factor.
+    The middle is the weighted median of the logarithm r of measured over predicted step time, where a row of a source of n rows weighs one
+    over the root of n. The distance from it is taken as distributed exponentially with a mean that is a product: a size, times a
+    factor for each word that is true of the row. They are those of maximum likelihood; no factor is below 1. The interval is as many
+    of these means wide as hold 0.8 of the rows, weighed alike, where each source is judged by the middle, size and factors of the others.
 
     Parameters
     ----------
     unmeasured_widening
-        By how much wider are the bands of accelerators that none of the residuals is of.
+        By how much wider are the intervals of what none of the residuals has reached.
 
     Raises
     ------
@@ -100,42 +113,44 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
         by_source.setdefault(residual.source_id, []).append(residual)
     if len(by_source) < FEWEST_SOURCES:
         raise ValueError(f"{len(by_source)} sources, of at least {FEWEST_SOURCES}")
-    widening = _widening(by_source)
-    held_out = {
-        (source_id, kind): _raw(others, kind).band(factor)
-        for source_id, rows in by_source.items()
-        for others in [_without(by_source, source_id)]
-        for factor in [_widening(others)]
-        for kind in dict.fromkeys(row.kind for row in rows)
-    }
-    kinds = sorted({each for residual in residuals for each in wider(residual.kind)})
-    counted = tuple(
-        Counted(
-            kind=kind,
-            band=_raw(by_source, kind).band(widening),
-            n_rows=sum(len(rows) for rows in _of_kind(by_source, kind)),
-            n_sources=len(_of_kind(by_source, kind)),
-        )
-        for kind in kinds
-    )
-    ratios = ratios_of(by_source)
+    spread = _fit(by_source).spread(_widening(by_source))
+    held_out: dict[str, Spread] = {}
+    for source_id in by_source:
+        others = _without(by_source, source_id)
+        held_out[source_id] = _fit(others).spread(_widening(others))
+    ratios = ratios_of(by_source, spread)
     bands = Bands(
         level_fraction=LEVEL_FRACTION,
-        by_kind={each.kind: each.band for each in counted},
+        spread=spread,
         held_out=held_out,
-        ratios={each.kind: each.most_fraction for each in ratios.counted} or {(): inf},
-        accelerators=tuple(sorted({row.accelerator for row in residuals})),
-        unmeasured_widening=unmeasured_widening,
+        ratio_most_fraction=inf if ratios is None else ratios.most_fraction,
+        reach=_reach(by_source, unmeasured_widening),
     )
+    inside = {source_id: [covers(held_out[source_id], row) for row in rows] for source_id, rows in by_source.items()}
     return ErrorBars(
         bands=bands,
-        counted=counted,
-        widening=widening,
-        coverage=_coverage(by_source, held_out),
+        words=tuple(_counted(by_source, word, inside) for word in spread.factors),
+        coverage=coverage_of(inside),
         source_ids=tuple(sorted(by_source)),
         n_rows=len(residuals),
         digest=digest(residuals),
         ratios=ratios,
+    )
+
+
+def covers(spread: Spread, row: Residual) -> bool:
+    """Return whether the measured time is in the interval of the predicted one."""
+    band = spread.band(row.kind)
+    return band.least_fraction <= exp(row.log_ratio) <= band.most_fraction
+
+
+def coverage_of(inside: Mapping[str, Sequence[bool]]) -> Coverage:
+    """Return the share of rows that are covered, from whether each row of each source is."""
+    return Coverage(
+        weighted_fraction=sum(len(rows) ** 0.5 * fmean(rows) for rows in inside.values())
+        / sum(len(rows) ** 0.5 for rows in inside.values()),
+        rows_fraction=fmean(each for rows in inside.values() for each in rows),
+        sources_fraction=fmean(fmean(rows) for rows in inside.values()),
     )
 
 
@@ -147,64 +162,77 @@ def digest(residuals: Iterable[Residual]) -> str:
     return sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _raw(by_source: BySource, kind: RunKind) -> _Raw:
-    """Return the quantiles of a kind; of too little of it, those of the narrowest wider one, that reach at least as far as its own."""
-    chain = [(each, rows) for each in wider(kind) for rows in [_of_kind(by_source, each)]]
-    found = next(place for place, (each, rows) in enumerate(chain) if _suffices(rows) or not each)
-    least, most = _quantiles(chain[found][1])
-    # The widest kind that has too little: what little there is must not be promised away.
-    if found and chain[found - 1][1]:
-        own_least, own_most = _quantiles(chain[found - 1][1])
-        least, most = min(least, own_least), max(most, own_most)
-    return _Raw(chain[found][0], (least + most) / 2, (most - least) / 2)
-
-
-def _quantiles(rows_of: Sequence[Sequence[Residual]]) -> tuple[float, float]:
-    """Return the ends between which the middle of the logarithms lies, as much of it as is promised."""
-    values = [row.log_ratio for rows in rows_of for row in rows]
-    weights = [len(rows) ** -0.5 for rows in rows_of for _ in rows]
-    least, most = (weighted_quantile(values, weights, (1.0 + side * LEVEL_FRACTION) / 2) for side in (-1, 1))
-    return least, most
-
-
-def _of_kind(by_source: BySource, kind: RunKind) -> list[list[Residual]]:
-    """Return the rows of a kind of each source that has any."""
-    rows_of = ([row for row in rows if row.kind[: len(kind)] == kind] for rows in by_source.values())
-    return [rows for rows in rows_of if rows]
-
-
-def _suffices(rows_of: Sequence[Sequence[Residual]]) -> bool:
-    return len(rows_of) >= FEWEST_SOURCES and sum(map(len, rows_of)) >= FEWEST_ROWS
-
-
 def _without(by_source: BySource, source_id: str) -> dict[str, Sequence[Residual]]:
     return {name: rows for name, rows in by_source.items() if name != source_id}
 
 
+def _weights(by_source: BySource) -> list[float]:
+    return [len(rows) ** -0.5 for rows in by_source.values() for _ in rows]
+
+
+def _fit(by_source: BySource) -> _Fit:
+    rows = [row for some in by_source.values() for row in some]
+    weights, logs = _weights(by_source), [row.log_ratio for row in rows]
+    middle = weighted_quantile(logs, weights, 0.5)
+    words = [word for word in WORDS if _tells(by_source, word)]
+    true = np.array([[1.0, *(float(word in row.kind) for word in words)] for row in rows])
+    means = _mean_sizes(true, np.abs(np.array(logs) - middle), np.array(weights))
+    # Words only widen: an error bar is not made narrower by what few sources happen to have met well.
+    return _Fit(
+        middle, float(means[0]), {word: min(max(1.0, float(mean)), MOST_FACTOR) for word, mean in zip(words, means[1:], strict=True)}
+    )
+
+
+def _tells(by_source: BySource, word: str) -> bool:
+    true = [sum(word in row.kind for row in rows) for rows in by_source.values()]
+    return sum(n > 0 for n in true) >= FEWEST_OF_A_WORD and sum(true) < sum(map(len, by_source.values()))
+
+
+def _mean_sizes(true: FloatArray, sizes: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the first mean and the factors of the rest, of exponentially distributed sizes with most likelihood, by Fisher scoring."""
+    found = np.zeros(true.shape[1])
+    found[0] = log(max(float(np.average(sizes, weights=weights)), TIE))
+    information = np.linalg.pinv(true.T @ (weights[:, None] * true))
+    for _ in range(MOST_ROUNDS):
+        change = information @ (true.T @ (weights * (sizes * np.exp(-true @ found) - 1.0)))
+        found += np.clip(change, -1.0, 1.0)
+        if np.abs(change).max() < CONVERGED:
+            break
+    means: FloatArray = np.exp(np.maximum(found, log(TIE)))
+    return means
+
+
 def _widening(by_source: BySource) -> float:
-    """Return the factor by which quantiles must be widened to cover as much of a source that did not give them."""
-    needed: list[float] = []
-    weights: list[float] = []
-    for source_id, rows in by_source.items():
-        others = _without(by_source, source_id)
-        raw_of = {kind: _raw(others, kind) for kind in dict.fromkeys(row.kind for row in rows)}
-        needed += [abs(row.log_ratio - raw_of[row.kind].middle) / raw_of[row.kind].half for row in rows]
-        weights += [len(rows) ** -0.5] * len(rows)
-    return weighted_quantile(needed, weights, LEVEL_FRACTION)
+    """Return how many mean sizes of the other sources an interval must be wide to cover as much of a source."""
+    needed = [fit.needed(row) for source_id, rows in by_source.items() for fit in [_fit(_without(by_source, source_id))] for row in rows]
+    return weighted_quantile(needed, _weights(by_source), LEVEL_FRACTION)
 
 
-def _coverage(by_source: BySource, held_out: Mapping[tuple[str, RunKind], Band]) -> Coverage:
-    inside = {
-        source_id: [
-            band.least_fraction <= exp(row.log_ratio) <= band.most_fraction for row in rows for band in [held_out[source_id, row.kind]]
-        ]
+def _reach(by_source: BySource, widening: float) -> Reach:
+    def farthest(of: Mapping[str, int]) -> int:
+        """Return what at least three sources have gone to."""
+        return sorted(of.values(), reverse=True)[FEWEST_SOURCES - 1]
+
+    return Reach(
+        accelerators=tuple(sorted({row.accelerator for rows in by_source.values() for row in rows})),
+        n_accelerators=farthest({name: max(row.n_accelerators for row in rows) for name, rows in by_source.items()}),
+        seq_length=farthest({name: max(row.seq_length for row in rows) for name, rows in by_source.items()}),
+        widening=widening,
+    )
+
+
+def _counted(by_source: BySource, word: str, inside: Mapping[str, Sequence[bool]]) -> CountedWord:
+    held = [
+        (source_id, covered)
         for source_id, rows in by_source.items()
-    }
-    return Coverage(
-        weighted_fraction=sum(len(rows) ** 0.5 * fmean(rows) for rows in inside.values())
-        / sum(len(rows) ** 0.5 for rows in inside.values()),
-        rows_fraction=fmean(each for rows in inside.values() for each in rows),
-        sources_fraction=fmean(fmean(rows) for rows in inside.values()),
+        for row, covered in zip(rows, inside[source_id], strict=True)
+        if word in row.kind
+    ]
+    return CountedWord(
+        word=word,
+        n_rows=len(held),
+        n_sources=len({source_id for source_id, _ in held}),
+        covered_fraction=fmean(covered for _, covered in held),
     )
 
 
@@ -224,32 +252,50 @@ def residuals_text(bars: ErrorBars, what: str = STEP_TIMES) -> str:
         "level": bars.bands.level_fraction,
         "sources": list(bars.source_ids),
         "made_from": {"rows": bars.n_rows, "sha256": bars.digest},
-        "widening": round(bars.widening, DIGITS),
         "coverage": {
             "weighted": round(coverage.weighted_fraction, DIGITS),
             "rows": round(coverage.rows_fraction, DIGITS),
             "sources": round(coverage.sources_fraction, DIGITS),
         },
-        "kinds": [
-            {**_band(each.band, each.kind), **_borrowed(each), "rows": each.n_rows, "sources": each.n_sources} for each in bars.counted
+        "spread": _spread(bars.bands.spread),
+        **(_of_step_times(bars) if what == STEP_TIMES else {}),
+        "held_out": [
+            {"without": source_id, **_spread(spread), **_factors(spread)} for source_id, spread in sorted(bars.bands.held_out.items())
         ],
-        **(_machines(bars) if what == STEP_TIMES else {}),
-        "held_out": [{"without": source_id, **_band(band, kind)} for (source_id, kind), band in bars.bands.held_out.items()],
     }
     return HEADER.format(what=what) + yaml_text(data)
 
 
-def _machines(bars: ErrorBars) -> dict[str, Data]:
-    """Return the keys that only step times have: ratios on one machine, where any are known, and accelerators without a row."""
-    unmeasured: Data = {"measured": list(bars.bands.accelerators), "widening": round(bars.bands.unmeasured_widening, DIGITS)}
-    if not bars.ratios.counted:
-        return {"unmeasured": unmeasured}
-    ratios: Data = {
-        "widening": round(bars.ratios.widening, DIGITS),
-        "coverage": round(bars.ratios.coverage_fraction, DIGITS),
-        "kinds": [_ratio(each) for each in bars.ratios.counted],
+def _of_step_times(bars: ErrorBars) -> dict[str, Data]:
+    """Return the keys that only step times have."""
+    reach, ratios = bars.bands.reach, bars.ratios
+    assert reach is not None
+    found: dict[str, Data] = {
+        "factors": [
+            {
+                "word": each.word,
+                "factor": round(bars.bands.spread.factors[each.word], DIGITS),
+                "rows": each.n_rows,
+                "sources": each.n_sources,
+                "covered": round(each.covered_fraction, DIGITS),
+            }
+            for each in bars.words
+        ],
+        "reach": {
+            "accelerators": list(reach.accelerators),
+            "n_accelerators": reach.n_accelerators,
+            "seq_length": reach.seq_length,
+            "widening": round(reach.widening, DIGITS),
+        },
     }
-    return {"ratios": ratios, "unmeasured": unmeasured}
+    if ratios is not None:
+        found["ratios"] = {
+            "most": round(ratios.most_fraction, DIGITS),
+            "pairs": ratios.n_pairs,
+            "sources": ratios.n_sources,
+            "coverage": round(ratios.coverage_fraction, DIGITS),
+        }
+    return found
 
 
 def write_residuals(bars: ErrorBars, file: Path, what: str = STEP_TIMES) -> None:
@@ -263,15 +309,9 @@ def write_residuals(bars: ErrorBars, file: Path, what: str = STEP_TIMES) -> None
     write_text(file, residuals_text(bars, what), field="--write-residuals", hint="name a file in a folder that exists")
 
 
-def _borrowed(counted: Counted) -> dict[str, Data]:
-    return {} if counted.band.kind == counted.kind else {"borrowed_from": [*counted.band.kind]}
+def _spread(spread: Spread) -> dict[str, Data]:
+    return {"middle": round(spread.middle_fraction, DIGITS), "most": round(spread.most_fraction, DIGITS)}
 
 
-def _ratio(counted: CountedRatio) -> Data:
-    borrowed: dict[str, Data] = {} if counted.of == counted.kind else {"borrowed_from": [*counted.of]}
-    pairs: dict[str, Data] = {"pairs": counted.n_pairs, "sources": counted.n_sources}
-    return {"kind": [*counted.kind], "most": round(counted.most_fraction, DIGITS), **borrowed, **pairs}
-
-
-def _band(band: Band, kind: RunKind) -> dict[str, Data]:
-    return {"kind": [*kind], "least": round(band.least_fraction, DIGITS), "most": round(band.most_fraction, DIGITS)}
+def _factors(spread: Spread) -> dict[str, Data]:
+    return {"factors": {word: round(factor, DIGITS) for word, factor in spread.factors.items()}} if spread.factors else {}

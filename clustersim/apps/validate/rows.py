@@ -54,6 +54,7 @@ class RowResult:
     parallelism: Parallelism
     virtual_stages: int
     global_batch_size: int
+    seq_length: int
     measured_s: float
     derived_from: str | None
     """Figure from which the measured step time was computed, where the source does not print it."""
@@ -70,7 +71,7 @@ class RowResult:
     interval_s: tuple[float, float] | None
     """Expected interval of the step time in seconds, by the error bars of other sources; None where nothing is known of them."""
     kind: RunKind
-    """Whose error bar it has."""
+    """Words that make its error larger."""
     capabilities: tuple[str, ...]
     """Capabilities that it makes use of."""
     features: Mapping[str, float]
@@ -170,7 +171,6 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
     result = min(able, key=lambda each: abs(each.step_time_s - measured_s))
     predicted_s = min(max(measured_s, min(times_s)), max(times_s)) if row.hidden else result.step_time_s
     metrics, plan, cluster = result.metrics, result.built.plan, result.built.cluster
-    kind = run_kind(plan, len(result.built.nodes), metrics.flags)
     return RowResult(
         id=row.id,
         source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
@@ -183,6 +183,7 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         parallelism=metrics.parallelism,
         virtual_stages=plan.strategy.virtual_stages,
         global_batch_size=plan.training.global_batch_size,
+        seq_length=plan.training.seq_length,
         measured_s=measured_s,
         derived_from=row.derived_from or method,
         predicted_s=predicted_s,
@@ -191,8 +192,8 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         peak_s=min(each.bounds.peak_s for each in able),
         error_fraction=predicted_s / measured_s - 1.0,
         interval_s=None,
-        kind=kind,
-        capabilities=capabilities_of(result, kind),
+        kind=run_kind(plan, metrics.step_time_s, metrics.flags),
+        capabilities=capabilities_of(result),
         features=features_of(result),
         fits=metrics.memory.fits,
         peak_bytes=metrics.memory.peak_bytes,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from clustersim.apps.validate.capabilities import EXPERTS, MANY_NODES, ONE_NODE
 from clustersim.apps.validate.error_summary import summarise
 from clustersim.apps.validate.rows import RowResult
 from clustersim.apps.validate.validation_table import error_text, share_text
 from clustersim.errors import ScenarioError
-from clustersim.measure.error_bars import EXPERTS, MANY_NODES, ONE_NODE
 from clustersim.report.palette import DIMENSION_COLOURS, FORWARD
 from clustersim.report.pictures import Panel, Picture, Points, ticks
 from clustersim.report.plots.write import write_picture_as
@@ -45,7 +45,7 @@ def scatter(validation: Validation) -> Picture:
         subtitle=f"step time; grey: {100 * BAND_FRACTION:.0f} % to either side of equal; red: with experts; ring: farthest off",
         ticks=ticks(times_s, "s") if max(times_s) > min(times_s) else (),
         panels=tuple(
-            _panel(reach, some) for reach in (ONE_NODE, MANY_NODES) for some in [[row for row in rows if reach in row.kind]] if some
+            _panel(reach, some) for reach in (ONE_NODE, MANY_NODES) for some in [[row for row in rows if reach in row.capabilities]] if some
         ),
         band_fraction=BAND_FRACTION,
     )
@@ -69,8 +69,8 @@ def write_scatter(validation: Validation, file: Path) -> None:
 def _panel(reach: str, rows: list[RowResult]) -> Panel:
     summary = summarise(rows)
     worst = next(row for row in rows if row.id == summary.worst_row)
-    experts = [row for row in rows if EXPERTS in row.kind]
-    others = [row for row in rows if EXPERTS not in row.kind]
+    experts = [row for row in rows if EXPERTS in row.capabilities]
+    others = [row for row in rows if EXPERTS not in row.capabilities]
     groups = ((others, FORWARD, "others"), (experts, DIMENSION_COLOURS["ep"], EXPERTS))
     return Panel(
         title=f"{reach}, {len(rows)} rows",

@@ -7,6 +7,7 @@ from typing import Final
 
 from clustersim.apps.validate.error_summary import RankingSummary, Summary, summarise
 from clustersim.apps.validate.published import SourceResult, Validation
+from clustersim.apps.validate.quantiles import LEVEL_FRACTION
 from clustersim.apps.validate.rows import RowResult
 from clustersim.units.quantity import format_quantity
 
@@ -85,7 +86,7 @@ def _covered(summary: Summary) -> str:
 
 def together_lines(validation: Validation) -> tuple[str, ...]:
     """Return what can be said of all rows together, a line for each finding."""
-    bars, hidden, rankings = validation.error_bars, validation.hidden, validation.rankings
+    coverage, hidden, rankings = validation.coverage, validation.hidden, validation.rankings
     lines = [f"{summary_text(validation.summary)}; {memory_text(validation.summary)}"]
     lines.append(f"ran out of memory, and predicted to fit: {', '.join(validation.missed_out_of_memory) or 'none'}")
     if validation.refused:
@@ -94,14 +95,13 @@ def together_lines(validation: Validation) -> tuple[str, ...]:
         lines.append(f"rows with a hidden setting, and how far they are from all that it allows: {summary_text(hidden)}")
     if rankings is not None:
         lines.append(rankings_text(rankings))
-    if bars is not None:
-        coverage = bars.coverage
+    if coverage is not None:
         shares = (
             f"{share_text(coverage.weighted_fraction)} where a source of n rows counts as the root of n",
             f"{share_text(coverage.rows_fraction)} of rows",
             f"{share_text(coverage.sources_fraction)} as a mean over sources",
         )
-        lines.append(f"intervals of {100 * bars.bands.level_fraction:.0f} % that other sources give cover {', '.join(shares)}")
+        lines.append(f"intervals of {100 * LEVEL_FRACTION:.0f} % that other sources give cover {', '.join(shares)}")
     return tuple(lines)
 
 

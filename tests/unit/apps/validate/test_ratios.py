@@ -1,4 +1,4 @@
-"""Errors of ratios of two times on one machine: pairs, weights, borrowing, sources left out."""
+"""Errors of ratios of two times on one machine: pairs, weights, factors, sources left out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import pytest
 
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION, MOST_ROWS, Residual
 from clustersim.apps.validate.ratios import Ratios, ratios_of
-from tests.unit.apps.validate.test_residuals import DENSE, EXPERTS, spread
+from clustersim.measure.error_bars import Spread
+from tests.unit.apps.validate.test_residuals import EXPERTS, PLAIN, spread
+
+SPREAD = Spread(middle_fraction=1.0, most_fraction=1.1, factors={"experts": 2.0})
 
 
 def of(*sources: list[Residual]) -> Ratios:
-    return ratios_of({rows[0].source_id: rows for rows in sources})
-
-
-def most(ratios: Ratios, kind: tuple[str, ...] = DENSE) -> float:
-    return next(each.most_fraction for each in ratios.counted if each.kind == kind)
+    ratios = ratios_of({rows[0].source_id: rows for rows in sources}, SPREAD)
+    assert ratios is not None
+    return ratios
 
 
 def test_an_error_that_all_rows_of_a_source_share_is_not_in_their_ratios() -> None:
     near, far = (of(*(spread(name, shift * place) for place, name in enumerate("abcd"))) for shift in (0.0, 0.3))
 
-    assert most(far) == pytest.approx(most(near), rel=1e-9)
+    assert far.most_fraction == pytest.approx(near.most_fraction, rel=1e-9)
 
 
 def test_the_quantile_is_that_of_differences() -> None:
@@ -31,8 +32,7 @@ def test_the_quantile_is_that_of_differences() -> None:
 
     # Differences of two numbers spread evenly over a width: the share below d is 1 - (1 - d / width)^2.
     expected = 0.2 * (1.0 - (1.0 - LEVEL_FRACTION) ** 0.5)
-    assert ratios.widening == pytest.approx(1.0, rel=1e-9)
-    assert log(most(ratios)) == pytest.approx(expected, abs=0.2 / 40)  # the step between neighbours
+    assert log(ratios.most_fraction) == pytest.approx(expected, abs=0.2 / 40)  # the step between neighbours
     assert ratios.coverage_fraction == pytest.approx(LEVEL_FRACTION, abs=0.05)
 
 
@@ -41,7 +41,7 @@ def test_rows_on_different_machines_are_not_paired() -> None:
         rows = spread(name, n_rows=10, width=0.01)
         return [*rows, *(replace(row, row_id=f"{row.row_id}-b", machine="b", measured_s=2.0 * row.measured_s) for row in rows)]
 
-    assert most(of(*(apart(name) for name in "abcd"))) < exp(0.02)
+    assert of(*(apart(name) for name in "abcd")).most_fraction < exp(0.02)
 
 
 def test_a_source_weighs_as_the_root_of_its_rows() -> None:
@@ -49,23 +49,20 @@ def test_a_source_weighs_as_the_root_of_its_rows() -> None:
     many = [spread(name, n_rows=MOST_ROWS, width=0.04) for name in "de"]
 
     # By pairs, those of the two large sources are 99.7 % of all, and the quantile were within their width.
-    assert log(most(of(*few, *many))) > 0.04
+    assert log(of(*few, *many).most_fraction) > 0.04
 
 
 def test_of_a_large_source_every_so_manieth_row_is_paired() -> None:
     found = of(*(spread(name, n_rows=2 * MOST_ROWS) for name in "abc"))
 
-    assert found.counted[0].n_pairs == 3 * MOST_ROWS * (MOST_ROWS - 1) // 2
+    assert found.n_pairs == 3 * MOST_ROWS * (MOST_ROWS - 1) // 2
 
 
-def test_a_kind_with_too_few_sources_borrows_and_reaches_at_least_as_far_as_its_own() -> None:
-    wide = [*spread("a"), *spread("a", width=2.0, n_rows=8, kind=EXPERTS)]
-    ratios = of(wide, spread("b"), spread("c"), spread("d"))
+def test_what_makes_errors_larger_is_taken_out_of_a_pair_that_has_it() -> None:
+    wide = [spread(name, width=0.4, kind=EXPERTS) for name in "abcd"]
 
-    counted = next(each for each in ratios.counted if each.kind == EXPERTS)
-    assert counted.of == ()
-    assert counted.most_fraction > most(ratios)
+    assert of(*wide).most_fraction == pytest.approx(of(*(spread(name, width=0.2, kind=PLAIN) for name in "abcd")).most_fraction, rel=1e-9)
 
 
-def test_without_pairs_no_kind_is_counted() -> None:
-    assert of(*(spread(name)[:1] for name in "abcd")).counted == ()
+def test_without_pairs_nothing_is_known() -> None:
+    assert ratios_of({name: spread(name)[:1] for name in "abcd"}, SPREAD) is None

@@ -1,4 +1,4 @@
-"""Error bars from residuals: quantiles, weights, borrowing, what is left out."""
+"""Error bars from residuals: middles, sizes, factors, weights, sources that are left out."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.run.intervals import read_bands, shipped_bands
-from clustersim.apps.validate.quantiles import FEWEST_ROWS, FEWEST_SOURCES, LEVEL_FRACTION, Residual, weighted_quantile
+from clustersim.apps.run.intervals import read_bands
+from clustersim.apps.validate.quantiles import LEVEL_FRACTION, Residual, weighted_quantile
 from clustersim.apps.validate.residuals import digest, error_bars, residuals_text, write_residuals
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import RunKind
 
-DENSE: RunKind = ("dense", "one node", "measured accelerator")
-EXPERTS: RunKind = ("experts", "one node", "measured accelerator")
+PLAIN: RunKind = ()
+EXPERTS: RunKind = ("experts",)
 
 
-def source(name: str, *ratios: float, kind: RunKind = DENSE) -> list[Residual]:
+def source(name: str, *ratios: float, kind: RunKind = PLAIN) -> list[Residual]:
     """Return rows whose measured time is the predicted one times a ratio."""
     return [
         Residual(source_id=name, row_id=f"{name}-{place}", kind=kind, measured_s=2.0 * ratio, predicted_s=2.0)
@@ -26,7 +26,7 @@ def source(name: str, *ratios: float, kind: RunKind = DENSE) -> list[Residual]:
     ]
 
 
-def spread(name: str, middle: float = 0.0, n_rows: int = 21, width: float = 0.2, kind: RunKind = DENSE) -> list[Residual]:
+def spread(name: str, middle: float = 0.0, n_rows: int = 21, width: float = 0.2, kind: RunKind = PLAIN) -> list[Residual]:
     """Return rows whose logarithms are spread evenly about a middle."""
     return source(name, *(exp(middle + width * (place / (n_rows - 1) - 0.5)) for place in range(n_rows)), kind=kind)
 
@@ -40,7 +40,7 @@ def test_fewer_sources_than_can_be_left_out_are_refused() -> None:
 
 
 def test_the_interval_is_about_where_measurements_lie() -> None:
-    band = error_bars([*spread("a", 0.1), *spread("b", 0.1), *spread("c", 0.1)]).bands.band(DENSE)
+    band = error_bars([*spread("a", 0.1), *spread("b", 0.1), *spread("c", 0.1)]).bands.spread.band(PLAIN)
 
     assert log(band.least_fraction) == pytest.approx(0.1 - LEVEL_FRACTION * 0.1, abs=0.02)
     assert log(band.most_fraction) == pytest.approx(0.1 + LEVEL_FRACTION * 0.1, abs=0.02)
@@ -57,14 +57,14 @@ def test_sources_that_differ_need_wider_intervals_than_their_rows() -> None:
     alike = error_bars([*spread("a"), *spread("b"), *spread("c"), *spread("d")])
     apart = error_bars([*spread("a", -0.2), *spread("b", 0.2), *spread("c", 0.0), *spread("d", 0.3)])
 
-    assert apart.widening > alike.widening == pytest.approx(1.0, abs=0.05)
+    assert log(apart.bands.spread.most_fraction) > 2 * log(alike.bands.spread.most_fraction)
 
 
 def test_a_source_of_many_rows_does_not_drown_the_others() -> None:
     few = [*spread("a"), *spread("b"), *spread("c")]
     many = spread("large", 0.5, n_rows=2000)
 
-    middle = error_bars([*few, *many]).bands.band(DENSE)
+    middle = error_bars([*few, *many]).bands.spread.band(PLAIN)
 
     # As the root of 2000 stands against three roots of 21, most weight but not all is at 0.5.
     assert middle.least_fraction < exp(0.1)
@@ -74,42 +74,62 @@ def test_what_a_source_is_judged_by_does_not_depend_on_it() -> None:
     other = [replace(row, measured_s=3.0 * row.measured_s) for row in spread("d", 0.01)]
     before, after = error_bars(FOUR).bands.held_out, error_bars([*FOUR[:-21], *other]).bands.held_out
 
-    assert before["d", DENSE] == after["d", DENSE]
-    assert before["a", DENSE] != after["a", DENSE]
+    assert before["d"] == after["d"]
+    assert before["a"] != after["a"]
 
 
-def test_a_kind_of_too_few_sources_borrows_from_a_wider_one() -> None:
-    bars = error_bars([*FOUR, *spread("a", 0.05, kind=EXPERTS), *spread("b", 0.05, kind=EXPERTS)])
+def test_a_word_widens_intervals_as_much_as_it_makes_errors_larger() -> None:
+    larger = [row for name in "abcd" for row in spread(name, width=0.6, kind=EXPERTS)]
 
-    assert FEWEST_SOURCES == 3
-    assert bars.bands.band(EXPERTS).kind == ()
-    assert bars.bands.band(DENSE).kind == DENSE
+    found = error_bars([*FOUR, *larger]).bands.spread
 
-
-def test_what_is_borrowed_reaches_as_far_as_the_few_rows_there_are() -> None:
-    few = [*spread("a", 1.0, n_rows=5, kind=EXPERTS), *spread("b", 1.0, n_rows=5, kind=EXPERTS)]
-
-    band = error_bars([*FOUR, *few]).bands.band(EXPERTS)
-
-    assert band.kind == ()
-    assert band.most_fraction > exp(1.0)
-    assert band.least_fraction < exp(-0.05)
+    assert found.factors["experts"] == pytest.approx(3.0, rel=0.1)
+    assert log(found.band(EXPERTS).most_fraction / found.middle_fraction) == pytest.approx(
+        found.factors["experts"] * log(found.most_fraction), rel=1e-9
+    )
 
 
-def test_a_kind_of_too_few_rows_borrows_too() -> None:
-    ends = (0.9, 1.0, 1.1)
-    rare = [*source("a", *ends, kind=EXPERTS), *source("b", *ends, kind=EXPERTS), *source("c", *ends, kind=EXPERTS)]
+def test_two_words_multiply() -> None:
+    widths: dict[RunKind, float] = {EXPERTS: 0.4, ("short step",): 0.6, ("experts", "short step"): 1.2}
+    rows = [row for kind, width in widths.items() for name in "abcd" for row in spread(name, width=width, kind=kind)]
 
-    assert len(rare) < FEWEST_ROWS
-    assert error_bars([*FOUR, *rare]).bands.band(EXPERTS).kind == ()
+    found = error_bars([*FOUR, *rows]).bands.spread
+
+    assert found.factor(("experts", "short step")) == found.factors["experts"] * found.factors["short step"]
+    assert found.factors["experts"] == pytest.approx(2.0, rel=0.1)
+    assert found.factors["short step"] == pytest.approx(3.0, rel=0.1)
 
 
-def test_bands_say_what_they_come_from() -> None:
-    bars = error_bars(FOUR)
+def test_a_word_that_makes_errors_smaller_narrows_nothing() -> None:
+    smaller = [row for name in "abcd" for row in spread(name, width=0.05, kind=EXPERTS)]
 
-    (dense,) = (each for each in bars.counted if each.band.kind == DENSE)
-    assert (dense.n_rows, dense.n_sources) == (84, 4)
-    assert (bars.n_rows, bars.source_ids) == (84, ("a", "b", "c", "d"))
+    assert error_bars([*FOUR, *smaller]).bands.spread.factors["experts"] == 1.0
+
+
+@pytest.mark.parametrize("rows", [spread("a", width=0.6, kind=EXPERTS), []])
+def test_a_word_of_one_source_alone_has_no_factor(rows: list[Residual]) -> None:
+    found = error_bars([*FOUR, *rows])
+
+    assert "experts" not in found.bands.spread.factors
+    assert found.bands.spread.band(EXPERTS) == found.bands.spread.band(PLAIN)
+    assert found.words == ()
+
+
+def test_error_bars_say_what_they_come_from() -> None:
+    bars = error_bars([*FOUR, *spread("a", width=0.6, kind=EXPERTS), *spread("b", width=0.6, kind=EXPERTS)])
+
+    (experts,) = bars.words
+    assert (experts.word, experts.n_rows, experts.n_sources) == ("experts", 42, 2)
+    assert (bars.n_rows, bars.source_ids) == (126, ("a", "b", "c", "d"))
+
+
+def test_runs_reach_as_far_as_three_sources_have_gone() -> None:
+    rows = [replace(row, n_accelerators=8 * ("abcd".index(row.source_id) + 1), seq_length=4096) for row in FOUR]
+
+    reach = error_bars(rows, unmeasured_widening=1.3).bands.reach
+
+    assert reach is not None
+    assert (reach.n_accelerators, reach.seq_length, reach.widening) == (16, 4096, 1.3)
 
 
 def test_the_digest_knows_a_changed_prediction_and_no_order() -> None:
@@ -138,10 +158,10 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
     read = read_bands(file)
     assert read.level_fraction == 0.8
-    assert read.band(DENSE).least_fraction == pytest.approx(bars.bands.band(DENSE).least_fraction, abs=5e-5)
-    assert read.ratio(DENSE) == pytest.approx(bars.bands.ratio(DENSE), abs=5e-5)
-    assert (read.accelerators, read.unmeasured_widening) == (bars.bands.accelerators, 1.3)
-    assert read.held_out["a", DENSE].most_fraction == pytest.approx(bars.bands.held_out["a", DENSE].most_fraction, abs=5e-5)
+    assert read.spread.most_fraction == pytest.approx(bars.bands.spread.most_fraction, abs=5e-5)
+    assert read.ratio(PLAIN) == pytest.approx(bars.bands.ratio(PLAIN), abs=5e-5)
+    assert read.reach == bars.bands.reach
+    assert read.held_out["a"].middle_fraction == pytest.approx(bars.bands.held_out["a"].middle_fraction, abs=5e-5)
 
 
 def test_equal_error_bars_give_equal_text() -> None:
@@ -151,7 +171,3 @@ def test_equal_error_bars_give_equal_text() -> None:
 def test_a_file_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot write"):
         write_residuals(error_bars(FOUR), tmp_path / "missing" / "step-time.yaml")
-
-
-def test_the_shipped_file_covers_any_run() -> None:
-    assert shipped_bands().band(("served", "many nodes", "accelerator not measured")).kind == ()

@@ -28,7 +28,7 @@ def test_each_row_is_a_point_of_measured_and_predicted_time(validation: Validati
 
 def test_experts_have_a_colour_of_their_own(validation: Validation) -> None:
     (source,) = validation.sources
-    mixed = replace(source, rows=(*source.rows, replace(ROW, kind=("experts", "one node", "measured accelerator"))))
+    mixed = replace(source, rows=(*source.rows, replace(ROW, capabilities=("experts", "one node"))))
 
     one, many = scatter(replace(validation, sources=(mixed,))).panels
 
