@@ -30,7 +30,6 @@ from clustersim.apps.validate.validation_table import (
     MANY_ROWS,
     SUMMARY_HEADER,
     correlate_lines,
-    error_text,
     fitted_text,
     layout_text,
     layouts_table,
@@ -39,6 +38,8 @@ from clustersim.apps.validate.validation_table import (
     misfit_lines,
     predicted_text,
     ranking_lines,
+    row_error_text,
+    source_text,
     summary_cells,
     summary_text,
     together_lines,
@@ -196,7 +197,7 @@ def _head(source: SourceResult) -> Iterator[tuple[str, str]]:
 
 def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
     yield "", ""
-    yield "  ", f"{summary_text(source.summary)}; {fitted_text(source)}"
+    yield "  ", f"{source_text(source)}; {fitted_text(source)}"
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     if methods:
         yield "  ", f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}"
@@ -230,7 +231,7 @@ def _cells(row: RowResult) -> tuple[str, ...]:
         f"{row.virtual_stages}",
         measured_text(row),
         predicted_text(row),
-        error_text(row.error_fraction),
+        row_error_text(row),
         "yes" if row.fits else "NO",
         row.quality,
     )

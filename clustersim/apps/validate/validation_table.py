@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Final
 
 from clustersim.apps.validate.error_summary import RankingSummary, Summary, summarise
@@ -20,8 +21,8 @@ SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in in
 HIDDEN_MARK: Final = "°"
 GIVEN_MARK: Final = "†"
 LEGENDS: Final = {
-    HIDDEN_MARK: "°: a setting that decides the result is hidden. The error is how far the measured time is from all that the setting"
-    " allows, and the rows are not in *all*.",
+    HIDDEN_MARK: "°: a setting that decides the result is hidden. Errors are a range, over all that the setting allows, and the rows are"
+    " not in *all*.",
     GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not"
     " in *all*.",
 }
@@ -57,6 +58,17 @@ def error_text(fraction: float, digits: int = 1) -> str:
     """
     # Rounded first: what rounds to nothing has no sign of its own.
     return f"{round(100.0 * fraction, digits) + 0.0:+.{digits}f} %"
+
+
+def row_error_text(row: RowResult, digits: int = 1) -> str:
+    """Return the error of a row, in percent; of one that hides a setting, the least and the most over all that it allows."""
+    if row.predicted_range_s is None:
+        return error_text(row.error_fraction, digits)
+    return _range_text([end_s / row.measured_s - 1.0 for end_s in row.predicted_range_s], digits)
+
+
+def _range_text(ends: Sequence[float], digits: int = 1) -> str:
+    return " to ".join(dict.fromkeys(error_text(end, digits) for end in ends))
 
 
 def share_text(fraction: float) -> str:
@@ -133,7 +145,7 @@ def fitted_text(source: SourceResult) -> str:
 
 def summary_table(validation: Validation) -> str:
     """Return one line for each source and one for all, as a table in Markdown, with the legends of the marks that are used."""
-    rows = [(f"`{source.source_id}`{_marked(source)}", *summary_cells(source.summary), _fits(source)) for source in validation.sources]
+    rows = [(f"`{source.source_id}`{_marked(source)}", *_source_cells(source), _fits(source)) for source in validation.sources]
     rows.append(("all", *summary_cells(validation.summary), ""))
     marks = {_marked(source) for source in validation.sources}
     legend = "".join(f"\n{text}\n" for mark, text in LEGENDS.items() if mark in marks)
@@ -251,6 +263,22 @@ def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
     )
 
 
+def source_text(source: SourceResult) -> str:
+    """Return how wrong the rows of a source are, in a few words."""
+    if _marked(source) != HIDDEN_MARK:
+        return summary_text(source.summary)
+    return f"rows with a hidden setting: mean error {_source_cells(source)[3]} over all that it allows"
+
+
+def _source_cells(source: SourceResult) -> tuple[str, ...]:
+    """Return the cells of a source; where all rows hide a setting, the mean error at both ends of the range and nothing else."""
+    if _marked(source) != HIDDEN_MARK:
+        return summary_cells(source.summary)
+    ranges = [(row.predicted_range_s or (row.predicted_s,) * 2, row.measured_s) for row in source.rows]
+    ends = [fmean(times_s[end] / measured_s - 1.0 for times_s, measured_s in ranges) for end in (0, 1)]
+    return (f"{len(source.rows)}", "", "", _range_text(ends), "", "")
+
+
 def _marked(source: SourceResult) -> str:
     if source.stated:
         return ""
@@ -270,7 +298,7 @@ def _cells(row: RowResult) -> tuple[str, ...]:
         f"{row.virtual_stages}",
         _escaped(measured_text(row)),
         predicted_text(row),
-        error_text(row.error_fraction, 2),
+        row_error_text(row, 2),
         "yes" if row.fits else "no",
         row.quality,
         f"{row.source.table}, {row.source.row}",

@@ -23,7 +23,9 @@ from clustersim.apps.validate.validation_table import (
     misfit_lines,
     predicted_text,
     ranking_lines,
+    row_error_text,
     share_text,
+    source_text,
     summary_table,
     summary_text,
 )
@@ -99,6 +101,17 @@ def test_the_summary_table_has_a_line_for_each_source_and_one_for_all(validation
     assert cells(source)[:3] == ["`small`", "2", share_text(validation.summary.mean_absolute_error_fraction)]
     assert cells(everything)[0] == "all"
     assert {line.count("|") for line in (header, rule, source, everything)} == {9}
+
+
+def test_rows_that_hide_a_setting_have_a_range_of_errors_and_no_error(validation: Validation) -> None:
+    hidden = replace(ROW, measured_s=1.0, predicted_s=1.0, predicted_range_s=(0.9, 1.2))
+    source = replace(validation.sources[0], rows=(hidden,))
+    together = replace(validation, sources=(source,))
+
+    assert row_error_text(hidden) == "-10.0 % to +20.0 %"
+    assert cells(summary_table(together).splitlines()[2])[1:5] == ["1", "", "", "-10.0 % to +20.0 %"]
+    assert source_text(source) == "rows with a hidden setting: mean error -10.0 % to +20.0 % over all that it allows"
+    assert "| -10.00 % to +20.00 % |" in markdown_page(together)
 
 
 def test_the_page_has_a_line_for_each_row_with_its_place_in_the_source(validation: Validation) -> None:
