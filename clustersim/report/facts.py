@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.measure.error_bars import TIGHT
+from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
@@ -101,7 +101,8 @@ def interval_line(metrics: Metrics) -> str:
     level, kind = metrics.step_time_interval_level_fraction, metrics.step_time_interval_kind
     if level is None or kind is None:
         return ""
-    return f"{100 * level:.0f} % interval of the step time: {interval_text(metrics)}, from published runs beside predictions ({kind})"
+    of = "" if kind == ALL_RUNS else f" ({kind})"
+    return f"{100 * level:.0f} % interval of the step time: {interval_text(metrics)}, from published runs beside predictions{of}"
 
 
 def memory_verdict(metrics: Metrics) -> str:

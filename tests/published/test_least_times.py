@@ -8,7 +8,7 @@ import pytest
 
 from tests.published.validated import everything
 
-pytestmark = pytest.mark.xdist_group("published")
+pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 
 REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05}
 """Where the layout that is predicted to be the fastest was not, by how much it may have been slower."""

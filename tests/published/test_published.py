@@ -25,7 +25,7 @@ from clustersim.workloads.reading.model_fields import ModelSpec, agrees_with_pub
 from clustersim.workloads.transformer import Transformer
 from tests.published.validated import ROWS, SOURCES, everything, result, results
 
-pytestmark = pytest.mark.xdist_group("published")
+pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 """All rows are replayed once, by whichever process runs these tests: it must be one."""
 
 WORST_FRACTION: Final = 0.20
@@ -322,7 +322,6 @@ def defaults_sentence(validation: Validation) -> str:
     return f"From defaults alone, {whole.n_rows} rows are {error} off in the mean, with a bias of {bias}; {refused} are refused.\n"
 
 
-@pytest.mark.slow
 def test_the_documentation_shows_how_wrong_defaults_alone_are(request: pytest.FixtureRequest) -> None:
     validation = validate_defaults(jobs=2)
     for page, shown in ((PAGE, defaults_table(validation)), (README, defaults_sentence(validation))):

@@ -303,13 +303,10 @@ def test_an_interval_names_its_unit_once_where_it_can(ends_s: tuple[float, float
 
 
 def test_the_interval_says_how_many_runs_it_is_for_and_which() -> None:
-    metrics = replace(
-        METRICS, step_time_interval_s=(7.9, 9.6), step_time_interval_level_fraction=0.8, step_time_interval_kind="dense, one node"
-    )
+    metrics = replace(METRICS, step_time_interval_s=(7.9, 9.6), step_time_interval_level_fraction=0.8, step_time_interval_kind="experts")
 
-    assert (
-        interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (dense, one node)"
-    )
+    assert interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (experts)"
+    assert interval_line(replace(metrics, step_time_interval_kind="all runs")).endswith("published runs beside predictions")
     assert interval_note(metrics) == "80 %: 7.9 to 9.6 s"
 
 
