@@ -323,7 +323,7 @@ def defaults_sentence(validation: Validation) -> str:
 
 
 def test_the_documentation_shows_how_wrong_defaults_alone_are(request: pytest.FixtureRequest) -> None:
-    validation = validate_defaults(jobs=2)
+    validation = defaults()
     for page, shown in ((PAGE, defaults_table(validation)), (README, defaults_sentence(validation))):
         text = page.read_text(encoding="utf-8")
         if request.config.getoption("--update-golden"):
