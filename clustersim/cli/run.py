@@ -65,8 +65,8 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
         write_json(result.to_dict())
     elif not options.quiet:
         with watched():
-            changes = measured_changes(source, overrides, result)
-        print_result(result, make_console(), verbose=options.verbose, changes=changes)
+            changes, unsaid = measured_changes(source, overrides, result)
+        print_result(result, make_console(), verbose=options.verbose, changes=changes, unsaid=unsaid)
     if not options.quiet:
         for line in _failures(result):
             notice(line)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.validate.published import Validation, validate, validate_defaults
+from clustersim.apps.validate.published import Validation, validate
 from clustersim.apps.validate.sources import MeasuredSpec
 from clustersim.apps.validate.validation_table import defaults_table, markdown_page, summary_table
 from clustersim.config.build import build
@@ -23,7 +23,7 @@ from clustersim.parallel.flops import hardware_flops, model_flops
 from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.reading.model_fields import ModelSpec, agrees_with_published
 from clustersim.workloads.transformer import Transformer
-from tests.published.validated import ROWS, SOURCES, everything, result, results
+from tests.published.validated import ROWS, SOURCES, defaults, everything, result, results
 
 pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 """All rows are replayed once, by whichever process runs these tests: it must be one."""

@@ -10,6 +10,7 @@ from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import Constant, constants_of
 from clustersim.apps.explain.formulas import Explained, explained
+from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import Result
@@ -60,6 +61,8 @@ class Explanation:
     constants: tuple[Constant, ...]
     gains: Gains | None
     """None where they were not asked for."""
+    unsaid: tuple[Unsaid, ...] = ()
+    """Settings of the software that nobody gave and that decide; none where changes were not asked for."""
 
 
 def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation:
@@ -95,21 +98,23 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
         figures=explained(result),
         constants=constants_of(built),
         gains=gains(written, changed, result, candidates(built)) if changes else None,
+        unsaid=unsaid(written, changed, result) if changes else (),
     )
 
 
-def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[str, ...]:
-    """Return the changes that shorten a step most, each replayed, as sentences with their options.
+def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the changes that shorten a step most, and settings that nobody gave and that decide, each replayed, as sentences.
 
     None for a run that takes many events to replay, does not fit in memory, or is not from a scenario that can be read again.
     """
     if source == "-" or foreign_source(source) or not result.metrics.memory.fits or result.metrics.engine.events > MOST_EVENTS:
-        return ()
+        return (), ()
     if result.built.plan.strategy.data_parallel.mode != "sync":
-        return ()
-    changed = tuple(parse_override(text) for text in overrides)
-    best = gains(read_source(source), changed, result, candidates(result.built)).best
-    return tuple(_change_text(gain, result.step_time_s) for gain in best[:N_TOLD])
+        return (), ()
+    written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
+    best = gains(written, changed, result, candidates(result.built)).best
+    found = unsaid(written, changed, result)
+    return tuple(_change_text(gain, result.step_time_s) for gain in best[:N_TOLD]), tuple(each.sentence for each in found[:N_TOLD])
 
 
 def _change_text(gain: Gain, step_s: float) -> str:

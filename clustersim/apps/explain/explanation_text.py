@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clustersim.apps.compare.side_by_side_text import TextTable
 from clustersim.apps.explain.candidates import Gain
 from clustersim.apps.explain.explanation import Explanation
 from clustersim.apps.explain.formulas import ROUND_OFF, Explained
+from clustersim.apps.explain.unsaid import Unsaid
 from clustersim.config.plain import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED
@@ -44,6 +47,7 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
             )
         where = ", ".join(f"{name} {percent_text(seconds / path.step_time_s)}" for name, seconds in list(path.classes().items())[:3])
         said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks have slack.")
+    said += [f"Not given, and decides most: {each.sentence}." for each in explanation.unsaid[:1]]
     if gains is not None and gains.best:
         plain_ones = [gain for gain in gains.best if not gain.change.remark]
         first = _gain_text(gains.best[0], metrics.step_time_s)
@@ -65,6 +69,8 @@ def _gain_text(gain: Gain, step_s: float) -> str:
 def tables(explanation: Explanation) -> tuple[TextTable, ...]:
     """Return changes, chain, slack, figures and constants as tables."""
     found = [_changes(explanation)] if explanation.gains is not None and explanation.gains.best else []
+    if explanation.unsaid:
+        found.append(_unsaid(explanation.unsaid))
     if explanation.path is not None:
         found += [_chain(explanation.path), _slack(explanation.path)]
     return (*found, _figures(explanation.figures), _constants(explanation))
@@ -87,6 +93,18 @@ def _changes(explanation: Explanation) -> TextTable:
     shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
     heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left})"
     return TextTable(heading, (">step", ">takes", ">memory", "change", "as options"), rows)
+
+
+def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
+    rows = tuple(
+        (each.key, each.value, each.other, f"{100 * each.change_fraction:+.1f} %", format_quantity(each.step_time_s, "s"))
+        for each in settings
+    )
+    return TextTable(
+        "Settings not given that decide, each with the other value that changes the step most",
+        ("setting", "taken", "other", ">step", ">takes"),
+        rows,
+    )
 
 
 def _chain(path: CriticalPath) -> TextTable:
@@ -151,6 +169,7 @@ def document(explanation: Explanation) -> dict[str, Data]:
         "step_time_s": result.step_time_s,
         "critical_path": None if path is None else _path_document(path),
         "changes": None if explanation.gains is None else plain(explanation.gains),
+        "unsaid": plain(explanation.unsaid),
         "figures": [
             {"name": figure.name, "value": figure.value, "formula": figure.formula, "inputs": dict(figure.inputs), "remark": figure.remark}
             for figure in explanation.figures

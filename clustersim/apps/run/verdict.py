@@ -32,7 +32,9 @@ def result_text(result: Result, width: int = _WIDTH) -> str:
     return printed.get().rstrip("\n")
 
 
-def print_result(result: Result, console: Console, *, verbose: bool = False, changes: Sequence[str] = ()) -> None:
+def print_result(
+    result: Result, console: Console, *, verbose: bool = False, changes: Sequence[str] = (), unsaid: Sequence[str] = ()
+) -> None:
     """Print a result: the step, the memory, what would help, what the scenario asked for beside it, and what was assumed.
 
     Parameters
@@ -41,9 +43,12 @@ def print_result(result: Result, console: Console, *, verbose: bool = False, cha
         Links, collectives, bottleneck, lower bound and every flag too.
     changes
         Measured changes that shorten the step, as sentences. Without any the bottleneck stands in their place.
+    unsaid
+        Settings that nobody gave and that decide, as sentences.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
     print_section(console, "What would shorten the step", changes)
+    print_section(console, "Settings not given that decide", unsaid)
     if verbose or not changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics).sentence,))
     console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)

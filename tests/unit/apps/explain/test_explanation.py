@@ -71,11 +71,12 @@ def test_without_a_pipeline_nothing_is_said_of_a_bubble() -> None:
 
 
 def test_the_first_sentences_answer(slow: Explanation) -> None:
-    first, chain, where, most = lines(slow)
+    first, chain, where, unsaid, most = lines(slow)
 
     assert first.startswith("A step takes ")
     assert chain.startswith("What sets it: a chain of ")
     assert where.startswith("It runs through stage ")
+    assert unsaid.startswith("Not given, and decides most: ")
     assert most.startswith("What would shorten it most: ")
 
 

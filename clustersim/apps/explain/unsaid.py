@@ -1,0 +1,109 @@
+"""Settings of the software that nobody gave, and how much another value of each would change the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args, get_origin
+
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run_built, seeded
+from clustersim.config.build import Built, build
+from clustersim.config.load import ScenarioText, checked_scenario
+from clustersim.config.overriding import Override, parse_override
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.parallel.needs import idle
+from clustersim.parallel.settings import Settings
+from clustersim.report.facts import percent_text
+
+OF_SOFTWARE: Final = (
+    "training.kernels",
+    "training.attention",
+    "training.gradient_precision",
+    "training.fused_gradient_accumulation",
+    "training.fused_loss",
+    "training.optimizer_kernels",
+    "strategy.sequence_parallel",
+    "strategy.overlap_tp",
+    "strategy.overlap_p2p",
+    "strategy.recompute_stops_early",
+    "strategy.data_parallel.overlap",
+)
+"""Settings that come with a framework and its version, and that people seldom think of."""
+LEAST: Final = 0.01
+"""Share of the step from which on a setting decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaid:
+    """One setting that nobody gave."""
+
+    key: str
+    value: str
+    """Value that was taken."""
+    other: str
+    """Value that changes the step most."""
+    step_time_s: float
+    """Duration of a step with the other value."""
+    change_fraction: float
+    """Relative change of the step; above zero, the other value is slower."""
+
+    @property
+    def sentence(self) -> str:
+        """Value that is taken, and what the other one would do, with its option."""
+        by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
+        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}: -s {self.key}={self.other}"
+
+
+def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[Unsaid, ...]:
+    """Return the settings that nobody gave and that decide, each replayed with its other values; the largest change first.
+
+    Parameters
+    ----------
+    source
+        The scenario as it was written.
+    changes
+        Of the run itself.
+    """
+    found: dict[str, Unsaid] = {}
+    for key, value, other in _alternatives(base.built):
+        try:
+            built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
+            step_time_s = run_built(built, seed=base.seed).step_time_s
+        except (ScenarioError, InfeasibleError):
+            continue
+        each = Unsaid(key=key, value=value, other=other, step_time_s=step_time_s, change_fraction=step_time_s / base.step_time_s - 1.0)
+        if abs(each.change_fraction) >= max(LEAST, abs(found[key].change_fraction) if key in found else 0.0):
+            found[key] = each
+    return tuple(sorted(found.values(), key=lambda each: -abs(each.change_fraction)))
+
+
+def _alternatives(built: Built) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting that nobody gave and that does something, its value, and another one."""
+    unused = {".".join(each.path) for each in idle(built.plan)}
+    for key in OF_SOFTWARE:
+        *sections, name = key.split(".")
+        written, taken = _section(built.scenario.spec, sections), _section(built.plan, sections)
+        if key in unused or written.gives(name):
+            continue
+        value = getattr(taken, name)
+        yield from ((key, _text(value), _text(other)) for other in _values(type(taken).model_fields[name].annotation) if other != value)
+
+
+def _section(whole: object, names: Sequence[str]) -> Settings:
+    for name in names:
+        whole = getattr(whole, name)
+    assert isinstance(whole, Settings)
+    return whole
+
+
+def _values(annotation: object) -> tuple[bool | str, ...]:
+    """Return the values that a setting may have."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    found = tuple(value for part in get_args(annotation) for value in _values(part))
+    return found or (True, False)
+
+
+def _text(value: object) -> str:
+    return str(value).lower()

@@ -1,0 +1,75 @@
+"""Settings that nobody gave, and what they decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersim.apps.explain.explanation import Explanation, explain
+from clustersim.apps.explain.explanation_text import document, lines, tables
+from clustersim.apps.explain.unsaid import LEAST
+from clustersim.apps.run.running import run
+
+TYPED = """\
+version: 1
+name: typed
+model: llama3-8b
+cluster: {node: dgx-h100, nodes: 1}
+training: {global_batch_size: 8, micro_batch_size: 1, seq_length: 2048, precision: bf16}
+strategy: {zero_stage: 3, recompute: full}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("typed") / "typed.yaml"
+    path.write_text(TYPED, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def typed(file: str) -> Explanation:
+    return explain(file)
+
+
+def test_an_effect_is_what_a_replay_with_the_other_value_takes(typed: Explanation, file: str) -> None:
+    assert {each.key for each in typed.unsaid} >= {"training.kernels", "training.attention"}
+    for each in typed.unsaid:
+        other = run(file, set=[f"{each.key}={each.other}"])
+        assert each.step_time_s == other.step_time_s
+        assert each.change_fraction == pytest.approx(other.step_time_s / typed.result.step_time_s - 1.0)
+
+
+def test_the_setting_that_decides_most_comes_first_and_small_ones_are_left_out(typed: Explanation) -> None:
+    sizes = [abs(each.change_fraction) for each in typed.unsaid]
+
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] >= LEAST
+
+
+def test_a_setting_that_is_given_or_does_nothing_is_not_among_them(file: str) -> None:
+    found = explain(file, ["training.kernels=eager"]).unsaid
+
+    # There is one rank in each tensor-parallel group.
+    assert {"training.kernels", "strategy.sequence_parallel", "strategy.overlap_tp"}.isdisjoint(each.key for each in found)
+
+
+def test_what_a_preset_says_is_given(file: str) -> None:
+    keys = {each.key for each in explain(file, ["strategy.preset=torchtitan"]).unsaid}
+
+    assert "strategy.data_parallel.overlap" not in keys
+
+
+def test_they_are_told_with_the_option_that_says_them(typed: Explanation) -> None:
+    first = typed.unsaid[0]
+
+    assert lines(typed)[-2] == f"Not given, and decides most: {first.sentence}."
+    assert first.sentence.endswith(f": -s {first.key}={first.other}")
+    (table,) = [each for each in tables(typed) if each.heading.startswith("Settings not given that decide")]
+    assert table.rows[0][:3] == (first.key, first.value, first.other)
+    shown = document(typed)["unsaid"]
+    assert isinstance(shown, list)
+    assert len(shown) == len(typed.unsaid)
+
+
+def test_without_changes_none_is_replayed(file: str) -> None:
+    assert explain(file, changes=False).unsaid == ()
