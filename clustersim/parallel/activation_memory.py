@@ -116,16 +116,18 @@ class ActivationMemory:
 
         The layer is whole again, with the buffers of its exchanges.
 
-        That gradient is made in fp32, in a copy of the probabilities, and cast (Megatron-LM, vocabulary-parallel cross entropy); a fused
-        kernel writes it as the logits are.
+        That gradient is made in fp32, in a copy of the probabilities (PyTorch) or in their place (Megatron-LM, vocabulary-parallel cross
+        entropy), and cast; a fused kernel writes it as the logits are.
         """
         extra = [whole - kept for kept, whole, count in self._activations(chunk, place) for _ in range(count)]
         alike = self.local.equal_layers(chunk.layers)
         buffers = [buffer for first, count in alike for buffer in (self.exchange_buffer(first, place),) * count]
         layers = [{"recomputation": more, owner: size} for more, (owner, size) in zip(extra, buffers, strict=True)]
         replicas = self.strategy.dp if self.strategy.data_parallel.single_process else 1
-        casts = 0.0 if self.local.numerics.fused_loss else self.local.numerics.element_bytes / FP32_BYTES
-        loss_bytes = replicas * self.head_loss_bytes(chunk) * (1.0 + casts)
+        numerics = self.local.numerics
+        casts = 0.0 if numerics.fused_loss else numerics.element_bytes / FP32_BYTES
+        copies = 0.0 if numerics.loss_in_place and not numerics.fused_loss else 1.0
+        loss_bytes = replicas * self.head_loss_bytes(chunk) * (copies + casts)
         return max([*layers, {"loss": loss_bytes}], key=lambda sizes: fsum(sizes.values()))
 
     def head_loss_bytes(self, chunk: ModelChunk) -> float:

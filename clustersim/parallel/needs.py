@@ -135,6 +135,7 @@ def _is_laid_out(strategy: Strategy) -> bool:
 CONDITIONS: Final[Mapping[str, tuple[Callable[[Plan], bool], str]]] = {
     "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
     "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
+    "unfused loss": (lambda plan: not plan.training.fused_loss, "with fused_loss"),
     "experts": (lambda plan: _has_experts(plan.model), "without experts"),
     "shared experts": (lambda plan: _shares_experts(plan.model), "without shared experts"),
     "skewed load": (lambda plan: plan.strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),

@@ -41,6 +41,7 @@ def numerics(training: Training) -> Numerics:
         gradient_passes=_gradient_passes(training),
         kernels=training.kernels,
         fused_loss=training.fused_loss,
+        loss_in_place=training.loss_gradient == "in_place",
         loss_metrics=training.loss_metrics,
         grouped_experts=training.grouped_experts is not False,
         fused_experts=training.grouped_experts == "fused",

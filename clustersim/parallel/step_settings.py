@@ -87,6 +87,9 @@ class Training(Settings, frozen=True):
         "All experts of a rank beside each other; fused: in one kernel, with all around them. Default: with fused kernels.", "experts"
     )
     fused_loss: StrictBool = setting(False, "One kernel each way computes the cross entropy from the logits as they are.")
+    loss_gradient: Literal["copy", "in_place"] = setting(
+        "copy", "Gradient of the logits in fp32: a tensor of its own, or in the place of the probabilities.", "transformer", "unfused loss"
+    )
     channels_last: StrictBool = auto(
         "Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits.", "images"
     )

@@ -122,6 +122,8 @@ class Numerics:
     kernels: Literal["fused", "eager"]
     fused_loss: bool
     """One kernel each way computes the cross entropy from the logits as they are."""
+    loss_in_place: bool = False
+    """The gradient of the logits takes the place of the probabilities; otherwise it is a tensor of its own."""
     grouped_experts: bool = True
     """The products of all experts of a rank run beside each other; otherwise one expert follows the other."""
     fused_experts: bool = False

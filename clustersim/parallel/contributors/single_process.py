@@ -71,7 +71,7 @@ class SingleProcess(Contributor):
         if gradients.algorithm != "auto":
             what = f"one process sends through its first accelerator, and the algorithm is {gradients.algorithm}"
             raise DomainError(what, path=("strategy", "data_parallel", "algorithm"), hint="use auto, or single_process: false")
-        for key, whole in (("tp", 1), ("pp", 1), ("cp", 1), ("zero_stage", 0)):
+        for key, whole in (("tp", 1), ("pp", 1), ("cp", 1), ("ep", 1), ("zero_stage", 0)):
             value = getattr(strategy, key)
             if value != whole:
                 what = f"single_process keeps the whole model on every accelerator, and {key} is {value}"

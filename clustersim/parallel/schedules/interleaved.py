@@ -9,7 +9,8 @@ def interleaved_1f1b(n_stages: int, n_micro_batches: int, n_chunks: int) -> tupl
     """Return the order of every stage; the bubble is ``(p - 1) / (m v)`` of the ideal time.
 
     Micro-batches go through a chunk in rounds of ``n_stages``; warm-up of stage s is ``2 (p - s - 1) + (v - 1) p`` passes. The
-    number of micro-batches must be a multiple of ``n_stages``.
+    number of micro-batches must be a multiple of ``n_stages``. Megatron-LM before core 0.9 ran all forward passes first where there are
+    ``n_stages`` micro-batches; this is the order since, which keeps the logits of one micro-batch and not of all.
 
     References
     ----------
@@ -20,8 +21,7 @@ def interleaved_1f1b(n_stages: int, n_micro_batches: int, n_chunks: int) -> tupl
 
 def _stage(stage: int, n_stages: int, n_micro_batches: int, n_chunks: int) -> StageOrder:
     n_passes = n_micro_batches * n_chunks
-    all_warm_up = n_micro_batches == n_stages
-    n_warm_up = n_passes if all_warm_up else min(2 * (n_stages - stage - 1) + (n_chunks - 1) * n_stages, n_passes)
+    n_warm_up = min(2 * (n_stages - stage - 1) + (n_chunks - 1) * n_stages, n_passes)
 
     def step(position: int, *, is_backward: bool) -> Pass:
         round_length = n_stages * n_chunks

@@ -62,7 +62,7 @@ def test_the_defaults_are_those_of_the_promise() -> None:
             "global_batch_size": 32, "micro_batch_size": 1, "seq_length": 256, "precision": "bf16", "optimizer": "adam",
             "optimizer_kernels": "fused", "attention": "flash", "gradient_precision": "fp32", "fused_gradient_accumulation": True,
             "elementwise_precision": "same", "clip_micro_batches": False, "kernels": "fused", "blocking_launches": False,
-            "cuda_graphs": False, "loss_metrics": 0, "fp8_parameters": False, "fused_loss": False,
+            "cuda_graphs": False, "loss_metrics": 0, "fp8_parameters": False, "fused_loss": False, "loss_gradient": "copy",
         },
         "strategy": {
             "dp": 16, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "virtual_stages": 1, "zero_stage": 0, "recompute": "none",

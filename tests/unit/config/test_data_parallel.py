@@ -9,9 +9,10 @@ import pytest
 from clustersim.apps.run.running import run
 from clustersim.cli.app import main
 from clustersim.collectives import ALGORITHMS
-from clustersim.config.build import Built
+from clustersim.config.build import Built, build
+from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
-from clustersim.errors import EXIT_BAD_INPUT
+from clustersim.errors import EXIT_BAD_INPUT, ScenarioError
 from clustersim.parallel.step_settings import DataParallel
 from tests.unit.config.samples import TEXT, built, refusal
 
@@ -198,6 +199,13 @@ def test_one_process_drives_whole_copies_on_one_node(overrides: list[str], field
     error = refusal("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", f"{KEY}.single_process=true", *overrides)
 
     assert (error.field, error.message) == (field, message)
+
+
+def test_one_process_has_all_experts_on_every_accelerator() -> None:
+    changes = ("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", f"{KEY}.single_process=true", f"{KEY}.no_sync=false")
+
+    with pytest.raises(ScenarioError, match="single_process keeps the whole model on every accelerator, and ep is 8"):
+        build(load_scenario("mixtral-8x7b-ep", changes))
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,8 @@ def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() ->
     # In fp32 and, cast, in 16 bits, for each of the 256 tokens.
     assert [held(plan, stage, interval=BACKWARD_PASS) for stage in range(4)] == [0, 0, 0, (4 + 2) * 256 * V]
     assert held(make_plan(pp=4, fused_loss=True), 3, interval=BACKWARD_PASS) == 2 * 256 * V
+    # In the place of the probabilities, so that the cast alone comes on top.
+    assert held(make_plan(pp=4, loss_gradient="in_place"), 3, interval=BACKWARD_PASS) == 2 * 256 * V
 
 
 def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_there_at_once() -> None:

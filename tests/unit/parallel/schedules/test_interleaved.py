@@ -34,9 +34,10 @@ def test_warm_up_is_that_of_megatron(p: int, m: int, v: int) -> None:
     assert [n_warm_up(order) for order in orders] == [2 * (p - stage - 1) + (v - 1) * p for stage in range(p)]
 
 
-def test_as_many_micro_batches_as_stages_all_go_forward_first() -> None:
-    for order in interleaved_1f1b(4, 4, 2):
-        assert [step.goes_back for step in order] == [False] * 8 + [True] * 8
+def test_the_last_stage_goes_back_as_soon_as_its_last_chunk_has_gone_forward_even_with_as_many_micro_batches_as_stages() -> None:
+    *_, last = interleaved_1f1b(4, 4, 2)
+
+    assert [step.goes_back for step in last] == [False] * 4 + [False, True] * 4 + [True] * 4
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 8, 2), (8, 64, 3)])
