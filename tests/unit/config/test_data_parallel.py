@@ -202,7 +202,8 @@ def test_one_process_drives_whole_copies_on_one_node(overrides: list[str], field
 
 
 def test_one_process_has_all_experts_on_every_accelerator() -> None:
-    changes = ("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", f"{KEY}.single_process=true", f"{KEY}.no_sync=false")
+    whole = ("cluster.nodes=1", "strategy.tp=1", "strategy.pp=1", "strategy.schedule=1f1b", "strategy.virtual_stages=1")
+    changes = (*whole, f"{KEY}.single_process=true", f"{KEY}.no_sync=false")
 
     with pytest.raises(ScenarioError, match="single_process keeps the whole model on every accelerator, and ep is 8"):
         build(load_scenario("mixtral-8x7b-ep", changes))
