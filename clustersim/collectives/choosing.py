@@ -16,8 +16,7 @@ from math import fsum, inf, log2
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.collectives.protocols import DATA_SHARE, family_of
-from clustersim.collectives.timing import AlgorithmCandidate, Way, own_hops_s
+from clustersim.collectives.timing import DATA_SHARE, AlgorithmCandidate, Way, family_of, own_hops_s
 from clustersim.hardware.calibration import LibraryLimits
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
 

@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import NO_FLOWS, NOTHING, joined, wave
-from clustersim.collectives.group_layout import chains, largest_block, layouts, most_rails
+from clustersim.collectives.group_layout import chains, largest_block, layouts, most_rails, rings_over_domains
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.collectives.ring import ring_schedule
-from clustersim.collectives.rings import rings_over_domains
 from clustersim.topology.cluster import Cluster, IntArray
 
 

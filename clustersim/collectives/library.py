@@ -13,12 +13,11 @@ import numpy as np
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.choosing import Facts, channel_ceiling_bytes_per_s, choose, enabled
 from clustersim.collectives.collective_flows import BATCH
+from clustersim.collectives.direct import lay_transfers
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
-from clustersim.collectives.protocols import LEAST_CHANNELS, family_of
 from clustersim.collectives.push_pull import lay_pull, lay_push, lay_push_pull, lay_update
 from clustersim.collectives.rotated import NotAlikeError, Rotated
-from clustersim.collectives.timing import AlgorithmCandidate, Operation, Way, idle_rate_bytes_per_s, timed
-from clustersim.collectives.transfers import lay_transfers
+from clustersim.collectives.timing import LEAST_CHANNELS, AlgorithmCandidate, Operation, Way, family_of, idle_rate_bytes_per_s, timed
 from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import CollectiveOp, Medium, Protocol, Servers

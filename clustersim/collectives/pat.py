@@ -7,10 +7,18 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from clustersim.collectives.collective_flows import NOTHING, exchanged
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern
-from clustersim.collectives.shifts import GatherOp, aggregated_tree_shifts, shift_exchanges, shift_schedule
+from clustersim.collectives.recursive import GatherOp, Shift, shift_exchanges, shift_schedule
 from clustersim.topology.cluster import Cluster
+
+
+def aggregated_tree_shifts(n: int) -> tuple[Shift, ...]:
+    """Return the distances of Bruck from the longest down: few parts go far and many go near, one binomial tree for each part."""
+    distances = [1 << step for step in reversed(range((n - 1).bit_length()))]
+    return tuple(Shift(distance=far, offsets=np.arange(0, n - far, 2 * far, dtype=np.int64)) for far in distances)
 
 
 def lay_pat(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:

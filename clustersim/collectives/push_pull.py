@@ -16,11 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, on_links, wave
-from clustersim.collectives.group_layout import layouts
+from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, Batch, on_links, separate_waves, wave
+from clustersim.collectives.group_layout import layouts, ring_flows
 from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
-from clustersim.collectives.rings import ring_flows
-from clustersim.collectives.separate import Batch, separate_waves
 from clustersim.hardware.library_costs import Servers
 from clustersim.topology.cluster import Cluster, IntArray
 

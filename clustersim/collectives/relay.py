@@ -7,9 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, joined
+from clustersim.collectives.collective_flows import NOTHING, in_batches, joined, separate_waves
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
-from clustersim.collectives.separate import in_batches, separate_waves
 from clustersim.topology.cluster import Cluster, IntArray
 
 LARGEST_DOMAIN: Final = 8

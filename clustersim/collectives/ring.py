@@ -10,8 +10,8 @@ from typing import Final, Literal
 import numpy as np
 
 from clustersim.collectives.collective_flows import NOTHING, wave
+from clustersim.collectives.group_layout import ring_flows
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
-from clustersim.collectives.rings import ring_flows
 from clustersim.topology.cluster import Cluster
 
 RingOp = Literal["all_reduce", "all_gather", "reduce_scatter"]

@@ -11,9 +11,8 @@ from typing import Final, Literal
 import numpy as np
 
 from clustersim.collectives.collective_flows import NOTHING, joined, wave
-from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails
+from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
-from clustersim.collectives.rings import ring_flows
 from clustersim.collectives.tree import depth, two_trees
 from clustersim.topology.cluster import Cluster, IntArray
 

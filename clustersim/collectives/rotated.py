@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from clustersim.collectives.collective_flows import routed
+from clustersim.collectives.direct import sends
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
-from clustersim.collectives.transfers import sends
 from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
 from clustersim.topology.link_demand import Crossings, Footprint, summed, taken
 

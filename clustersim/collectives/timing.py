@@ -1,19 +1,59 @@
-"""From a pattern and a size to what the network must carry, and when: protocol, latency, ramp-up and ceilings."""
+"""From a pattern and a size to what the network must carry, and when: protocol, latency, ramp-up and ceilings.
+
+Constants of protocols are those of NCCL; libraries of other vendors are its forks and share them.
+
+References
+----------
+.. [1] NVIDIA NCCL 2.30.7, ``src/graph/tuning.cc``: protocol bandwidths.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from clustersim.collectives.pattern import Pattern, Wave
-from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.hardware.calibration import NetworkCalibration
-from clustersim.hardware.library_costs import AlgorithmLatencies, Family, Medium, Protocol
+from clustersim.hardware.library_costs import AlgorithmLatencies, CollectiveOp, Family, Medium, Protocol
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray
 from clustersim.topology.link_demand import Crossings, Footprint, summed
+
+DATA_SHARE: Final[Mapping[Protocol, float]] = MappingProxyType({"ll": 0.5, "ll128": 0.9375, "simple": 1.0})
+"""Share of the bytes on the wire that is data: 4 of 8, 120 of 128, all [1]_."""
+
+
+FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+    {
+        "tree": "tree",
+        "nvls": "nvls",
+        "nvls_tree": "nvls",
+        "sharp": "nvls",
+        "direct": "exchange",
+        "pairwise": "exchange",
+        "parameter_server": "exchange",
+    }
+)
+"""Family of each algorithm that is not like a ring."""
+
+
+MEASURED: Final = ("ring", "tree", "nvls", "nvls_tree", "direct", "none")
+"""Algorithms that the calibrations were fitted to; others take the constants of their family."""
+
+
+def family_of(op: CollectiveOp, algorithm: str) -> Family:
+    """Return which constants an algorithm starts, hops and ramps up with."""
+    return "exchange" if op == "all_to_all" else FAMILIES.get(algorithm, "ring")
+
+
+LEAST_CHANNELS: Final = 4
+"""Channels of a group across nodes with fewer adapters than that. Assumed: the library doubles what it finds; four p4de adapters and their
+measured tree agree with it."""
+
 
 MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 """Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""

@@ -13,7 +13,7 @@ from clustersim.config.scenario_schema import BackgroundSpec
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import DomainError, inside
 from clustersim.program.background import Background
-from clustersim.topology.wildcards import name_expression
+from clustersim.topology.names import name_expression
 from clustersim.topology.wired import WiredCluster
 from clustersim.units.quantity import format_quantity
 

@@ -30,7 +30,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.background import Background
 from clustersim.topology.cluster import Cluster
-from clustersim.topology.recently_used import cluster_of
+from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.topology.wired import WiredCluster
 from clustersim.workloads.reading.model_spec import LoadedModel
 

@@ -1,13 +1,16 @@
-"""Duration of kernels on an accelerator, in seconds."""
+"""Duration of kernels on an accelerator, in training and in inference, in seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import sqrt
+from statistics import NormalDist
 from typing import Final
 
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
+from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.convolution_time import convolution_s
 from clustersim.kernels.gemm import alignment, gemm_compute_s
 from clustersim.workloads.convolution import Convolution
@@ -186,3 +189,68 @@ class KernelModel:
             fraction=bursts * kept / self.slowest,
             n_multiprocessors=self.accelerator.n_multiprocessors,
         )
+
+
+BLOM: Final = 0.375
+"""Makes the quantile of a normal distribution the expected order statistic."""
+
+
+def expected_largest(n: int) -> float:
+    """Return the expected largest of so many independent standard normal numbers, to 1 % from eight on.
+
+    References
+    ----------
+    .. [1] G. Blom, *Statistical Estimates and Transformed Beta-Variables*, 1958.
+
+    Examples
+    --------
+    >>> [round(expected_largest(n), 2) for n in (1, 8, 512, 16384)]
+    [0.0, 1.43, 3.03, 3.96]
+    """
+    return NormalDist().inv_cdf((n - BLOM) / (n + 1.0 - 2.0 * BLOM))
+
+
+def slowest_of(n: int, accelerator: Accelerator, calibration: Calibration) -> float:
+    """Return how many times as long the slowest of so many accelerators computes as the slowest of those that were calibrated on.
+
+    Nothing is held up where products keep their rate under load: their clock is at its limit, which is the same for all.
+    """
+    gemm = calibration.gemm
+    if gemm.under_load["default"] == 1.0:
+        return 1.0
+    spread = gemm.clock_spread if accelerator.clock_spread is None else accelerator.clock_spread
+    return (1.0 + spread * expected_largest(n)) / (1.0 + spread * expected_largest(gemm.under_load_ranks))
+
+
+def kernel_s(
+    constants: KernelConstants,
+    *,
+    read_s: float,
+    compute_s: float,
+    activation_s: float = 0.0,
+    cast_elements: float = 0.0,
+) -> float:
+    r"""Return the time of a kernel inside a graph, in seconds.
+
+    .. math:: t = t_0 + \left[\left(\frac{r}{s}\right)^4 + \left(\frac{c}{e}\right)^4\right]^{1/4} + w a + q n + p \sqrt{r}
+
+    Reading and computing overlap, but not perfectly where they take as long: the fourth root of fourth powers is the larger of the two
+    where they differ, and a fifth more where they do not. ``p sqrt(r)`` is bandwidth that kernels of middling size do not reach.
+
+    Parameters
+    ----------
+    read_s
+        Time to read weights or a cache at the full bandwidth of the memory.
+    compute_s
+        Time of the products at the dense peak.
+    activation_s
+        Time to move the activations once at full bandwidth.
+    cast_elements
+        Elements that are cast before the product.
+    """
+    read = read_s / constants.bandwidth_fraction
+    compute = compute_s / constants.peak_fraction
+    read, compute = read * read, compute * compute
+    overlapped_s = sqrt(sqrt(read * read + compute * compute))
+    moved_s = constants.activation_passes * activation_s + constants.cast_s * cast_elements
+    return constants.floor_s + overlapped_s + moved_s + constants.spread * sqrt(read_s)

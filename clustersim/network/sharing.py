@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clustersim.network.in_flight import INF, FlowsInFlight
+from clustersim.network.in_flight import INF, FlowsInFlight, whole_ticks_s
 from clustersim.network.rates import FEW, Change, RateCache, State
-from clustersim.network.tick import whole_ticks_s
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.link_demand import Footprint

@@ -12,8 +12,7 @@ from typing import Final
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
-from clustersim.kernels.kernel_model import KernelModel
-from clustersim.kernels.spread import slowest_of
+from clustersim.kernels.kernel_model import KernelModel, slowest_of
 from clustersim.parallel.layers import Operators, waits
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.mesh import place

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from clustersim.hardware.serving_constants import KernelConstants
-from clustersim.kernels.inference_time import kernel_s
+from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import Chunk, FloatArray
 from clustersim.workloads.inference import ELEMENT_BYTES, AttentionWork
 

@@ -13,7 +13,7 @@ from clustersim.collectives.small import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants
-from clustersim.kernels.inference_time import kernel_s
+from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
 from clustersim.serving.engines import EngineConstants

@@ -1,9 +1,11 @@
-"""Lay the wires of a whole cluster."""
+"""Lay the wires of a whole cluster, once for many runs on a small one."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -231,3 +233,30 @@ def _link_arrays(layout: ClusterLayout) -> tuple[FloatArray, FloatArray, IntArra
             latencies.append(np.zeros(2 * group.n_places))
             tiers.append(np.full(2 * group.n_places, TIERS.index("storage"), dtype=np.int64))
     return np.concatenate(bandwidths), np.concatenate(latencies), np.concatenate(tiers)
+
+
+MOST_RANKS: Final = 512
+"""Most ranks of a cluster that is kept. A larger one takes more memory, and wiring it less of the time of its run."""
+N_KEPT: Final = 4
+"""Clusters that are kept; the oldest goes first."""
+
+_Asked = tuple[tuple[tuple[Node, int], ...], Fabric | None, tuple[LinkChange, ...], ServerHosts | None]
+_LATELY: Final[deque[tuple[_Asked, WiredCluster]]] = deque(maxlen=N_KEPT)
+
+
+def cluster_of(
+    kinds: Sequence[tuple[Node, int]],
+    fabric: Fabric | None = None,
+    *,
+    changes: Sequence[LinkChange] = (),
+    servers: ServerHosts | None = None,
+) -> WiredCluster:
+    """Return what :func:`build_mixed_cluster` does: the same cluster again, which never changes, where everything asked for is equal."""
+    asked = (tuple(kinds), fabric, tuple(changes), servers)
+    for known, cluster in tuple(_LATELY):
+        if known == asked:
+            return cluster
+    cluster = build_mixed_cluster(kinds, fabric, changes=changes, servers=servers)
+    if cluster.n_ranks <= MOST_RANKS:
+        _LATELY.append((asked, cluster))
+    return cluster

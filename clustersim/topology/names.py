@@ -1,4 +1,4 @@
-"""Find links by the names of what they join."""
+"""Find links by the names of what they join, with wildcards for many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,42 @@ import numpy as np
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import DomainError, inside
 from clustersim.topology.cluster_layout import ClusterLayout
-from clustersim.topology.wildcards import name_expression
+
+_WILD: Final = re.compile(r"(\*|\[[^\]]*\])")
+_RANGES: Final = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
+_LARGEST_RANGE: Final = 1_000_000
+
+
+def name_expression(text: str) -> re.Pattern[str]:
+    """Return what a name stands for, as an expression for a full match.
+
+    Parameters
+    ----------
+    text
+        Such as ``leaf0/up`` or ``node[0-3]/nic*/tx``: ``*`` stands for anything up to the next slash, brackets for some of the numbers.
+
+    Raises
+    ------
+    DomainError
+        Brackets hold something else than numbers and ranges.
+
+    Examples
+    --------
+    >>> bool(name_expression("node[0-3]/nic*").fullmatch("node2/nic7"))
+    True
+    """
+    return re.compile("".join(_read(part) if _WILD.fullmatch(part) else re.escape(part) for part in _WILD.split(text)))
+
+
+def _read(part: str) -> str:
+    if part == "*":
+        return "[^/]*"
+    ranges = part[1:-1].replace(" ", "")
+    bounds = [(int(low), int(high or low)) for low, high in re.findall(r"(\d+)(?:-(\d+))?", ranges)]
+    if not _RANGES.fullmatch(ranges) or any(not low <= high <= low + _LARGEST_RANGE for low, high in bounds):
+        raise DomainError(f"'{part}' is not a range of numbers", hint="write such as [0-3] or [0,2,5]")
+    return f"(?:{'|'.join(str(number) for low, high in bounds for number in range(low, high + 1))})"
+
 
 Links = dict[tuple[str, str], list[int]]
 """Ids of parallel links, by where they lead from and to."""

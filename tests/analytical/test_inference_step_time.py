@@ -10,7 +10,7 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.serving_constants import KernelConstants
-from clustersim.kernels.inference_time import kernel_s
+from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import Chunk, ServingLayout, StepBatch
 from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_bytes
 from clustersim.serving.engines import engine_constants

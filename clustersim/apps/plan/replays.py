@@ -23,7 +23,7 @@ from clustersim.measure.bounds_report import BoundsReport
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
-from clustersim.topology.recently_used import cluster_of
+from clustersim.topology.cluster_wiring import cluster_of
 
 MORE: Final = 1.1
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from clustersim.apps.run.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.collection import collection_paused
-from clustersim.collectives.protocols import MEASURED
+from clustersim.collectives.timing import MEASURED
 from clustersim.engine.uneven_ranks import division_of, slow_among, slow_ranks
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of

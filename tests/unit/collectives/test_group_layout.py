@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
-from clustersim.collectives.group_layout import chains, closed_rings, largest_block, layouts, most_rails
+from clustersim.collectives.collective_flows import wave
+from clustersim.collectives.group_layout import chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import grouping
+from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.topology.factories import make_node
+from clustersim.topology.link_demand import Footprint
+from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node
 
 CLUSTER = build_cluster(make_node(), 3)
 
@@ -71,3 +77,190 @@ def test_chains_from_all_members_use_each_edge_once_less_than_there_are_members(
     (layout,) = layouts(grouping(CLUSTER, groups(members)))
 
     assert set(chains(CLUSTER, layout).counts.tolist()) == {share - 1.0}
+
+
+@dataclass(frozen=True)
+class Rings:
+    footprint: Footprint
+    n_rings: int
+    intra_latency_s: float
+    inter_latency_s: float
+
+
+def lay_rings(cluster: Cluster, members: IntArray) -> Rings:
+    flows = ring_flows(cluster, grouping(cluster, members))
+    laid = wave(cluster, inside=flows.inside, between=flows.between, share=1.0, steps=(0, 0))
+    return Rings(laid.footprint, flows.n_rings, laid.intra_latency_s, laid.inter_latency_s)
+
+
+def members(*groups: tuple[int, ...]) -> IntArray:
+    return np.array(groups, dtype=np.int64)
+
+
+def flows_by_tier(cluster: Cluster, rings: Rings, tier: str) -> Counter[float]:
+    """Return how many links of a tier carry how many flows."""
+    used = zip(rings.footprint.link_ids.tolist(), rings.footprint.flows.tolist(), strict=True)
+    return Counter(flows for link, flows in used if cluster.links[link].tier == tier)
+
+
+def flows_on(cluster: Cluster, rings: Rings) -> dict[str, float]:
+    used = zip(rings.footprint.link_ids.tolist(), rings.footprint.flows.tolist(), strict=True)
+    return {cluster.links[link].name: flows for link, flows in used}
+
+
+def test_inside_a_domain_every_member_starts_a_ring() -> None:
+    rings = lay_rings(build_cluster(make_node(), 1), members((0, 1, 2, 3, 4, 5, 6, 7)))
+
+    assert rings.n_rings == 8
+
+
+def test_inside_a_domain_every_way_up_and_down_carries_each_ring_once() -> None:
+    cluster = build_cluster(make_node(), 1)
+
+    rings = lay_rings(cluster, members((0, 1, 2, 3, 4, 5, 6, 7)))
+
+    assert flows_by_tier(cluster, rings, "nvlink") == {8.0: 16}
+    assert len(rings.footprint.link_ids) == 16
+
+
+def test_two_members_send_to_each_other() -> None:
+    cluster = build_cluster(make_node("full_mesh"), 1)
+
+    assert flows_on(cluster, lay_rings(cluster, members((2, 5)))) == {"node0/gpu2/nvlink/to5": 2.0, "node0/gpu5/nvlink/to2": 2.0}
+
+
+def test_the_order_of_the_members_does_not_matter() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    straight, turned = (lay_rings(cluster, members(group)) for group in ((0, 3, 8, 11), (11, 0, 8, 3)))
+
+    np.testing.assert_array_equal(straight.footprint.link_ids, turned.footprint.link_ids)
+    np.testing.assert_array_equal(straight.footprint.flows, turned.footprint.flows)
+
+
+@pytest.mark.parametrize("share", [1, 2, 8])
+@pytest.mark.parametrize("n_nodes", [2, 3, 4])
+def test_over_nodes_every_members_adapter_carries_one_ring_each_way(share: int, n_nodes: int) -> None:
+    cluster = build_cluster(make_node(), n_nodes)
+    group = tuple(node * 8 + index for node in range(n_nodes) for index in range(share))
+
+    rings = lay_rings(cluster, members(group))
+
+    assert rings.n_rings == share
+    assert flows_by_tier(cluster, rings, "nic") == {1.0: 2 * share * n_nodes}
+
+
+@pytest.mark.parametrize("share", [2, 4, 8])
+def test_over_nodes_a_ring_takes_one_step_less_inside_each(share: int) -> None:
+    cluster = build_cluster(make_node(), 2)
+    group = tuple(node * 8 + index for node in range(2) for index in range(share))
+
+    rings = lay_rings(cluster, members(group))
+
+    # g rings with g - 1 edges in a node: each member is the last of one ring, which it does not send on.
+    assert flows_by_tier(cluster, rings, "nvlink") == {share - 1.0: 2 * 2 * share}
+
+
+def test_rings_stay_on_their_rails() -> None:
+    cluster = build_cluster(make_node(), 4, make_fabric("rail_optimized", nodes_per_leaf=4))
+
+    rings = lay_rings(cluster, members(tuple(range(32))))
+
+    assert set(cluster.tier_index[rings.footprint.link_ids]) == {0, 1, 3}
+
+
+def test_groups_of_an_orbit_add_up_on_shared_links() -> None:
+    cluster = build_cluster(make_node(n_nics=1), 2)
+
+    rings = lay_rings(cluster, members(*((index, 8 + index) for index in range(8))))
+
+    assert rings.n_rings == 1
+    assert flows_by_tier(cluster, rings, "nic") == {8.0: 4}
+
+
+def test_groups_that_lie_apart_do_not_add_up() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    rings = lay_rings(cluster, members((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)))
+
+    assert rings.n_rings == 4
+    assert flows_by_tier(cluster, rings, "nvlink") == {4.0: 32}
+
+
+@pytest.mark.parametrize(("group", "n_rings"), [((0, 1, 2, 8), 1), ((0, 1, 2, 8, 9), 2), ((0, 1, 2, 3, 9, 10, 11), 3)])
+def test_a_group_that_lies_unevenly_gets_a_ring_for_each_member_of_its_smallest_domain(group: tuple[int, ...], n_rings: int) -> None:
+    rings = lay_rings(build_cluster(make_node(), 2), members(group))
+
+    assert rings.n_rings == n_rings
+
+
+def test_a_group_with_fewer_rings_than_another_counts_each_for_more() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    flows = flows_on(cluster, lay_rings(cluster, members((0, 1, 2, 8), (4, 5, 12, 13))))
+
+    # One ring of the first group and two of the second: the tensor is as long for both.
+    assert {name: flows[name] for name in flows if name.startswith("node0/nic") and name.endswith("tx")} == {
+        "node0/nic0/tx": 2.0,
+        "node0/nic4/tx": 1.0,
+        "node0/nic5/tx": 1.0,
+    }
+
+
+def test_the_single_ring_of_an_uneven_group_passes_every_member_once() -> None:
+    cluster = build_cluster(make_node(), 2)
+
+    flows = flows_on(cluster, lay_rings(cluster, members((0, 1, 2, 8))))
+
+    # 0 -> 1 -> 2 over the switch; it leaves by the adapter of the member that it entered by.
+    assert {name for name in flows if "nvlink" in name} == {f"node0/gpu{end}" for end in ("0/nvlink/up", "1/nvlink/down")} | {
+        f"node0/gpu{end}" for end in ("1/nvlink/up", "2/nvlink/down")
+    }
+    assert {name for name in flows if "nic" in name} == {"node0/nic0/tx", "node1/nic0/rx", "node1/nic0/tx", "node0/nic0/rx"}
+    assert set(flows.values()) == {1.0}
+
+
+def test_rings_over_domains_of_a_mesh_follow_its_direct_links() -> None:
+    cluster = build_cluster(make_node("cube_mesh"), 2)
+
+    rings = lay_rings(cluster, members(tuple(range(16))))
+
+    # Eight rings over six cycles each less the edge back to where it starts: 7/6 on a single link, 14/6 on a double one.
+    nvlink = flows_by_tier(cluster, rings, "nvlink")
+    assert sorted(nvlink) == pytest.approx([7 / 6, 14 / 6], rel=1e-12)
+    assert sum(nvlink.values()) == 2 * 32
+    assert flows_by_tier(cluster, rings, "nic") == {1.0: 32}
+
+
+def test_a_rack_is_one_domain() -> None:
+    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 18)
+
+    rings = lay_rings(cluster, members(tuple(range(72))))
+
+    assert rings.n_rings == 72
+    assert flows_by_tier(cluster, rings, "nvlink") == {72.0: 144}
+
+
+def test_the_way_of_an_edge_is_the_longest_of_its_kind() -> None:
+    cluster = build_cluster(make_node(), 4, make_fabric("leaf_spine", nodes_per_leaf=2))
+
+    rings = lay_rings(cluster, members(tuple(range(32))))
+
+    # From node 1 to node 2 a ring climbs to the spines, which the others need not.
+    assert rings.intra_latency_s == SCALE_UP_S
+    assert rings.inter_latency_s == pytest.approx(2 * NIC_S + 4 * CABLE_S + 2 * LEAF_S + SPINE_S, rel=1e-12)
+
+
+def test_a_ring_inside_a_domain_has_no_way_between_domains() -> None:
+    assert lay_rings(build_cluster(make_node(), 2), members((0, 1), (8, 9))).inter_latency_s == 0.0
+
+
+def test_a_ring_of_one_member_in_each_node_has_no_way_inside() -> None:
+    assert lay_rings(build_cluster(make_node(), 2), members((0, 8))).intra_latency_s == 0.0
+
+
+def test_links_are_listed_once_in_ascending_order() -> None:
+    rings = lay_rings(build_cluster(make_node("pcie"), 2), members(tuple(range(16))))
+
+    assert (np.diff(rings.footprint.link_ids) > 0).all()
+    assert (rings.footprint.flows > 0.0).all()

@@ -5,7 +5,7 @@ import pytest
 
 from clustersim.collectives.pat import lay_pat
 from clustersim.collectives.pattern import Pattern, grouping
-from clustersim.collectives.shifts import GatherOp
+from clustersim.collectives.recursive import GatherOp
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import make_fabric
 

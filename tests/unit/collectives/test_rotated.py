@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
+from clustersim.collectives.direct import lay_transfers
 from clustersim.collectives.hierarchical import lay_hierarchical
 from clustersim.collectives.nvls import lay_nvls
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import lay_ring
 from clustersim.collectives.rotated import NotAlikeError, Rotated
-from clustersim.collectives.transfers import lay_transfers
 from clustersim.collectives.tree import lay_tree
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.cluster_wiring import build_cluster

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.pattern import Pattern, Wave
-from clustersim.collectives.protocols import DATA_SHARE
 from clustersim.collectives.timing import (
+    DATA_SHARE,
     MOST_IN_FLIGHT_BYTES,
     AlgorithmCandidate,
     Operation,

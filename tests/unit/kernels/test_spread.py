@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.kernels.spread import expected_largest, slowest_of
+from clustersim.kernels.kernel_model import expected_largest, slowest_of
 
 H100 = load_accelerator("h100-sxm5-80g")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clustersim.network.in_flight import TICK_S
 from clustersim.network.sharing import SharedNetwork
-from clustersim.network.tick import TICK_S
 from tests.unit.network.factories import INF, finish, footprint, leaf_spine
 
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
+from clustersim.hardware.catalog import load_node
 from clustersim.hardware.models import Fabric, FabricTopology, Node
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import route
-from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.cluster_wiring import MOST_RANKS, N_KEPT, build_cluster, cluster_of
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
     MEMORY_BYTES_PER_S,
@@ -238,3 +240,37 @@ def test_a_cluster_of_24576_builds_within_a_second_and_routes_as_many_pairs_in_h
     assert len(routes.starts) == 24577
     assert built_s - begin_s < 1.0
     assert routed_s - built_s < 0.5
+
+
+def test_an_equal_cluster_is_the_same() -> None:
+    node = load_node("dgx-h100")
+
+    assert cluster_of(((node, 2),)) is cluster_of(((replace(node), 2),))
+
+
+def test_a_cluster_of_other_nodes_or_links_is_another() -> None:
+    node = load_node("dgx-h100")
+    slower = LinkChange(between=("node0/nic0", "leaf0"), fraction=0.5)
+    faster = replace(node, nic=replace(node.nic, bandwidth_bytes_per_s=2 * node.nic.bandwidth_bytes_per_s))
+    as_built = cluster_of(((node, 2),))
+
+    assert cluster_of(((node, 3),)) is not as_built
+    assert cluster_of(((faster, 2),)) is not as_built
+    assert cluster_of(((node, 2),), changes=(slower,)) is not as_built
+
+
+def test_only_the_last_few_are_kept() -> None:
+    node = load_node("dgx-h100")
+    first = cluster_of(((node, 2),))
+
+    for count in range(3, 3 + N_KEPT):
+        cluster_of(((node, count),))
+
+    assert cluster_of(((node, 2),)) is not first
+
+
+def test_a_large_cluster_is_not_kept() -> None:
+    node = load_node("dgx-h100")
+    count = MOST_RANKS // node.n_accelerators + 1
+
+    assert cluster_of(((node, count),)) is not cluster_of(((node, count),))
