@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from clustersim.hardware.models import Node
-from clustersim.topology.joined_pairs import wire_mesh
-from clustersim.topology.wires import ScaleUpWiring
+from clustersim.topology.wires import ScaleUpWiring, wire_mesh
 
 
 def bridge_pairs(node: Node) -> ScaleUpWiring:

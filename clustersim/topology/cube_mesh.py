@@ -8,8 +8,7 @@ from typing import Final
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.joined_pairs import LinkCounts, wire_mesh
-from clustersim.topology.wires import ScaleUpWiring
+from clustersim.topology.wires import LinkCounts, ScaleUpWiring, wire_mesh
 
 # P100, four links each: the twelve edges of a cube and the diagonals of two faces; NVIDIA DGX-1 System Architecture, white paper
 # WP-08437-001, section 3.1.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.joined_pairs import wire_mesh
-from clustersim.topology.wires import ScaleUpWiring
+from clustersim.topology.wires import ScaleUpWiring, wire_mesh
 
 
 def full_mesh(node: Node) -> ScaleUpWiring:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clustersim.topology.bundles import BundledTree
 from clustersim.topology.cluster import FloatArray, IntArray, Rotation
 from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.node_wiring import PathTable
+from clustersim.topology.trees import BundledTree
 
 
 def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], step: int) -> Rotation | None:

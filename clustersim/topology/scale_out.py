@@ -1,15 +1,15 @@
-"""The scale-out fabric as the rest of a cluster sees it: what adapters hang at, and the ways between."""
+"""The scale-out fabric as the rest of a cluster sees it: leaves that adapters hang at, the ways between, and the division among them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from clustersim.hardware.models import Switch
+from clustersim.hardware.models import Fabric, Switch
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.topology.hashing import BoolArray, KeyArray
+from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +115,93 @@ def hop_latency_s(below: Switch | None, above: Switch, cable_latency_s: float) -
     Half a switch on the way in and half on the way out add up to one traversal on any route that goes through it.
     """
     return (below.latency_s / 2 if below else 0.0) + cable_latency_s + above.latency_s / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaves:
+    """Which leaf an adapter hangs at and which pod a leaf is in.
+
+    A leaf has uplinks for its full complement of nodes, and a pod for its full complement of leaves, also where the
+    cluster fills only some: the switches are bought for the full unit.
+    """
+
+    n_leaves: int
+    n_pods: int
+    nodes_per_unit: int
+    leaves_per_unit: int
+    """One leaf for all adapters of a node, or one for each rail."""
+    leaves_per_pod: int
+    n_adapters: int
+    """In one node; of several kinds, in those that have most."""
+
+    def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
+        """Return the leaf of each adapter, given its place (node or server) and its number there."""
+        return places // self.nodes_per_unit * self.leaves_per_unit + adapters * self.leaves_per_unit // self.n_adapters
+
+    def pod_of(self, leaves: IntArray) -> IntArray:
+        """Return the pod of each leaf."""
+        return leaves // self.leaves_per_pod
+
+    def adapter_bandwidth_bytes_per_s(self, below: Below) -> FloatArray:
+        """Return the mean over the adapters that hang at each leaf; nodes that a unit lacks are taken to be like its last."""
+        units = _filled(below.adapter_bandwidth_bytes_per_s, self.nodes_per_unit)
+        return np.repeat(units[:, 0] + (units - units[:, :1]).mean(axis=1), self.leaves_per_unit)
+
+    def leaf_bandwidth_bytes_per_s(self, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> FloatArray:
+        """Return what each leaf can send up: what hangs below it, over its oversubscription.
+
+        Parameters
+        ----------
+        adapter_bandwidth_bytes_per_s
+            Of the adapters at each leaf, in the mean.
+        """
+        below_bytes_per_s = self.nodes_per_unit * self.n_adapters / self.leaves_per_unit * adapter_bandwidth_bytes_per_s
+        return below_bytes_per_s / fabric.oversubscription
+
+    def pod_bandwidth_bytes_per_s(self, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> FloatArray:
+        """Return what each pod can send up: the uplinks of its leaves, over the core oversubscription.
+
+        Leaves that a pod lacks are taken to be like its last.
+        """
+        pods = _filled(self.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), self.leaves_per_pod)
+        return (self.leaves_per_pod * pods[:, 0] + (pods - pods[:, :1]).sum(axis=1)) / fabric.core_oversubscription
+
+
+def _filled(values: FloatArray, size: int) -> FloatArray:
+    """Return values in rows of a size; what the last row lacks is like the last value."""
+    return np.pad(values, (0, -len(values) % size), mode="edge").reshape(-1, size)
+
+
+GRAIN: Final = 2.0**-44
+"""Shares are multiples of it, so that sums of some hundred flows are exact, in whatever order they are taken."""
+
+
+def narrowest(paths: IntArray, left: FloatArray) -> FloatArray:
+    """Return what is left of each path: the least share of the bandwidth as built along it; nothing of a path without links.
+
+    Parameters
+    ----------
+    paths
+        Link numbers along the last axis, filled up with -1.
+    left
+        Share of its bandwidth that each link has.
+    """
+    open_ended = np.append(left, np.inf)
+    least: FloatArray = np.min(open_ended[paths], axis=-1)
+    return np.where(np.isinf(least), 0.0, least)
+
+
+def shares(left: FloatArray, keys: KeyArray | None, stage: int) -> FloatArray:
+    """Return the share of each pair's bytes on each of its paths: in proportion to what is left of them, or all on one by its hash.
+
+    Parameters
+    ----------
+    left
+        Shape (n_pairs, n_paths): share that is left of each path; 0 for one that is cut or not among the choices.
+    """
+    if keys is not None:
+        chosen = picked_among(keys, stage, left > 0.0)
+        paths = np.arange(left.shape[1], dtype=np.int64)
+        return np.where((paths == chosen[:, None]) & (left > 0.0), 1.0, 0.0)
+    whole = np.asarray(left.sum(axis=1), dtype=np.float64)
+    return np.rint(left / np.where(whole > 0.0, whole, 1.0)[:, None] / GRAIN) * GRAIN

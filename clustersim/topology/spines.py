@@ -10,9 +10,7 @@ import numpy as np
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
-from clustersim.topology.leaves import Leaves
-from clustersim.topology.scale_out import FabricPaths, RoutingState, hop_latency_s, left_fraction
-from clustersim.topology.spreading import narrowest, shares
+from clustersim.topology.scale_out import FabricPaths, Leaves, RoutingState, hop_latency_s, left_fraction, narrowest, shares
 
 _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)
 """Stages of the hash: which cable a switch takes."""

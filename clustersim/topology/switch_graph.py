@@ -12,8 +12,7 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.direct_links import RouterGraph
 from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
-from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
-from clustersim.topology.spreading import GRAIN
+from clustersim.topology.scale_out import GRAIN, Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
 
 _FAR: Final = 1 << 30
 

@@ -13,8 +13,7 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.direct_links import RouterGraph, with_detours
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
-from clustersim.topology.spreading import narrowest, shares
+from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
 
 _AXES: Final = "xyz"
 

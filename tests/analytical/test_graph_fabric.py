@@ -9,7 +9,7 @@ from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.engine.passes import Passes
-from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
+from tests.unit.topology.factories import bisection_bytes_per_s
 
 PORT_BYTES_PER_S = 50e9
 """One port of the leaf switch of a DGX H100, 400 Gbit/s."""
@@ -44,7 +44,7 @@ def test_a_graph_of_a_leaf_spine_fabric_takes_as_long_as_it() -> None:
 def test_the_leaf_with_fewer_uplinks_is_the_cut() -> None:
     cluster = build(load_scenario(scenario(graph(16, 3)))).cluster
 
-    assert bisection_bandwidth_bytes_per_s(cluster) == pytest.approx(3 * PORT_BYTES_PER_S)
+    assert bisection_bytes_per_s(cluster) == pytest.approx(3 * PORT_BYTES_PER_S)
 
 
 def test_ranks_of_an_uneven_graph_fold_to_the_same_time() -> None:

@@ -21,7 +21,7 @@ from clustersim.hardware.models import (
     ServerHosts,
     Switch,
 )
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import TIERS, IntArray
 from clustersim.topology.wired import WiredCluster
 
 SCALE_UP_BYTES_PER_S = 420e9
@@ -163,10 +163,10 @@ def named_rows(cluster: WiredCluster, source: int, destination: int) -> list[tup
 
 
 def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> nx.DiGraph:
-    """Return what the links join, with capacities; built from the ends of the links and from nothing else."""
+    """Return what the links join, with capacities; built from the ends of the links that work and from nothing else."""
     graph: nx.DiGraph = nx.DiGraph()
     for link_id, link in enumerate(cluster.links):
-        if tiers is not None and link.tier not in tiers:
+        if (tiers is not None and link.tier not in tiers) or (cluster.works is not None and not cluster.works[link_id]):
             continue
         tail, head = cluster.ends(link_id)
         before = graph.edges[tail, head]["capacity"] if graph.has_edge(tail, head) else 0.0
@@ -183,3 +183,20 @@ def adapters_of(cluster: WiredCluster, ranks: IntArray) -> IntArray:
     """Return the adapter of each rank; adapters count through the cluster, node by node."""
     layout, nodes = cluster.layout, cluster.node_of(ranks)
     return layout.numbering.first_adapter[nodes] + layout.tables.adapter_of[layout.kind_of_place[nodes], cluster.local_index_of(ranks)]
+
+
+def bisection_bytes_per_s(cluster: WiredCluster) -> float:
+    """Return the maximum flow from the first half of a cluster to the second: from domains to domains, or from ranks to ranks of one."""
+    if cluster.n_domains > 1:
+        graph = wire_graph(cluster, ("nic", "leaf", "spine"))
+        ends = [name for name in graph if name.startswith("node")]
+        half = cluster.n_domains // 2 * cluster.node.scale_up.nodes_per_domain
+        senders = [name for name in ends if int(name.split("/")[0].removeprefix("node")) < half]
+    else:
+        used = cluster.tier_index[cluster.routes(*all_pairs(cluster.n_ranks)).link_ids]
+        graph = wire_graph(cluster, tuple(TIERS[index] for index in np.unique(used)))
+        ends = [accelerator_name(cluster, rank) for rank in range(cluster.n_ranks)]
+        senders = ends[: len(ends) // 2]
+    graph.add_edges_from(("every sender", end) for end in senders)  # an edge without capacity is boundless
+    graph.add_edges_from((end, "every receiver") for end in ends if end not in senders)
+    return float(nx.maximum_flow_value(graph, "every sender", "every receiver"))

@@ -6,9 +6,9 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.topology import FABRICS
 from clustersim.topology.cluster import TIERS
-from clustersim.topology.fabrics import fat_tree, leaf_spine, rail_optimized, single_switch
 from clustersim.topology.scale_out import Below, hop_latency_s
 from clustersim.topology.torus import torus
+from clustersim.topology.trees import fat_tree, leaf_spine, rail_optimized, single_switch
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, SPINE_S, make_fabric, ranks
 
 

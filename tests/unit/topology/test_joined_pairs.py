@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.joined_pairs import wire_mesh
+from clustersim.topology.wires import wire_mesh
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_node
 
 LINE = ((0, 2, 0, 0), (2, 0, 1, 0), (0, 1, 0, 3), (0, 0, 3, 0))

@@ -9,12 +9,20 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, adapters_of, make_fabric, make_node, make_servers, ranks
+from tests.unit.topology.factories import (
+    NIC_BYTES_PER_S,
+    PCIE_BYTES_PER_S,
+    adapters_of,
+    bisection_bytes_per_s,
+    make_fabric,
+    make_node,
+    make_servers,
+    ranks,
+)
 
 SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
 
@@ -160,7 +168,7 @@ def test_an_unknown_name_gets_a_hint_from_its_own_kind() -> None:
 def test_the_halves_of_a_bisection_are_domains_of_any_kind() -> None:
     halves = build_mixed_cluster(((make_node(), 2), (slower(make_node()), 2)), SPINES)
 
-    assert bisection_bandwidth_bytes_per_s(halves) == pytest.approx(2 * 8 * NIC_BYTES_PER_S / 4, rel=1e-12)
+    assert bisection_bytes_per_s(halves) == pytest.approx(2 * 8 * NIC_BYTES_PER_S / 4, rel=1e-12)
 
 
 def test_racks_and_single_nodes_stand_in_one_cluster() -> None:

@@ -7,7 +7,7 @@ from clustersim.hardware.catalog import load_cluster
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.leaves import Leaves
+from clustersim.topology.scale_out import Leaves
 from clustersim.topology.spines import SpineTree, cables_of, spine_tree
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows

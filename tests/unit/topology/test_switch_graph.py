@@ -10,11 +10,20 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import GraphSwitch, Routing
-from clustersim.topology.bisection import bisection_bandwidth_bytes_per_s
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, SPINE_S, all_pairs, make_fabric, make_node, named_rows
+from tests.unit.topology.factories import (
+    CABLE_S,
+    LEAF_S,
+    NIC_BYTES_PER_S,
+    SPINE_S,
+    all_pairs,
+    bisection_bytes_per_s,
+    make_fabric,
+    make_node,
+    named_rows,
+)
 
 SMALL = make_node(n_accelerators=2, n_nics=2)
 
@@ -44,7 +53,7 @@ def test_a_graph_that_is_a_leaf_spine_fabric_has_its_times_and_bandwidth() -> No
 
     pairs = all_pairs(tree.n_ranks)
     assert np.array_equal(built.routes(*pairs).latency_s, tree.routes(*pairs).latency_s)
-    assert bisection_bandwidth_bytes_per_s(built) == bisection_bandwidth_bytes_per_s(tree)
+    assert bisection_bytes_per_s(built) == bisection_bytes_per_s(tree)
 
 
 def test_parallel_cables_are_one_link_of_their_width() -> None:
