@@ -7,8 +7,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.workloads.convolution import Convolution
-from clustersim.workloads.operators import Gemm
+from clustersim.workloads.operators import Convolution, Gemm
 
 CHANNEL_MULTIPLE: Final = MappingProxyType({"tf32": 4, "fp16": 8, "bf16": 8, "fp8": 16})
 """Multiple to which matrix units round channels up; fp32 runs without them.

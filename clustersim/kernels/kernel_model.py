@@ -13,9 +13,9 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.convolution_time import convolution_s
 from clustersim.kernels.gemm import alignment, gemm_compute_s
-from clustersim.workloads.convolution import Convolution
 from clustersim.workloads.operators import (
     VECTOR_BYTES,
+    Convolution,
     FlashAttention,
     Gemm,
     GroupedGemm,

@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Phase, Work
-from clustersim.workloads.convolution import Convolution
-from clustersim.workloads.operators import Gemm, GroupedGemm, Kernel, Operator, Product
+from clustersim.workloads.operators import Convolution, Gemm, GroupedGemm, Kernel, Operator, Product
 
 Operators = tuple[Operator, ...]
 

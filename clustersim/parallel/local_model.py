@@ -11,8 +11,8 @@ from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.layers import Operators, weights_of
 from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.weights import Weights, total_weights
+from clustersim.workloads.ends import Prediction
 from clustersim.workloads.model import Model, Sublayer
-from clustersim.workloads.predictions import Prediction
 from clustersim.workloads.shapes import LocalShape, Numerics
 
 

@@ -15,8 +15,7 @@ from clustersim.parallel.step_settings import Optimizer, Training
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Compute, Phase, Work
-from clustersim.workloads.convolution import Convolution
-from clustersim.workloads.operators import Gemm, GroupedGemm, Operator, Stream
+from clustersim.workloads.operators import Convolution, Gemm, GroupedGemm, Operator, Stream
 from clustersim.workloads.shapes import FP32_BYTES
 
 NORM_READ_BYTES: Final = 4.0

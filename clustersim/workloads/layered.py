@@ -8,10 +8,10 @@ from math import fsum, prod
 from typing import Final, Literal
 
 from clustersim.documents.spots import Data
+from clustersim.workloads.ends import Prediction
 from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_parameters
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator, Recorded
-from clustersim.workloads.predictions import Prediction
 from clustersim.workloads.shapes import FP32_BYTES, LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, Window
 

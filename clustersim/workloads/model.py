@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from clustersim.documents.spots import Data
+from clustersim.workloads.ends import Prediction
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.operators import Operator
-from clustersim.workloads.predictions import Prediction
 from clustersim.workloads.shapes import HeadWidths, LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, Window
 

@@ -8,14 +8,12 @@ from typing import Literal
 
 from clustersim.documents.spots import Data
 from clustersim.workloads.attention import window_of
-from clustersim.workloads.ends import embedding_operators, head_operators
+from clustersim.workloads.ends import Prediction, embedding_operators, head_operators, prediction
 from clustersim.workloads.experts import moe_half
-from clustersim.workloads.latent import entering_width
-from clustersim.workloads.layer import attention_operators, mlp_operators
+from clustersim.workloads.layer import attention_operators, entering_width, mlp_operators
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator
 from clustersim.workloads.parameters import active_parameters, parameters_as_published, total_parameters
-from clustersim.workloads.predictions import Prediction, prediction
 from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import LayerKind, TransformerShape
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.workloads.ends import embedding_operators, head_operators
+from clustersim.workloads.ends import embedding_operators, head_operators, prediction
 from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.parameters import total_parameters
-from clustersim.workloads.predictions import prediction
 from clustersim.workloads.reading.model_spec import load_model, model_names
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts, LatentAttention

@@ -10,7 +10,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan, Strategy
-from clustersim.workloads.convolution import Convolution
+from clustersim.workloads.operators import Convolution
 
 LONG_TOKENS: Final = 16384
 """A sequence is long from here on."""

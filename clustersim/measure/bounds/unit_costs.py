@@ -19,8 +19,7 @@ from clustersim.kernels.kernel_model import KernelModel
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, RankGroups, UnevenWork, Work, works_in
 from clustersim.topology.cluster import Cluster, FloatArray
-from clustersim.workloads.convolution import Convolution
-from clustersim.workloads.operators import FlashAttention, Gemm, GroupedGemm, Kernel
+from clustersim.workloads.operators import Convolution, FlashAttention, Gemm, GroupedGemm, Kernel
 
 DIMENSIONS: Final = ("tp", "cp", "ep")
 """Whose collectives stand inside passes."""

@@ -1,13 +1,15 @@
-"""Linear layers, on features or on every token of a sequence."""
+"""Linear layers, on features or on every token of a sequence, and the loss behind the last."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
 
+from clustersim.workloads.ends import FUSED_LOSS_PASSES
 from clustersim.workloads.kinds.call import LayerCall, Shape
 from clustersim.workloads.linear import LinearShape, linear
-from clustersim.workloads.operators import Operator
+from clustersim.workloads.operators import Operator, Stream
+from clustersim.workloads.shapes import FP32_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +33,38 @@ class LinearLayer:
         )
         operator = linear("linear", shape, call.numerics)
         return (operator if call.input_gradient else replace(operator, phases={**operator.phases, "input_gradient": ()}),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxLoss:
+    """Cross entropy of the softmax, in fp32."""
+
+    input: Shape
+
+    @property
+    def output(self) -> Shape:
+        """That of the input."""
+        return self.input
+
+    def operators(self, call: LayerCall) -> tuple[Operator, ...]:
+        """Return log-softmax and loss: logits to fp32, a read and a write, which is kept; backward two reads, a write, and back.
+
+        A fused loss works on the logits as they are.
+        """
+        logits, e = float(call.samples * prod(self.input)), call.numerics.element_bytes
+        if call.numerics.fused_loss:
+            once = Stream(logits * FUSED_LOSS_PASSES * e)
+            return (Operator(name="loss", role="loss", phases={"forward": (once,), "input_gradient": (once,)}, saved_bytes=logits * e),)
+        cast_bytes = e + FP32_BYTES if e < FP32_BYTES else 0.0
+        launches = 2 if cast_bytes else 1
+        return (
+            Operator(
+                name="loss",
+                role="loss",
+                phases={
+                    "forward": (Stream(logits * (cast_bytes + 2.0 * FP32_BYTES), launches=launches + 1),),
+                    "input_gradient": (Stream(logits * (cast_bytes + 3.0 * FP32_BYTES), launches=launches + 1),),
+                },
+                saved_bytes=logits * FP32_BYTES,
+            ),
+        )

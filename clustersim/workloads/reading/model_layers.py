@@ -11,16 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake
-from clustersim.workloads.convolution import Pair, reach
-from clustersim.workloads.kinds.attending import AttentionLayer
 from clustersim.workloads.kinds.call import IMAGE_SIDES, SEQUENCE_SIDES, Layer, Shape
-from clustersim.workloads.kinds.convolution import ConvolutionLayer
 from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.images import ConvolutionLayer, PoolLayer
 from clustersim.workloads.kinds.joining import Chain, Join, Path, View
 from clustersim.workloads.kinds.normalization import Activation, NormLayer
-from clustersim.workloads.kinds.pooling import PoolLayer
-from clustersim.workloads.kinds.recurrent import CellKind, RecurrentLayer
-from clustersim.workloads.kinds.tokens import EmbeddingLayer
+from clustersim.workloads.kinds.sequences import AttentionLayer, CellKind, EmbeddingLayer, RecurrentLayer
+from clustersim.workloads.operators import Pair, reach
 
 ActivationName = Literal["relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hard_swish"]
 """All move the same bytes; the name is for the reader."""

@@ -8,8 +8,7 @@ from math import isclose
 import pytest
 
 from clustersim.kernels.convolution_time import convolution_s, implicit_products, rounded_channels, takes_winograd, winograd_products
-from clustersim.workloads.convolution import Convolution, Product
-from clustersim.workloads.operators import Gemm
+from clustersim.workloads.operators import Convolution, ConvolutionProduct, Gemm
 
 CONV = Convolution(batch=8, channels=64, height=56, width=56, filters=128, kernel=(3, 3), padding=(1, 1))
 PLACES = 8 * 56 * 56
@@ -72,7 +71,7 @@ def test_matrix_units_take_channels_in_multiples(channels: int, precision: str, 
 
 
 @pytest.mark.parametrize("product", ["forward", "input_gradient", "weight_gradient"])
-def test_with_endless_bandwidth_only_flops_count(product: Product) -> None:
+def test_with_endless_bandwidth_only_flops_count(product: ConvolutionProduct) -> None:
     convolution = replace(CONV, product=product)
 
     assert isclose(seconds(convolution), convolution.flops, rel_tol=1e-12)
@@ -122,7 +121,7 @@ def test_winograd_s_algorithm_is_for_small_filters_without_stride(change: dict[s
 
 
 @pytest.mark.parametrize("product", ["forward", "input_gradient", "weight_gradient"])
-def test_winograd_s_algorithm_multiplies_a_quarter_as_often(product: Product) -> None:
+def test_winograd_s_algorithm_multiplies_a_quarter_as_often(product: ConvolutionProduct) -> None:
     convolution = replace(CONV, product=product)
 
     products, transformed_bytes = winograd_products(convolution)

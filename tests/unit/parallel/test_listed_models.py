@@ -15,8 +15,8 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Communicate, Compute, Work
-from clustersim.workloads.convolution import Convolution
 from clustersim.workloads.layered import Layered
+from clustersim.workloads.operators import Convolution
 from clustersim.workloads.reading.model_spec import load_model
 from tests.unit.parallel.factories import GPT, chunk_passes, kernels_of, make_plan, servers, stage_model_flops
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workloads.kinds.dense import LinearLayer
-from clustersim.workloads.kinds.loss import SoftmaxLoss
+from clustersim.workloads.kinds.dense import LinearLayer, SoftmaxLoss
 from clustersim.workloads.kinds.normalization import Activation
 from clustersim.workloads.layered import Layered
 from tests.unit.parallel.factories import make_shape

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workloads.kinds.convolution import ConvolutionLayer
+from clustersim.workloads.kinds.images import ConvolutionLayer
 from clustersim.workloads.kinds.joining import Auxiliary, Chain, Concatenation, Join, ResidualPath, View
 from clustersim.workloads.kinds.normalization import NormLayer
 from clustersim.workloads.operators import Operator

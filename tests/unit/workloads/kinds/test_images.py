@@ -1,4 +1,4 @@
-"""A convolution as a layer: its shape, its parameters and what its passes move."""
+"""Layers over images: shapes, parameters, what passes move, and what indices of pooling cost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workloads.convolution import Convolution
-from clustersim.workloads.kinds.convolution import ConvolutionLayer
-from clustersim.workloads.operators import Stream
-from tests.unit.workloads.kinds.factories import EAGER, FUSED, NUMERICS
+from clustersim.workloads.kinds.images import ConvolutionLayer, PoolLayer
+from clustersim.workloads.operators import Convolution, Stream
+from tests.unit.workloads.kinds.factories import EAGER, FUSED, NUMERICS, backward_bytes, forward_bytes, saved_bytes
 
 LAYER = ConvolutionLayer(input=(16, 8, 8), filters=32, kernel=(3, 3), stride=(2, 2), padding=(1, 1), groups=1, bias=False)
 IN_BYTES, OUT_BYTES = 4 * 16 * 8 * 8 * 2, 4 * 32 * 4 * 4 * 2
@@ -74,3 +73,33 @@ def test_images_stored_channel_by_channel_are_transposed_for_every_product() -> 
 def test_the_input_is_kept_unless_another_layer_keeps_it() -> None:
     assert LAYER.operators(FUSED)[0].saved_bytes == IN_BYTES
     assert LAYER.operators(replace(FUSED, input_kept=True))[0].saved_bytes == 0
+
+
+MEAN = PoolLayer(input=(16, 8, 8), kind="average", places=(4, 2))
+LARGEST = replace(MEAN, kind="max")
+POOLED_BYTES, GIVEN_BYTES, N_OUT = 4 * 16 * 64 * 2, 4 * 16 * 8 * 2, 4 * 16 * 8
+
+
+def test_channels_stay_and_places_become_fewer() -> None:
+    assert MEAN.output == (16, 4, 2)
+
+
+def test_a_mean_is_one_read_and_one_write_each_way() -> None:
+    for call in (FUSED, EAGER):
+        assert forward_bytes(MEAN.operators(call)) == backward_bytes(MEAN.operators(call)) == POOLED_BYTES + GIVEN_BYTES
+
+
+def test_an_eager_maximum_keeps_an_index_of_eight_bytes_and_scatters_into_zeros() -> None:
+    operators = LARGEST.operators(EAGER)
+
+    assert forward_bytes(operators) == POOLED_BYTES + GIVEN_BYTES + 8 * N_OUT
+    assert backward_bytes(operators) == 2 * POOLED_BYTES + GIVEN_BYTES + 8 * N_OUT
+    assert saved_bytes(operators) == POOLED_BYTES + 8 * N_OUT
+
+
+def test_a_maximum_without_indices_reads_input_and_result_again() -> None:
+    operators = LARGEST.operators(FUSED)
+
+    assert backward_bytes(operators) == 2 * (POOLED_BYTES + GIVEN_BYTES)
+    assert saved_bytes(operators) == POOLED_BYTES
+    assert backward_bytes(LARGEST.operators(replace(FUSED, input_gradient=False))) == 0
