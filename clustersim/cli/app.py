@@ -19,7 +19,7 @@ from clustersim.cli.ending import ended_by
 from clustersim.cli.options import JsonOption
 from clustersim.cli.signals import forget_interruption, interruptible
 from clustersim.cli.terminal import notice, open_standard_files, write_out
-from clustersim.documents.surrogates import HALF, WHOLE
+from clustersim.documents.spots import HALF, WHOLE
 from clustersim.errors import EXIT_INTERRUPTED, EXIT_OK, ScenarioError
 
 app: Final = typer.Typer(

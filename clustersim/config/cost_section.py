@@ -14,8 +14,15 @@ from pydantic import Field, model_validator
 from clustersim.documents.files import read_text
 from clustersim.documents.spots import Data
 from clustersim.documents.text import MOST_BYTES
-from clustersim.economics.cost import Prices, amount, depreciation_usd_per_gpu_hour
-from clustersim.economics.power import IDLE_FRACTION, REST_OF_ACCELERATORS, REST_OF_RATING, NodePower
+from clustersim.economics.cost import (
+    IDLE_FRACTION,
+    REST_OF_ACCELERATORS,
+    REST_OF_RATING,
+    NodePower,
+    Prices,
+    amount,
+    depreciation_usd_per_gpu_hour,
+)
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.hardware.prices import PositiveUsd, PositiveUsdPerHour, PriceList, Pue, load_price_list, price_list_names, read_price_list

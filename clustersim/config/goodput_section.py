@@ -30,7 +30,13 @@ from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Plan
 from clustersim.reliability.goodput import (
+    Checkpoints,
+    Failures,
+    Recovery,
+    Shares,
+    Upkeep,
     best_interval_s,
+    combined_mtbf_s,
     daly_interval_s,
     first_order_fraction,
     short_of_spares_fraction,
@@ -39,7 +45,6 @@ from clustersim.reliability.goodput import (
     with_interval,
     young_interval_s,
 )
-from clustersim.reliability.interruptions import Checkpoints, Failures, Recovery, Shares, Upkeep, combined_mtbf_s
 from clustersim.trace.step_log import confidence_interval, quantile
 from clustersim.units.quantity import format_quantity
 

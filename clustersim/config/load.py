@@ -16,10 +16,8 @@ from clustersim.config.presets import apply_preset
 from clustersim.config.scenario_schema import NAME_PATTERN, ScenarioSpec
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import did_you_mean, validate_document
-from clustersim.documents.data import data_path
-from clustersim.documents.files import STDIN, STDIN_NAME, read_stdin, text_of
-from clustersim.documents.spots import Data
-from clustersim.documents.surrogates import HALF, WHOLE, whole_text
+from clustersim.documents.files import STDIN, STDIN_NAME, data_path, read_stdin, text_of
+from clustersim.documents.spots import HALF, WHOLE, Data, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import DomainError, Place, ScenarioError
 

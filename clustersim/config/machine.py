@@ -9,7 +9,7 @@ from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike
 from clustersim.config.own_constants import in_place, read_constants
 from clustersim.config.scenario_schema import ClusterSpec, LinkSpec
 from clustersim.documents.check import value_at
-from clustersim.documents.merging import merged
+from clustersim.documents.spots import merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
 from clustersim.hardware.models import Node

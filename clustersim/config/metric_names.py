@@ -9,10 +9,9 @@ from types import MappingProxyType, NoneType
 from typing import Final, get_args, get_type_hints
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.bounds_report import BoundsReport
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 
 MEMORY_FRACTION: Final = "memory_fraction"

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from clustersim.documents.check import choices_hint, validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError

@@ -1,4 +1,4 @@
-"""Read and write the files of users: reading with a limit, writing whole or not at all."""
+"""Read and write files: those of users with a limit, whole or not at all; those that ship with the package by their kind."""
 
 from __future__ import annotations
 
@@ -231,3 +231,12 @@ def _nearby(path: Path) -> str | None:
         return f"the directory {path.parent} does not exist"
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean '{path.with_name(close[0])}'?" if close else None
+
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+
+def data_path(kind: str) -> Path:
+    """Return the folder of ``hardware_profiles`` or ``scenarios``, in an installed wheel or in a checkout."""
+    shipped = _PACKAGE / "_data" / kind
+    return shipped if shipped.is_dir() else _PACKAGE.parent / kind

@@ -1,4 +1,4 @@
-"""Plain data of a document and where each part of it stands."""
+"""Plain data of a document: mappings laid over each other, text without halves of characters, and where each part stands."""
 
 from __future__ import annotations
 
@@ -30,3 +30,49 @@ def source_place(name: str, lines: Sequence[str], line: int, column: int) -> Pla
     # Control characters would act on the terminal.
     shown = text if 0 < len(text) <= _LONGEST_LINE and text.isprintable() else None
     return Place(file=name, line=line, column=column, text=shown)
+
+
+def merged(below: dict[str, Data], above: dict[str, Data]) -> dict[str, Data]:
+    """Return two mappings as one, the second on top, mapping by mapping.
+
+    Examples
+    --------
+    >>> merged({"cluster": {"name": "selene-a100"}, "checks": []}, {"cluster": {"nodes": 4}})
+    {'cluster': {'name': 'selene-a100', 'nodes': 4}, 'checks': []}
+    """
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+HALF: Final = "holds half a surrogate pair, which is no character"
+WHOLE: Final = "write the character itself, or both halves"
+
+
+def whole_text(text: str) -> str | None:
+    r"""Return text in which both halves of a pair are the character that they mean, or None where a half stands alone.
+
+    Examples
+    --------
+    >>> whole_text("\ud83d\ude00") == "\N{GRINNING FACE}", whole_text("\ud83d")
+    (True, None)
+    """
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeError:
+        return None
+
+
+def is_whole(data: Data) -> bool:
+    """Return whether no text in some data holds half a pair."""
+    if isinstance(data, str):
+        return whole_text(data) is not None
+    if isinstance(data, list):
+        return all(is_whole(item) for item in data)
+    if isinstance(data, dict):
+        return all(whole_text(key) is not None and is_whole(value) for key, value in data.items())
+    return True

@@ -13,8 +13,7 @@ from clustersim.program.program import Program
 from clustersim.program.rewriting import Rewriting
 from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, Lane, RankGroups, Task, Transfer
 from clustersim.topology.cluster import IntArray
-from clustersim.trace.ranks import ranks_text
-from clustersim.trace.timeline import RankClass
+from clustersim.trace.timeline import RankClass, ranks_text
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from clustersim.parallel.mesh import Mesh, place
 from clustersim.parallel.sharding_groups import replicas_together
 from clustersim.parallel.training_plan import Plan
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.trace.ranks import ranks_text
+from clustersim.trace.timeline import ranks_text
 
 KernelsOf = Callable[[Accelerator], KernelModel]
 """Gives the kernel model of an accelerator, the same one each time."""

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (

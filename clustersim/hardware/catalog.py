@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from clustersim.documents.check import did_you_mean, validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host, Nic, Node, ScaleUp, Switch

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from clustersim.documents.check import did_you_mean
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
 from clustersim.hardware.profile_schema import Spec

@@ -10,7 +10,7 @@ from math import log
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.models import Accelerator

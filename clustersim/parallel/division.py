@@ -11,8 +11,7 @@ import numpy as np
 from clustersim.parallel.mesh import Mesh
 from clustersim.program.tasks import COMPUTE_STREAM, Lane, RankGroups
 from clustersim.topology.cluster import IntArray
-from clustersim.trace.ranks import ranks_text
-from clustersim.trace.timeline import RankClass
+from clustersim.trace.timeline import RankClass, ranks_text
 
 Part = tuple[int, ...]
 """Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""

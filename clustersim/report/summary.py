@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from clustersim.measure.expert_report import experts_lines
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import DomainError
 from clustersim.hardware.profile_schema import Checked

@@ -1,10 +1,14 @@
-"""Timeline of a replay: spans on (rank class, stream), kept as columns."""
+"""Timeline of a replay: spans on (rank class, stream), kept as columns; and ranks as people write them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clustersim.trace.memory_curves import MemoryCurve
 from clustersim.trace.step_log import StepLog
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
     from numpy.typing import NDArray
+
 
 KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
@@ -242,3 +247,24 @@ class Timeline:
         names = [rank_class.name for rank_class in self.rank_classes]
         rows = [(names[span.rank_class], *(getattr(span, column) for column in columns[1:])) for span in self.spans]
         return pandas.DataFrame(rows, columns=list(columns))
+
+
+_RUNS_SHOWN: Final = 3
+
+
+def ranks_text(ranks: Sequence[int] | NDArray[np.int64]) -> str:
+    """Return ranks as people write them, at most three stretches of them.
+
+    Examples
+    --------
+    >>> ranks_text([3]), ranks_text([0, 1, 2, 4]), ranks_text(range(0, 12, 2))
+    ('rank 3', 'ranks 0-2, 4', 'ranks 0, 2, 4 and 3 more')
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    ordered = np.sort(np.asarray(ranks, dtype=np.int64))
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered) != 1) + 1, [len(ordered)])).tolist()
+    runs = [(ordered.item(first), ordered.item(end - 1)) for first, end in pairwise(begins[: _RUNS_SHOWN + 1])]
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    left = len(ordered) - begins[len(runs)]
+    return f"ranks {shown}" + (f" and {left} more" if left else "")

@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.failures import SimulatedTraining, replay_training
-from clustersim.reliability.goodput import best_interval_s, short_of_spares_fraction, steady_shares
-from clustersim.reliability.interruptions import Checkpoints, Failures, Recovery, Upkeep, combined_mtbf_s
+from clustersim.reliability.goodput import (
+    Checkpoints,
+    Failures,
+    Recovery,
+    Upkeep,
+    best_interval_s,
+    combined_mtbf_s,
+    short_of_spares_fraction,
+    steady_shares,
+)
 from clustersim.trace.step_log import confidence_interval
 
 DAY_S = 86400.0

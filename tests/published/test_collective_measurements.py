@@ -20,7 +20,7 @@ import pytest
 from clustersim.apps.collective.collective_times import bus_factor
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import CollectiveCall, Library
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic

@@ -15,10 +15,9 @@ from pydantic import BaseModel
 
 from clustersim.cli.app import app
 from clustersim.config.scenario_schema import ScenarioSpec
-from clustersim.measure.bounds_report import BoundsReport
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.parallel.settings import key_of
 from clustersim.report.plots.kinds import KINDS
 from clustersim.workloads.reading.model_fields import ModelSpec

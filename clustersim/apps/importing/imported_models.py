@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final
 
 from clustersim.apps.importing.imported_settings import Draft
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_fields import ModelSpec

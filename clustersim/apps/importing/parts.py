@@ -12,7 +12,7 @@ from clustersim.apps.importing.entries import Contents, Entry, flattened
 from clustersim.apps.importing.shell import EmbeddedFile, Word
 from clustersim.documents.check import validate_document
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked

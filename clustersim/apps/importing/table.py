@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from clustersim.apps.importing.transforms import TransformName
 from clustersim.documents.check import choices_hint, validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.spots import Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError

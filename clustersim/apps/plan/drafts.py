@@ -14,7 +14,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
-from clustersim.measure.bounds.chunk_passes import cut_key
+from clustersim.measure.bounds.layer_bounds import cut_key
 from clustersim.parallel.contributors import CONTRIBUTORS
 from clustersim.parallel.pass_costs import balanced_layers, kernels_of
 from clustersim.parallel.shard import local_model

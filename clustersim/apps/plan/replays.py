@@ -19,10 +19,9 @@ from clustersim.config.machine import link_changes
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
-from clustersim.measure.bounds_report import BoundsReport
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.topology.cluster_wiring import cluster_of
 
 MORE: Final = 1.1

@@ -11,7 +11,7 @@ from clustersim.apps.run.bound import run_bound
 from clustersim.config.build import Built
 from clustersim.config.mesh_text import rank_layout
 from clustersim.measure.bounds.bound_evaluator import PATH, StepBound
-from clustersim.measure.bounds_report import BoundPart, BoundsReport
+from clustersim.measure.metrics import BoundPart, BoundsReport
 from clustersim.parallel.flops import masked_flops, model_flops
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.topology.cluster import Cluster

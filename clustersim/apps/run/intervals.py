@@ -16,7 +16,7 @@ from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import resolved_cluster
 from clustersim.documents.check import choices_hint, validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator

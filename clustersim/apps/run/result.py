@@ -10,10 +10,9 @@ from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
 from clustersim.config.plain import plain
 from clustersim.documents.spots import Data
-from clustersim.measure.bounds_report import BoundsReport
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import headline
 from clustersim.trace.timeline import Timeline

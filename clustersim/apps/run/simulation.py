@@ -17,9 +17,8 @@ from clustersim.engine.uneven_ranks import division_of, slow_among, slow_ranks
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
-from clustersim.measure.expert_report import ExpertsReport, waited_for_experts_s
 from clustersim.measure.memory_use import memory_curves
-from clustersim.measure.metrics import Memory, Metrics, Parallelism, StageMemory
+from clustersim.measure.metrics import ExpertsReport, Memory, Metrics, Parallelism, StageMemory, waited_for_experts_s
 from clustersim.measure.step_breakdown import breakdown, busiest_links, shared_links, tier_use
 from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.notices import Flag
@@ -37,8 +36,7 @@ from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
-from clustersim.trace.ranks import ranks_text
-from clustersim.trace.timeline import Timeline
+from clustersim.trace.timeline import Timeline, ranks_text
 from clustersim.units.quantity import format_quantity
 from clustersim.workloads.operators import VECTOR_BYTES
 

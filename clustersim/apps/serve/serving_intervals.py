@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, JsonValue
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.hardware.profile_schema import Checked
 from clustersim.measure.error_bars import Band

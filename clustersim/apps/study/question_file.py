@@ -17,7 +17,7 @@ from clustersim.apps.sweep.point import Base
 from clustersim.apps.sweep.study_file import scenario_of_study
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.expressions.lexer import ExpressionError

@@ -17,7 +17,7 @@ from clustersim.config.load import ScenarioText, example_names, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import Place, ScenarioError

@@ -15,7 +15,7 @@ from clustersim.apps.calibrate.fit_steps import MeasuredStep, Predictions, Slope
 from clustersim.apps.validate.quantiles import thinned
 from clustersim.apps.validate.sources import read_source, source_names
 from clustersim.documents.csv_text import csv_text
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.constant_names import changed, constant

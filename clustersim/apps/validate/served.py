@@ -16,7 +16,7 @@ from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.sweep.pools import in_order
 from clustersim.config.serving.serving_load import load_serving
 from clustersim.documents.check import choices_hint, validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.hardware.profile_schema import Checked

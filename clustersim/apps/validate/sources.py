@@ -15,9 +15,8 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import choices_hint, validate_document, validate_part
-from clustersim.documents.data import data_path
-from clustersim.documents.files import MB, read_text
-from clustersim.documents.merging import merged
+from clustersim.documents.files import MB, data_path, read_text
+from clustersim.documents.spots import merged
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked

@@ -7,11 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.measure.bounds.chunk_passes import Key, PartPasses, cut_key, part_passes
-from clustersim.measure.bounds.layer_bounds import LayerPrices, PassName
+from clustersim.measure.bounds.layer_bounds import Key, LayerPrices, PartPasses, PassName, cut_key, part_passes
 from clustersim.measure.bounds.pipeline_bounds import ChunkPlacement, Lanes, lanes, pass_ends_s, ways_of, ways_of_schedule
-from clustersim.measure.bounds.reduction_bounds import LayoutCommunication
-from clustersim.measure.bounds.states import StageStates, layer_wise, pass_gathers_s, states_of
+from clustersim.measure.bounds.reduction_bounds import LayoutCommunication, StageStates, layer_wise, pass_gathers_s, states_of
 from clustersim.measure.bounds.unit_costs import EXPOSED, ISSUE, MATRIX, MEMORY, WIDTH, UnitCosts
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.schedules import SCHEDULES

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from clustersim.measure.goodput_report import BestInterval
-    from clustersim.reliability.interruptions import Upkeep
+    from clustersim.reliability.goodput import Upkeep
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint, did_you_mean, validate_document, validate_part
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from tests.unit.apps.calibrate.making import Trace
 from tests.unit.cli.conftest import Cli
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.documents.files import read_bytes, read_stdin, read_text, replacing, sweep_stale, write_text
+from clustersim.documents import files
+from clustersim.documents.files import data_path, read_bytes, read_stdin, read_text, replacing, sweep_stale, write_text
 from clustersim.errors import ScenarioError
 
 LIMIT = 100
@@ -134,3 +135,22 @@ def test_what_a_process_that_is_gone_left_is_removed_and_nothing_else(tmp_path: 
     sweep_stale(tmp_path, "[0-9a-f]{8}")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [".x.new.md", f".y.{dead}.new.md", "x.md"]
+
+
+@pytest.mark.parametrize("kind", ["hardware_profiles", "scenarios"])
+def test_the_shipped_data_is_found(kind: str) -> None:
+    assert data_path(kind).is_dir()
+    assert data_path(kind).name == kind
+
+
+def test_the_data_of_an_installed_wheel_comes_before_that_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "clustersim"
+    (tmp_path / "scenarios").mkdir()
+    package.mkdir()
+    monkeypatch.setattr(files, "_PACKAGE", package)
+
+    in_checkout = data_path("scenarios")
+    (package / "_data" / "scenarios").mkdir(parents=True)
+
+    assert in_checkout == tmp_path / "scenarios"
+    assert data_path("scenarios") == package / "_data" / "scenarios"

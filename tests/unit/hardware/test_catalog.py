@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (

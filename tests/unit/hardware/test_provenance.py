@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, load_accelerator, load_cluster, load_node, node_names

@@ -10,7 +10,7 @@ from statistics import mean, median
 
 import pytest
 
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import load_accelerator

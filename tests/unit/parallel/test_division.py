@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clustersim.parallel.division import Division, divided
 from clustersim.parallel.mesh import place
-from clustersim.trace.ranks import ranks_text
+from clustersim.trace.timeline import ranks_text
 from tests.rows import rows
 from tests.unit.parallel.factories import make_plan
 

@@ -10,7 +10,7 @@ import pytest
 from clustersim.apps.calibrate.fit_attention import attention_part
 from clustersim.apps.calibrate.fit_products import FEWEST_ROWS, products_part, read_products
 from clustersim.apps.calibrate.parts import CalibrationPart
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.constant_names import constant

@@ -13,8 +13,7 @@ from clustersim.apps.run.bound import run_bound
 from clustersim.apps.run.bound_report import LeastTime
 from clustersim.apps.run.result import Result
 from clustersim.config.checks import CheckResult
-from clustersim.measure.bounds_report import BoundPart, BoundsReport
-from clustersim.measure.metrics import Metrics
+from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
 from clustersim.notices import Flag
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.config.samples import built

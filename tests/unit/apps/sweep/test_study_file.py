@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.sweep.study_file import AXES, SweepRequest, asked_question
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 

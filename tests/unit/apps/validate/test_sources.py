@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.validate.sources import read_source, source_names, value_at
 from clustersim.config.load import load_scenario
-from clustersim.documents.merging import merged
+from clustersim.documents.spots import merged
 from clustersim.errors import Place, ScenarioError
 from tests.unit.apps.samples import TEXT, refusal, write
 
