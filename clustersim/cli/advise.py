@@ -8,7 +8,7 @@ from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.asking import asked_of
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.errors import EXIT_NO, EXIT_OK
 
 

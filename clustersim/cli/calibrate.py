@@ -8,7 +8,7 @@ from clustersim.apps.calibrate.doubts import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_OK, ScenarioError

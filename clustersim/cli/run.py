@@ -18,10 +18,9 @@ from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
 from clustersim.config.mesh_text import rank_layout
-from clustersim.config.plain import plain
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
-from clustersim.config.serving.serving_load import ServingScenario
-from clustersim.config.yaml_text import yaml_text
+from clustersim.config.serving_scenario import ServingScenario
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clustersim.cli.terminal import write_json
 from clustersim.config.scenario_schema import scenario_json_schema
-from clustersim.config.serving.serving_schema import serving_json_schema
+from clustersim.config.serving_scenario import serving_json_schema
 from clustersim.errors import EXIT_OK
 
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from clustersim.cli.terminal import print_table, write_json, write_out
 from clustersim.config.load import example_names, example_path
-from clustersim.config.plain import plain
-from clustersim.config.preset_file import Preset, PresetSetting, load_preset, preset_names
-from clustersim.config.yaml_text import yaml_text
+from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document

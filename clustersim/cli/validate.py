@@ -46,7 +46,7 @@ from clustersim.apps.validate.validation_table import (
 )
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.check import choices_hint
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError

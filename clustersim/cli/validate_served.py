@@ -10,8 +10,7 @@ from clustersim.apps.validate.served import METRICS, ServedResult, ServedSource,
 from clustersim.apps.validate.served_cross import ServedBand, ServedFold, cross_validate_served, cross_validation_document
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.plain import plain
-from clustersim.config.yaml_text import yaml_text
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK
 from clustersim.units.quantity import format_quantity

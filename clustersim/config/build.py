@@ -12,15 +12,13 @@ from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.data_parallel import check_algorithm, check_workers, server_hosts
 from clustersim.config.goodput_section import Maintained, maintained_job
-from clustersim.config.jitter import jitter_of
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
-from clustersim.config.offloading import host_shortfall
 from clustersim.config.own_constants import ConstantsFile, with_constants
-from clustersim.config.planning import plan_on
+from clustersim.config.planning import host_shortfall, plan_on
 from clustersim.config.scenario_schema import ScenarioSpec
-from clustersim.config.stragglers import slowdowns_of
+from clustersim.config.stragglers import jitter_of, slowdowns_of
 from clustersim.engine.uneven_ranks import UnevenRanks, division_of, own_pace
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.expressions.parse import Condition

@@ -23,11 +23,10 @@ from pydantic import (
 )
 
 from clustersim.config.cost_section import CostSpec
-from clustersim.config.jitter import JitterField
+from clustersim.config.goodput_section import ReliabilitySpec
 from clustersim.config.node_groups import NodeGroups
 from clustersim.config.number_list import Numbers
-from clustersim.config.reliability_section import ReliabilitySpec
-from clustersim.config.stragglers import StragglerSpec
+from clustersim.config.stragglers import JitterField, StragglerSpec
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import MOST_SPREAD
 from clustersim.hardware.profile_schema import NodeChange

@@ -1,13 +1,42 @@
-"""Plain data to YAML text whose bytes depend on the data alone, not on a library's release."""
+"""Frozen objects to plain data, and that to YAML text whose bytes depend on the data alone, not on a library's release."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Final, TypeGuard
 
 from clustersim.documents.spots import Data
+
+
+def plain(value: object) -> Data:
+    """Return a dataclass, mapping or sequence as dictionaries, lists and scalars.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if _is_mapping(value):
+        return {str(key): plain(item) for key, item in value.items()}
+    if _is_sequence(value):
+        return [plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)
+
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 _NUMBER_LIKE: Final = re.compile(r"[0-9][0-9_.eE+-]*|0[xob].*", re.IGNORECASE)
@@ -74,8 +103,8 @@ def flat_text(value: Data) -> str:
 
 
 def _text(text: str) -> str:
-    plain = _PLAIN.fullmatch(text) and not _NUMBER_LIKE.fullmatch(text) and text.lower() not in _WORDS
-    return text if plain else '"' + "".join(_escaped(character) for character in text) + '"'
+    bare = _PLAIN.fullmatch(text) and not _NUMBER_LIKE.fullmatch(text) and text.lower() not in _WORDS
+    return text if bare else '"' + "".join(_escaped(character) for character in text) + '"'
 
 
 def _escaped(character: str) -> str:

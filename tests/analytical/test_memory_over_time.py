@@ -7,7 +7,7 @@ import pytest
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
 from clustersim.config.load import example_names
-from clustersim.config.preset_file import preset_names
+from clustersim.config.presets import preset_names
 from clustersim.documents.spots import Data
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD

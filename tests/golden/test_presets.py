@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.config.preset_file import Preset, PresetSetting, load_preset, preset_names
+from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
 from clustersim.documents.spots import Data
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"

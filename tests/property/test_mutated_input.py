@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.config.cost_section import CostSpec
-from clustersim.config.reliability_section import ReliabilitySpec
+from clustersim.config.goodput_section import ReliabilitySpec
 from clustersim.config.scenario_schema import ClusterSpec, ScenarioSpec
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data

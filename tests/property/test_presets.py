@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.config.preset_file import load_preset, preset_names
-from clustersim.config.presets import apply_preset
+from clustersim.config.presets import apply_preset, load_preset, preset_names
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, parse_document

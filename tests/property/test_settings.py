@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.parallel.needs import Idle

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, is_better, undecided_text
 from clustersim.units.quantity import format_quantity

@@ -17,7 +17,7 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
-from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.json_text import read_json
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document

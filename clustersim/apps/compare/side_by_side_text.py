@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Difference, SideBySide
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.documents.spots import Data
 from clustersim.expressions.measures import measure_of_key

@@ -9,7 +9,7 @@ from clustersim.apps.explain.candidates import Gain
 from clustersim.apps.explain.explanation import Explanation
 from clustersim.apps.explain.formulas import ROUND_OFF, Explained
 from clustersim.apps.explain.unsaid import Unsaid
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text

@@ -24,9 +24,9 @@ from clustersim.config.build import build
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, example_names
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, apply_overrides, parse_override
-from clustersim.config.preset_file import load_preset
+from clustersim.config.presets import load_preset
 from clustersim.config.scenario_schema import ClusterSpec
-from clustersim.config.serving.serving_load import ServingScenario, checked_serving, is_serving
+from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import validate_part
 from clustersim.documents.spots import Data

@@ -11,7 +11,7 @@ from clustersim.apps.importing.import_report import summary
 from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
 from clustersim.config.load import Scenario, load_scenario, read_source
 from clustersim.config.overriding import parse_override
-from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.errors import Place, ScenarioError
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.plan.findings import ABOVE, REASONS, Search, Tried
 from clustersim.apps.plan.margins import Margin
 from clustersim.apps.run.bound_report import NAMES
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED, is_shorter
 from clustersim.measure.error_bars import TIGHT

@@ -13,7 +13,7 @@ from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
-from clustersim.config.metric_names import metric_values, without_value
+from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.schedules.order import backward, forward

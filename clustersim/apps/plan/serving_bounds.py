@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing
-from clustersim.config.serving.serving_schema import SloSpec
+from clustersim.config.serving_scenario import SloSpec
 from clustersim.hardware.serving_constants import FORMATS
 from clustersim.serving.batch import FloatArray
 

@@ -15,8 +15,7 @@ from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.load import ScenarioText
 from clustersim.config.overriding import Override, parse_override
-from clustersim.config.serving.serving_load import checked_serving
-from clustersim.config.serving.serving_schema import ServingScenarioSpec
+from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.progress import advanced, phase

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.apps.run.bound_report import LeastTime
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport

@@ -15,14 +15,13 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.serve.result import ServingResult
 from clustersim.config.build import Built, build
-from clustersim.config.checks import CheckResult, evaluate_checks
+from clustersim.config.checks import CheckResult, evaluate_checks, metric_values
 from clustersim.config.cost_section import cost_report
 from clustersim.config.goodput_section import goodput_report
 from clustersim.config.load import ScenarioText, checked_scenario, read_source
-from clustersim.config.metric_names import metric_values
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
-from clustersim.config.serving.serving_load import checked_serving, is_serving
+from clustersim.config.serving_scenario import checked_serving, is_serving
 from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.cost_report import CostReport

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.apps.serve.trace_file import found_file, read_lengths, read_trace
-from clustersim.config.serving.serving_schema import LognormalSpec, RequestsSpec, UniformSpec
+from clustersim.config.serving_scenario import LognormalSpec, RequestsSpec, UniformSpec
 from clustersim.documents.files import read_text
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.notices import Flag
@@ -24,7 +24,7 @@ from clustersim.serving.requests import (
 )
 
 if TYPE_CHECKING:
-    from clustersim.config.serving.serving_schema import Length
+    from clustersim.config.serving_scenario import Length
     from clustersim.serving.batch import FloatArray
     from clustersim.serving.records import IntArray
 

@@ -10,8 +10,7 @@ import numpy as np
 from clustersim.apps.serve.asking import DrawnRequests, asked_requests
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.machine import hardware_of
-from clustersim.config.serving.serving_load import ServingScenario
-from clustersim.config.serving.serving_schema import ServingSpec
+from clustersim.config.serving_scenario import ServingScenario, ServingSpec
 from clustersim.engine.serving_run import CacheTransfer, Deployment, ReplicaPool
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.models import Fabric, Node

@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.serving_intervals import served_intervals
 from clustersim.config.cost_section import MILLION, Priced
-from clustersim.config.serving.serving_schema import SloSpec
+from clustersim.config.serving_scenario import SloSpec
 from clustersim.economics.cost import amount
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.metrics import TierUse

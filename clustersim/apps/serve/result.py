@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clustersim.apps.serve.deployment import BuiltServing
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.serving_metrics import ServingMetrics

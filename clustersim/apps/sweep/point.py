@@ -14,10 +14,10 @@ from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.serve.result import ServingResult
 from clustersim.apps.sweep.axis import canonical
 from clustersim.config.build import build
+from clustersim.config.checks import metric_values, serving_values
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario
-from clustersim.config.metric_names import metric_values, serving_values
 from clustersim.config.overriding import Override
-from clustersim.config.serving.serving_load import ServingScenario, checked_serving, is_serving
+from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Judged, figures_at

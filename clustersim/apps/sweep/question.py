@@ -16,7 +16,7 @@ from clustersim.apps.sweep.results import ResultColumns, ResultRow, chosen_metri
 from clustersim.config.build import build
 from clustersim.config.checks import given_by, lacking
 from clustersim.config.overriding import apply_overrides
-from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.lexer import ExpressionError

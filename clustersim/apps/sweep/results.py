@@ -12,7 +12,7 @@ from clustersim.apps.sweep.axis import canonical
 from clustersim.apps.sweep.design import Point
 from clustersim.apps.sweep.point import SIMULATOR, PointOutcome
 from clustersim.apps.sweep.store import cannot_write, replace_file
-from clustersim.config.metric_names import metric_names, serving_names
+from clustersim.config.checks import metric_names, serving_names
 from clustersim.documents.check import choices_hint
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import replacing

@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.sweep.pools import in_order
-from clustersim.config.serving.serving_load import load_serving
+from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document

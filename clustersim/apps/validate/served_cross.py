@@ -15,7 +15,7 @@ from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.sweep.pools import in_order
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION, weighted_quantile
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
-from clustersim.config.serving.serving_load import load_serving
+from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.text import Data
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants

@@ -13,8 +13,7 @@ import clustersim
 from clustersim.apps.serve.result import ServingResult
 from clustersim.apps.sweep.calling import sweep
 from clustersim.config.load import example_names
-from clustersim.config.serving.serving_load import load_serving
-from clustersim.config.serving.serving_schema import RequestsSpec, ServingSpec, SloSpec, serving_json_schema
+from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, SloSpec, load_serving, serving_json_schema
 from clustersim.errors import EXIT_NO, EXIT_OK, InfeasibleError, ScenarioError
 from clustersim.measure.serving_metrics import ServingMetrics
 

@@ -13,7 +13,7 @@ from clustersim.apps.validate.published import validate
 from clustersim.apps.validate.sources import source_names
 from clustersim.apps.validate.validation_table import error_text, summary_text
 from clustersim.cli import watching
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from tests.unit.apps.samples import TEXT, write
 from tests.unit.cli.conftest import Cli
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.config.checks import CheckResult, evaluate_checks, parse_check, parse_checks
-from clustersim.config.metric_names import metric_names, metric_values, wanted_by
+from clustersim.config.checks import CheckResult, evaluate_checks, metric_names, metric_values, parse_check, parse_checks, wanted_by
 from clustersim.errors import Place, ScenarioError
 from tests.golden.reference import reference_metrics, reference_timeline
 

@@ -11,7 +11,7 @@ from clustersim.errors import DomainError, ScenarioError
 from clustersim.parallel.contributors.tensor_parallel import TensorParallelism
 from clustersim.parallel.training_plan import StrategySettings
 from tests.unit.config.samples import MODEL, built, refusal
-from tests.unit.config.test_expert_checks import MIXTURE
+from tests.unit.config.test_planning import MIXTURE
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
 

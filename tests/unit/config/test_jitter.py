@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.config.jitter import JitterField, JitterSpec, jitter_of
+from clustersim.config.stragglers import JitterField, JitterSpec, jitter_of
 from clustersim.documents.check import validate_document
 from clustersim.documents.spots import Data
 from clustersim.documents.text import plain_document

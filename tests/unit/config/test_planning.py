@@ -1,16 +1,23 @@
-"""In which order the dimensions lie on the ranks where a scenario leaves that open."""
+"""Plan of a scenario: the order of dimensions left open, offloading, and demands of context and expert parallelism on a model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from clustersim.config.planning import FAR_STAGES, NEAR_STAGES
+from clustersim.config.planning import FAR_STAGES, NEAR_STAGES, check_drives, host_shortfall
 from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import load_node
+from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate
 from clustersim.parallel.mesh import place
 from clustersim.parallel.sharding_groups import expert_grid
-from tests.unit.config.samples import built
-from tests.unit.config.test_expert_checks import MIXTURE
+from clustersim.parallel.training_plan import Offload, OffloadPart, StrategySettings
+from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
+from tests.unit.config.samples import built, refusal
 from tests.unit.parallel.factories import make_plan
+from tests.unit.topology.factories import make_node
 
 
 @pytest.mark.parametrize(
@@ -42,3 +49,207 @@ def test_tensor_parallel_ranks_are_nearest_in_either_order() -> None:
     for order in (NEAR_STAGES, FAR_STAGES):
         strategy = make_plan(dp=4, tp=2, pp=2, placement=order).strategy
         assert place(strategy).groups("tp", 0)[0].tolist() == [0, 1]
+
+
+DRIVEN, BARE = load_node("dgx2-v100-32g"), load_node("dgx1-v100-16g")
+
+
+def asked(*parts: Data, zero_stage: int = 3) -> Offload:
+    strategy = StrategySettings.model_validate({"offload": parts, "zero_stage": zero_stage})
+    OffloadedUpdate.refuse(make_plan(), strategy)
+    return strategy.offload
+
+
+def refused(*parts: Data, zero_stage: int = 3) -> tuple[str, str | None]:
+    error = refusal(
+        "training.precision=fp16", cluster={"node": DRIVEN.name, "nodes": 1}, strategy={"offload": [*parts], "zero_stage": zero_stage}
+    )
+    assert error.field == "strategy.offload"
+    return error.message, error.hint
+
+
+def test_nothing_asked_is_nothing_offloaded() -> None:
+    assert asked() == Offload()
+
+
+def test_parts_go_to_host_memory_unless_something_else_is_said() -> None:
+    assert asked("optimizer") == asked("optimizer", {"to": "host"}) == Offload(optimizer="host")
+    assert asked("gradients", "optimizer") == Offload(optimizer="host", gradients="host")
+
+
+def test_all_named_parts_go_to_one_place() -> None:
+    expected = Offload(optimizer="nvme", gradients="nvme", parameters="nvme")
+    assert asked({"to": "nvme"}, "optimizer", "gradients", "parameters") == expected
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_the_optimizer_may_leave_with_any_sharding(zero_stage: int) -> None:
+    assert asked("optimizer", zero_stage=zero_stage) == Offload(optimizer="host")
+
+
+def test_a_part_that_stands_twice_is_refused() -> None:
+    assert refused("optimizer", "optimizer") == ("'optimizer' stands twice", "name each part once")
+
+
+def test_two_places_are_refused() -> None:
+    message, hint = refused("optimizer", {"to": "host"}, {"to": "nvme"})
+
+    assert (message, hint) == ("2 places to offload to", "write {to: host} or {to: nvme} once")
+
+
+def test_a_place_for_nothing_is_refused() -> None:
+    assert refused({"to": "host"})[0] == "nothing is offloaded to host"
+
+
+@pytest.mark.parametrize("part", ["gradients", "parameters"])
+def test_nothing_leaves_without_the_optimizer(part: OffloadPart) -> None:
+    message, hint = refused(part)
+
+    assert message == f"{part} cannot be offloaded without the optimizer"
+    assert hint is not None
+    assert f"[optimizer, {part}]" in hint
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_gradients_that_are_not_sharded_stay(zero_stage: int) -> None:
+    message, hint = refused("optimizer", "gradients", zero_stage=zero_stage)
+
+    assert message == f"with zero_stage {zero_stage} gradients stay on the accelerator until the last micro-batch"
+    assert hint is not None
+    assert "zero_stage: 2" in hint
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+def test_parameters_that_are_not_sharded_stay(zero_stage: int) -> None:
+    _, hint = refused("optimizer", "parameters", zero_stage=zero_stage)
+
+    assert hint == "use zero_stage: 3, or leave parameters out"
+
+
+def test_activations_go_to_the_host_by_themselves() -> None:
+    assert asked("activations", zero_stage=0) == Offload(activations="host")
+
+
+def test_activations_are_not_sent_to_drives() -> None:
+    message, hint = refused("activations", {"to": "nvme"})
+
+    assert message == "activations go to the memory of the host, not to its drives"
+    assert hint == "use {to: host}, or leave activations out"
+
+
+def test_a_node_without_nvme_is_refused_and_those_with_it_are_named() -> None:
+    with pytest.raises(ScenarioError) as error:
+        check_drives(StrategySettings.model_validate({"offload": ["optimizer", {"to": "nvme"}]}), [DRIVEN, BARE])
+
+    assert error.value.message == "dgx1-v100-16g has no NVMe"
+    assert error.value.hint is not None
+    assert "{to: host}" in error.value.hint
+    assert "dgx2-v100-32g" in error.value.hint
+    assert "dgx1" not in error.value.hint
+
+
+def test_a_host_that_is_too_small_is_named() -> None:
+    plan = make_plan(offload=Offload(optimizer="host", gradients="host"), zero_stage=2, dp=16, global_batch_size=16)
+    node = make_node()
+    small = replace(node, name="small", host=replace(node.host, memory_bytes=1e6))
+
+    shortfall = host_shortfall(plan, build_mixed_cluster([(node, 1), (small, 1)]))
+
+    assert shortfall.startswith("what is offloaded to node 1 takes")
+    assert shortfall.endswith("and its host has 1 MB of memory")
+    assert not host_shortfall(plan, build_cluster(node, 2))
+    assert not host_shortfall(make_plan(dp=16), build_cluster(small, 2))
+
+
+ULYSSES = ["strategy.cp=8", "strategy.tp=1", "strategy.pp=1", "strategy.context_parallel=ulysses"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "words"),
+    [
+        (["strategy.cp=2", "training.attention=unfused"], "training.attention", "fused attention only"),
+        (["strategy.cp=4", "training.seq_length=4100"], "training.seq_length", "two pieces for each"),
+        (
+            ["strategy.cp=8", "strategy.tp=1", "strategy.pp=1", "strategy.context_parallel=ulysses", "training.seq_length=4100"],
+            "training.seq_length",
+            "one piece",
+        ),
+        (["strategy.cp=2", "training.scored_tokens=77"], "training.scored_tokens", "77 scored tokens"),
+    ],
+)
+def test_what_ranks_cannot_divide_is_refused_at_its_value(overrides: list[str], field: str, words: str) -> None:
+    error = refusal(*overrides)
+
+    assert error.field == field
+    assert words in error.message
+    assert error.hint
+
+
+def test_heads_that_cannot_be_dealt_out_are_refused_with_those_that_can() -> None:
+    error = refusal("strategy.cp=8", "strategy.tp=2", "strategy.pp=1", "strategy.context_parallel=ulysses")
+
+    assert error.field == "strategy.cp"
+    assert "8 does not divide the 4 heads" in error.message
+    assert "context_parallel: ring" in (error.hint or "")
+
+
+def test_a_ring_is_refused_where_layers_see_a_window_only() -> None:
+    error = refusal("strategy.cp=2", "strategy.tp=1", model="mistral-7b")
+
+    assert error.field == "strategy.context_parallel"
+    assert "all_gather or ulysses" in (error.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather", "ulysses"])
+def test_ranks_of_a_sequence_hold_as_many_replicas_fewer(kind: str) -> None:
+    sections: dict[str, Data] = {"strategy": {"cp": 4, "context_parallel": kind}}
+    plan = built(**sections).plan
+
+    assert plan.strategy.dp * 4 == built(strategy={}).plan.strategy.dp
+    assert plan.strategy.replicas == built(strategy={}).plan.strategy.dp
+
+
+MIXTURE: dict[str, Data] = {
+    "num_hidden_layers": 8,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "vocab_size": 4096,
+    "max_position_embeddings": 4096,
+    "num_experts": 12,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 256,
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "field", "words"),
+    [
+        ({"ep": 8}, "strategy.ep", "8 does not divide 12 experts"),
+        ({"ep": 3}, "strategy.ep", "does not divide the dp * cp * tp"),
+        ({"ep": 2, "etp": 7}, "strategy.etp", "does not divide the width 256"),
+        ({"tp": 2, "sequence_parallel": False}, "strategy.sequence_parallel", "tokens that tensor-parallel ranks have divided"),
+        ({"ep": 4, "data_parallel": {"algorithm": "parameter_server"}}, "strategy.ep", "parameter servers keep whole models"),
+        ({"ep": 4, "zero_stage": 1, "shard_degree": 2}, "strategy.shard_degree", "do not hold all experts"),
+        ({"recompute": "alternate"}, "strategy.recompute", "dense layers only"),
+    ],
+)
+def test_degrees_that_do_not_fit_are_refused_at_their_key(strategy: dict[str, Data], field: str, words: str) -> None:
+    error = refusal(model=MIXTURE, strategy=strategy)
+
+    assert error.field == field
+    assert words in error.message
+    assert error.hint
+
+
+@pytest.mark.parametrize(("key", "value"), [("ep", 2), ("etp", 1), ("expert_load", "zipf")])
+def test_a_model_without_experts_has_no_use_for_their_keys(key: str, value: Data) -> None:
+    error = refusal(strategy={key: value})
+
+    assert error.field == f"strategy.{key}"
+    assert "has no experts" in error.message
+
+
+def test_experts_of_several_ranks_fold_into_the_stage() -> None:
+    strategy = built(model=MIXTURE, strategy={"tp": 2, "ep": 4, "etp": 1}).plan.strategy
+
+    assert (strategy.ep, strategy.expert_tp, strategy.expert_replicas) == (4, 1, strategy.dp * 2 // 4)

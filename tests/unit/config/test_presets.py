@@ -9,8 +9,7 @@ import pytest
 from clustersim.apps.run.running import run
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.config.preset_file import PresetSetting, load_preset, preset_names
-from clustersim.config.presets import apply_preset
+from clustersim.config.presets import PresetSetting, apply_preset, load_preset, preset_names
 from clustersim.config.resolve import resolved_scenario
 from clustersim.documents.spots import Data
 from clustersim.documents.text import plain_document

@@ -10,7 +10,7 @@ import pytest
 from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job, open_scenario
-from clustersim.config.serving.serving_load import ServingScenario
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 

@@ -10,8 +10,8 @@ import pytest
 import clustersim
 from clustersim.apps.importing.imported_models import shipped_name
 from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
-from clustersim.config.preset_file import preset_names
-from clustersim.config.serving.serving_schema import RequestsSpec, ServingSpec
+from clustersim.config.presets import preset_names
+from clustersim.config.serving_scenario import RequestsSpec, ServingSpec
 from clustersim.parallel.settings import key_of
 from clustersim.parallel.step_settings import DataParallelSettings, Training
 from clustersim.parallel.training_plan import StrategySettings

@@ -14,7 +14,7 @@ from clustersim.apps.plan.serving_search import ServingPlan, plan_serving
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.load import read_source
-from clustersim.config.serving.serving_load import load_serving
+from clustersim.config.serving_scenario import load_serving
 from clustersim.errors import ScenarioError
 
 ONLY: Mapping[str, Sequence[str]] = {"tp": ("1", "2", "4"), "engine": ("vllm", "sglang"), "max_num_seqs": ("16", "128")}

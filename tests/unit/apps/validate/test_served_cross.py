@@ -8,7 +8,7 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.validate.served import served_result, served_rows
 from clustersim.apps.validate.served_cross import FITTED, adapted, cross_validate_served
-from clustersim.config.serving.serving_load import load_serving
+from clustersim.config.serving_scenario import load_serving
 from clustersim.measure.serving_metrics import ServingMetrics
 
 CHAT: dict[str, object] = {

@@ -1,13 +1,21 @@
-"""The keys of a serving scenario, and what each may hold. None means "left out" throughout; the build fills it in."""
+"""A serving scenario: its keys, and text checked against them. None means "left out" throughout; the build fills it in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_validator
 
 from clustersim.config.cost_section import CostSpec
+from clustersim.config.load import ScenarioText, name_from, read_source
+from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.config.scenario_schema import NAME_PATTERN, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
+from clustersim.documents.check import located, validate_document
+from clustersim.documents.text import Document
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.serving.router import ROUTERS
 from clustersim.units.fields import Degree, NonNegativeInt, PerSecond, PositiveInt, Seconds, mistake
 
@@ -177,3 +185,67 @@ class ServingScenarioSpec(ScenarioPart):
 def serving_json_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema of a serving scenario, for editors."""
     return json_schema(ServingScenarioSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingScenario:
+    """A serving scenario whose keys and values are right one by one, and the text they came from."""
+
+    name: str
+    spec: ServingScenarioSpec
+    document: Document
+    """With the overrides in it."""
+    text: str
+    """As it was given, without the overrides."""
+    folder: Path
+    """Folder that paths in the scenario are relative to."""
+    overrides: tuple[Override, ...]
+
+    def located(self, error: DomainError) -> ScenarioError:
+        """Return an error with its key and the place of that: a line of the file, or the ``--set`` that brought the value."""
+        if not isinstance(error, ScenarioError):
+            key = str(error.path[-1]) if error.path else ""
+            field = f"serving.{key}" if key in ServingSpec.model_fields else "serving" if key else None
+            error = ScenarioError(error.message, field=field, hint=error.hint)
+        placed = error if error.place else located(error, self.document)
+        return blame(placed, self.overrides, self.document)
+
+
+def is_serving(source: ScenarioText) -> bool:
+    """Return whether a scenario is about serving."""
+    return "serving" in source.document.data
+
+
+def load_serving(source: str | Path | Mapping[str, object], overrides: str | Sequence[str] = ()) -> ServingScenario:
+    """Return a checked serving scenario; parameters as for :func:`clustersim.config.load.load_scenario`."""
+    texts = (overrides,) if isinstance(overrides, str) else overrides
+    return checked_serving(read_source(source), [parse_override(text) for text in texts])
+
+
+def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> ServingScenario:
+    """Return a checked serving scenario: what was written, with changes on top.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    document = apply_overrides(source.document, changes)
+    try:
+        for key in ("training", "strategy"):
+            if key in document.data:
+                raise located(
+                    ScenarioError(f"{key} stands beside serving", field=key, hint="a scenario is about one of the two: delete the other"),
+                    document,
+                )
+        spec = validate_document(ServingScenarioSpec, document)
+    except ScenarioError as error:
+        raise blame(error, tuple(changes), document) from error
+    return ServingScenario(
+        name=spec.name or name_from(document.name),
+        spec=spec,
+        document=document,
+        text=source.text,
+        folder=source.folder,
+        overrides=tuple(changes),
+    )
