@@ -17,7 +17,7 @@ from clustersim.apps.serve.result import ServingResult
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
-from clustersim.config.mesh_text import rank_layout
+from clustersim.config.planning import rank_layout
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.yaml_text import plain, yaml_text

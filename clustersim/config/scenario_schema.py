@@ -25,7 +25,6 @@ from pydantic import (
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.goodput_section import ReliabilitySpec
 from clustersim.config.node_groups import NodeGroups
-from clustersim.config.number_list import Numbers
 from clustersim.config.stragglers import JitterField, StragglerSpec
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import MOST_SPREAD
@@ -33,7 +32,7 @@ from clustersim.hardware.profile_schema import NodeChange
 from clustersim.parallel.settings import refuse_boolean
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import StrategySettings
-from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Seconds, mistake
+from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Numbers, Seconds, mistake
 from clustersim.units.quantity import exact_quantity, parse_quantity
 
 _HINT: Final = "write it such as '40 Gbit/s' or '50 %'"

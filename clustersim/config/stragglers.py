@@ -9,11 +9,10 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from clustersim.config.number_list import Numbers
 from clustersim.engine.pace import Jitter, JitterDistribution
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
-from clustersim.units.fields import PositiveRatio, mistake
+from clustersim.units.fields import Numbers, PositiveRatio, mistake
 
 
 def _listed(value: object) -> object:
@@ -34,7 +33,7 @@ OneOrMore = Annotated[
         }
     ),
 ]
-"""A field that holds a number, or a list as :mod:`clustersim.config.number_list` reads it."""
+"""A field that holds a number, or a list as :mod:`clustersim.units.fields` reads it."""
 
 
 class StragglerSpec(Checked):

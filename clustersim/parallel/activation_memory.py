@@ -14,7 +14,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.recomputation import recomputation_of, recomputed_layers
 from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.training_plan import Strategy
-from clustersim.workloads.context import exchanged_bytes, kept_keys_bytes
+from clustersim.workloads.attention import exchanged_bytes, kept_keys_bytes
 from clustersim.workloads.shapes import FP32_BYTES, ContextShare, ExpertShare
 
 BLOCKS_OF_RING: Final = 2

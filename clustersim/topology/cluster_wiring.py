@@ -15,7 +15,6 @@ from clustersim.topology import FABRICS
 from clustersim.topology.changes import Changed, LinkChange, change_links
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.cluster_layout import ClusterLayout, PlaceGroup, numbered
-from clustersim.topology.detours import detoured
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.names import names_a_spine
 from clustersim.topology.node_wiring import (
@@ -25,7 +24,7 @@ from clustersim.topology.node_wiring import (
     wire_node,
     wire_server,
 )
-from clustersim.topology.reach import check_reach
+from clustersim.topology.reach import check_reach, detoured
 from clustersim.topology.routing import RoutingPolicy
 from clustersim.topology.scale_out import Below, ScaleOut
 from clustersim.topology.wired import WiredCluster

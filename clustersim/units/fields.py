@@ -1,9 +1,10 @@
-"""pydantic field types for quantities: text with a unit outside, SI floats inside."""
+"""pydantic field types: quantities as text with a unit outside and SI floats inside, and lists of numbers as people write them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeGuard
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -69,3 +70,76 @@ PositiveInt = Annotated[int, Field(strict=True, gt=0, le=MOST_COUNT)]
 NonNegativeInt = Annotated[int, Field(strict=True, ge=0, le=MOST_COUNT)]
 Degree = Annotated[int, Field(strict=True, gt=0, le=MOST_GPUS)]
 PositiveRatio = Annotated[float, Field(strict=True, gt=0, ge=1 / MOST_RATIO, le=MOST_RATIO, allow_inf_nan=False)]
+
+
+_PART: Final = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
+_MOST: Final = 1_000_000
+"""Numbers in one list; a slip in a range must not fill the memory."""
+_HINT: Final = "write such as [8-15] or [0, 2, 4-6]"
+
+
+def numbers_of(value: object) -> tuple[int, ...]:
+    """Return the numbers of a list or of text with commas, in the order in which they stand there.
+
+    Raises
+    ------
+    PydanticCustomError
+        When something is no number and no range, or stands there twice.
+
+    Examples
+    --------
+    >>> numbers_of("1,3,5-7"), numbers_of(["8-10", 2])
+    ((1, 3, 5, 6, 7), (8, 9, 10, 2))
+    """
+    found: dict[int, None] = {}
+    for part in _parts(value):
+        first, last = _range(part)
+        if last - first >= _MOST or len(found) + last - first >= _MOST:
+            raise mistake(f"'{part}' names more than {_MOST} numbers", _HINT)
+        for number in range(first, last + 1):
+            if number in found:
+                raise mistake(f"{number} stands there twice", "name each number once")
+            found[number] = None
+    if not found:
+        raise mistake("the list is empty", _HINT)
+    return tuple(found)
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, str):
+        return list(value.split(","))
+    if _is_list(value):
+        return [part for item in value for part in (item.split(",") if isinstance(item, str) else [item])]
+    raise mistake("that is not a list of numbers", _HINT)
+
+
+def _range(part: object) -> tuple[int, int]:
+    if isinstance(part, int) and not isinstance(part, bool) and part >= 0:
+        return part, part
+    match = _PART.fullmatch(part) if isinstance(part, str) else None
+    if match is None:
+        shown = f"'{part}'" if isinstance(part, str | int | float) else "that"
+        raise mistake(f"{shown} is not a number or a range", _HINT)
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise mistake(f"the range '{match[0].strip()}' ends before it begins", f"write {last}-{first}")
+    return first, last
+
+
+def _is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
+    return isinstance(value, list | tuple)
+
+
+Numbers = Annotated[
+    tuple[int, ...],
+    BeforeValidator(numbers_of),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "examples": ["1,3,5-7"]},
+                {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+            ]
+        }
+    ),
+]
+"""A field that holds such a list."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustersim.workloads.attention import core_attention
-from clustersim.workloads.context import context_attention
+from clustersim.workloads.attention import context_attention, core_attention
 from clustersim.workloads.elementwise import N_NORMS, activation, normalization, qk_normalization, residual, rotary, second_norm, split
 from clustersim.workloads.experts import moe_half
 from clustersim.workloads.linear import LinearShape, linear

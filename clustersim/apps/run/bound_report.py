@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.run.bound import run_bound
 from clustersim.config.build import Built
-from clustersim.config.mesh_text import rank_layout
+from clustersim.config.planning import rank_layout
 from clustersim.measure.bounds.bound_evaluator import PATH, StepBound
 from clustersim.measure.metrics import BoundPart, BoundsReport
 from clustersim.parallel.flops import masked_flops, model_flops

@@ -15,7 +15,7 @@ from clustersim.parallel.sublayers import Entries, LayerTechnique, OperatorRun
 from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
 from clustersim.program.tasks import Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
-from clustersim.workloads.context import exchanged_bytes, kept_keys_bytes
+from clustersim.workloads.attention import exchanged_bytes, kept_keys_bytes
 from clustersim.workloads.model import Model, Sublayer
 from clustersim.workloads.operators import Kernel, Operator
 from clustersim.workloads.shapes import ContextShare
