@@ -15,7 +15,7 @@ from clustersim.config.goodput_section import Maintained, maintained_job
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
-from clustersim.config.own_constants import ConstantsFile, with_constants
+from clustersim.config.node_groups import ConstantsFile, with_constants
 from clustersim.config.planning import host_shortfall, plan_on
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.stragglers import jitter_of, slowdowns_of

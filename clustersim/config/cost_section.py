@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from clustersim.documents.files import read_text
 from clustersim.documents.spots import Data
 from clustersim.documents.text import MOST_BYTES
-from clustersim.economics.cost import (
+from clustersim.economics import (
     IDLE_FRACTION,
     REST_OF_ACCELERATORS,
     REST_OF_RATING,

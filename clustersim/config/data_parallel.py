@@ -22,6 +22,7 @@ from clustersim.parallel.step_settings import PARAMETER_SERVER, DataParallel, Da
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy, StrategySettings
 from clustersim.program.holds import held_bytes
 from clustersim.topology.cluster import Cluster
+from clustersim.units.divisors import listed
 
 if TYPE_CHECKING:
     from clustersim.hardware.library_costs import CollectiveOp
@@ -156,4 +157,4 @@ def _refusal(cluster: Cluster, groups: Sequence[Grouping], op: CollectiveOp, nam
 
 
 def _advice(names: Sequence[str]) -> str:
-    return f"use {', '.join(['auto', *names[:-1]])} or {names[-1]}"
+    return f"use {listed(['auto', *names])}"

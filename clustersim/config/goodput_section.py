@@ -30,7 +30,7 @@ from clustersim.parallel.optimizer import optimizer_bytes_per_parameter
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Plan
-from clustersim.reliability.goodput import (
+from clustersim.reliability import (
     Checkpoints,
     Failures,
     Recovery,

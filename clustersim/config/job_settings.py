@@ -19,6 +19,7 @@ from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
+from clustersim.units.divisors import listed
 from clustersim.workloads.reading.model_spec import LoadedModel
 
 UNUSED: Final = ("cluster", "checks", "cost", "reliability")
@@ -233,5 +234,5 @@ def _new_name(asked: str | None, own_name: str, names: dict[str, int], index: in
 def _unused_flags(name: str, unused: Sequence[str]) -> tuple[Flag, ...]:
     if not unused:
         return ()
-    listed = " and ".join(filter(None, (", ".join(unused[:-1]), unused[-1])))
-    return (Flag(code="unused_key", message=f"job {name}: {listed} of its scenario {'are' if len(unused) > 1 else 'is'} not used"),)
+    verb = "are" if len(unused) > 1 else "is"
+    return (Flag(code="unused_key", message=f"job {name}: {listed(unused, 'and')} of its scenario {verb} not used"),)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final
 
 from clustersim.config.keys import placed
 from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
@@ -17,7 +17,7 @@ from clustersim.config.scenario_schema import NAME_PATTERN, ScenarioSpec
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.files import STDIN, STDIN_NAME, data_path, read_stdin, text_of
-from clustersim.documents.spots import HALF, WHOLE, Data, whole_text
+from clustersim.documents.spots import HALF, WHOLE, Data, is_mapping, is_sequence, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import DomainError, Place, ScenarioError
 
@@ -106,7 +106,7 @@ def read_source(source: str | Path | Mapping[str, object]) -> ScenarioText:
     ScenarioError
         When there is no such file, or it is not YAML.
     """
-    if _is_mapping(source):
+    if is_mapping(source):
         data = _plain_mapping(source, "", 0)
         return ScenarioText(document=plain_document(data, _MAPPING), text=yaml_text(data), folder=Path())
     if source == STDIN:
@@ -192,9 +192,9 @@ def _plain(value: object, at: str, depth: int) -> Data:
     place = Place(file=_MAPPING)
     if depth > _MAX_DEPTH:
         raise ScenarioError(f"is nested more than {_MAX_DEPTH} levels deep", field=at, place=place)
-    if _is_mapping(value):
+    if is_mapping(value):
         return _plain_mapping(value, at, depth)
-    if _is_list(value):
+    if is_sequence(value):
         return [_plain(item, f"{at}.{index}", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise ScenarioError(f"{value} is not a finite number", field=at, place=place)
@@ -206,11 +206,3 @@ def _plain(value: object, at: str, depth: int) -> Data:
     if value is None or isinstance(value, int | float):
         return value
     raise ScenarioError(f"a {type(value).__name__} is not understood", field=at, hint="use text, numbers, lists and mappings", place=place)
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, list | tuple)

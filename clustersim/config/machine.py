@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike
-from clustersim.config.own_constants import in_place, read_constants
+from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike, in_place, read_constants
 from clustersim.config.scenario_schema import ClusterSpec, LinkSpec
 from clustersim.documents.check import value_at
 from clustersim.documents.spots import merged

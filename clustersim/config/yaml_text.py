@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Final, TypeGuard
+from typing import Final
 
-from clustersim.documents.spots import Data
+from clustersim.documents.spots import Data, is_mapping, is_sequence
 
 
 def plain(value: object) -> Data:
@@ -23,19 +23,11 @@ def plain(value: object) -> Data:
         return value
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if _is_mapping(value):
+    if is_mapping(value):
         return {str(key): plain(item) for key, item in value.items()}
-    if _is_sequence(value):
+    if is_sequence(value):
         return [plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no plain form")
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, list | tuple)
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")

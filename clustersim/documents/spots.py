@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeGuard
 
 from clustersim.errors import Place
 
@@ -76,3 +76,13 @@ def is_whole(data: Data) -> bool:
     if isinstance(data, dict):
         return all(whole_text(key) is not None and is_whole(value) for key, value in data.items())
     return True
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    """Return whether a value is a mapping of whatever keys."""
+    return isinstance(value, Mapping)
+
+
+def is_sequence(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
+    """Return whether a value is a list or a tuple, and no text."""
+    return isinstance(value, list | tuple)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import simpy
 
 from clustersim.engine.world import Process, World
-from clustersim.reliability.goodput import Shares, Upkeep
+from clustersim.reliability import Shares, Upkeep
 
 if TYPE_CHECKING:
     from numpy.random import Generator as Random

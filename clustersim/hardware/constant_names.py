@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Final, TypeGuard, get_args
+from typing import Final, get_args
 
+from clustersim.documents.spots import is_mapping
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import BEST_ATTENTION
@@ -94,7 +95,7 @@ def _put_in(calibration: Calibration, parts: Sequence[str], value: float) -> Cal
 def _put(whole: object, parts: Sequence[str], value: float) -> object:
     if not parts:
         return value
-    if _is_mapping(whole):
+    if is_mapping(whole):
         return {**whole, parts[0]: _put(whole.get(parts[0]), parts[1:], value)}
     assert is_dataclass(whole)  # the name was read before
     assert not isinstance(whole, type)
@@ -104,7 +105,7 @@ def _put(whole: object, parts: Sequence[str], value: float) -> object:
 
 
 def _part(whole: object, part: str, name: str) -> object:
-    if _is_mapping(whole):
+    if is_mapping(whole):
         if part in whole:
             return whole[part]
         if part in PRECISIONS and DEFAULT in whole:
@@ -119,10 +120,6 @@ def _part(whole: object, part: str, name: str) -> object:
 def _field(whole: object, part: str) -> str | None:
     """Return the field of a dataclass that a key of the file fills; what is in seconds says so in its name."""
     return next((name for name in (part, f"{part}_s") if hasattr(whole, name)), None)
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)
 
 
 def _unknown(name: str) -> ScenarioError:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from clustersim.hardware.calibration import BandwidthCeilings, Calibration, FamilyCalibration, NetworkCalibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node
+from clustersim.units.divisors import listed
 
 
 def calibration_of(nodes: Sequence[Node]) -> Calibration:
@@ -34,8 +35,8 @@ def calibration_of(nodes: Sequence[Node]) -> Calibration:
     names = list(dict.fromkeys(calibration.name for calibration in found))
     if len(names) == 1:
         return replace(found[0], notes=tuple(notes))
-    kinds = _listed(list(dict.fromkeys(node.name for node in nodes)))
-    message = f"groups that span {kinds} go by the slower of the constants of {_listed(names)} throughout; no such group was measured"
+    kinds = listed(list(dict.fromkeys(node.name for node in nodes)), "and")
+    message = f"groups that span {kinds} go by the slower of the constants of {listed(names, 'and')} throughout; no such group was measured"
     sources = dict.fromkeys(source for calibration in found for source in calibration.sources)
     return replace(
         found[0],
@@ -81,7 +82,3 @@ def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
         protocols=tuple(protocol for protocol in first.protocols if all(protocol in network.protocols for network in networks)),
         of_kinds=(),
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

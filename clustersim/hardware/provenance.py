@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeGuard
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pydantic import BaseModel
 
 from clustersim.documents.check import choices_hint
+from clustersim.documents.spots import is_mapping, is_sequence
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Switch
@@ -110,20 +111,12 @@ def _numbers(value: object, path: Path = ()) -> Iterator[Path]:
         for name in type(value).model_fields:
             if name in value.model_fields_set and name != "sources":
                 yield from _numbers(getattr(value, name), (*path, name))
-    elif _is_mapping(value):
+    elif is_mapping(value):
         for key, item in value.items():
             yield from _numbers(item, (*path, str(key)))
-    elif _is_list(value):
+    elif is_sequence(value):
         # The rows of a table stand under one source.
         if any(True for item in value for _ in _numbers(item)):
             yield path
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield path
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)

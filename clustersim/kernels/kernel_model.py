@@ -11,8 +11,7 @@ from typing import Final
 from clustersim.hardware.calibration import AttentionCalibration, Calibration
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants
-from clustersim.kernels.convolution_time import convolution_s
-from clustersim.kernels.gemm import alignment, gemm_compute_s
+from clustersim.kernels.gemm import alignment, convolution_s, gemm_compute_s
 from clustersim.workloads.operators import (
     VECTOR_BYTES,
     Convolution,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clustersim.economics.cost import Prices, UsageCost
+from clustersim.economics import Prices, UsageCost
 from clustersim.units.quantity import format_quantity
 
 _TONNE_KG = 1000.0

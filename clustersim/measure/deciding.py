@@ -10,6 +10,7 @@ from typing import Final, Literal
 from clustersim.documents.spots import Data
 from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.metrics import Metrics
+from clustersim.units.divisors import listed
 
 Decision = Literal["yes", "no", "not decided"]
 
@@ -93,8 +94,7 @@ def undecided_text(names: Sequence[str]) -> str:
     shown = list(names[:MOST_NAMED])
     if len(names) > MOST_NAMED:
         shown.append(f"{len(names) - MOST_NAMED:,} more")
-    together = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    return f"{UNDECIDED} against {together}"
+    return f"{UNDECIDED} against {listed(shown, 'and')}"
 
 
 def judged_by(name: str, value: float, bar: ErrorBar, *, higher_is_better: bool = False) -> Judged:

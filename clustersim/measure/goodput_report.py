@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.reliability.goodput import Shares
+from clustersim.reliability import Shares
 from clustersim.units.quantity import format_quantity
 
 PART_WORDS: Final = (

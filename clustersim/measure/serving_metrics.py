@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustersim.economics.cost import Prices, UsageCost
+from clustersim.economics import Prices, UsageCost
 from clustersim.measure.metrics import TierUse
 from clustersim.notices import Flag
 from clustersim.serving.records import LatencyStatistics

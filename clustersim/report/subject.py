@@ -8,7 +8,7 @@ from clustersim.measure.bubble import PipelineShape, closed_form_bubble
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
-from clustersim.reliability.goodput import Upkeep
+from clustersim.reliability import Upkeep
 from clustersim.trace.timeline import Timeline
 
 

@@ -1,7 +1,8 @@
-"""Divisors of numbers, and numbers as a sentence has them: what a refusal offers in place of a degree."""
+"""Divisors of numbers, and numbers and names as a sentence has them: what a refusal offers in place of a degree."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 _MOST_SHOWN: Final = 12
@@ -19,15 +20,15 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // divisor for divisor in small)})
 
 
-def listed(numbers: list[int]) -> str:
-    """Return numbers as a sentence has them, at most a dozen.
+def listed(items: Sequence[object], word: str = "or") -> str:
+    """Return numbers or names as a sentence has them, at most a dozen.
 
     Examples
     --------
-    >>> listed([1, 2, 4])
-    '1, 2 or 4'
+    >>> listed([1, 2, 4]), listed(["tp", "pp"], "and")
+    ('1, 2 or 4', 'tp and pp')
     """
-    shown = [str(number) for number in numbers[:_MOST_SHOWN]]
-    if len(numbers) > _MOST_SHOWN:
+    shown = [str(item) for item in items[:_MOST_SHOWN]]
+    if len(items) > _MOST_SHOWN:
         return f"{', '.join(shown)} and so on"
-    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]
+    return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.failures import SimulatedTraining, replay_training
-from clustersim.reliability.goodput import (
+from clustersim.reliability import (
     Checkpoints,
     Failures,
     Recovery,

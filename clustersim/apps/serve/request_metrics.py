@@ -11,7 +11,7 @@ from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.serving_intervals import served_intervals
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
-from clustersim.economics.cost import amount
+from clustersim.economics import amount
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.metrics import TierUse
 from clustersim.measure.serving_metrics import (

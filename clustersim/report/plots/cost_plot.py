@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from clustersim.economics.cost import UsageCost
+from clustersim.economics import UsageCost
 from clustersim.errors import ScenarioError
 from clustersim.measure.goodput_report import PART_WORDS
 from clustersim.report import palette

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.reliability.goodput import steady_shares, with_interval
+from clustersim.reliability import steady_shares, with_interval
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from clustersim.measure.goodput_report import BestInterval
-    from clustersim.reliability.goodput import Upkeep
+    from clustersim.reliability import Upkeep
     from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.errors import ScenarioError
+from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workloads.parameters import parameters_as_published
 from clustersim.workloads.reading.model_sparse import SparseSpec, Width
@@ -96,10 +97,10 @@ class ModelSpec(SparseSpec):
     def _heads_divide(self) -> Self:
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
         if self.head_dim is None and self.kv_lora_rank is None and self.hidden_size % heads:
-            hint = f"give head_dim, or use {_listed(_divisors_near(self.hidden_size, heads))}"
+            hint = f"give head_dim, or use {listed(_divisors_near(self.hidden_size, heads))}"
             raise ScenarioError(f"{heads} heads do not divide hidden_size {self.hidden_size}", field="num_attention_heads", hint=hint)
         if kv_heads is not None and heads % kv_heads:
-            hint = f"use {_listed(_divisors_near(heads, kv_heads))}"
+            hint = f"use {listed(_divisors_near(heads, kv_heads))}"
             raise ScenarioError(f"{kv_heads} does not divide {heads} attention heads", field="num_key_value_heads", hint=hint)
         return self
 
@@ -218,15 +219,8 @@ def _read_count(text: str) -> tuple[Decimal, int]:
     return printed, unit
 
 
-def _divisors_near(number: int, wanted: int, most: int = 6) -> list[int]:
-    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
-    divisors = {*small, *(number // divisor for divisor in small)}
-    return sorted(sorted(divisors, key=lambda divisor: (abs(divisor - wanted), divisor))[:most])
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    *head, last = (str(number) for number in numbers)
-    return f"{', '.join(head)} or {last}" if head else last
+def _divisors_near(number: int, wanted: int) -> list[int]:
+    return sorted(sorted(divisors(number), key=lambda divisor: (abs(divisor - wanted), divisor))[:6])
 
 
 def traits_assumed(fields: Mapping[str, object]) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Annotated, Final, Literal, Self, TypeGuard
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.documents.check import did_you_mean
+from clustersim.documents.spots import is_sequence
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake
 from clustersim.workloads.kinds.call import IMAGE_SIDES, SEQUENCE_SIDES, Layer, Shape
@@ -26,12 +27,8 @@ PAIR: Final = 2
 """Rows and columns."""
 
 
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
 def _one_or_two(value: object) -> object:
-    if _is_list(value) and len(value) != PAIR:
+    if is_sequence(value) and len(value) != PAIR:
         message = f"a list of {len(value)} is not rows and columns"
         raise mistake(message, "write one number for both, or two such as [1, 7]")
     return value

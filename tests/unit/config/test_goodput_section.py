@@ -13,7 +13,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.parallel.shard import local_model
-from clustersim.reliability.goodput import best_interval_s
+from clustersim.reliability import best_interval_s
 from tests.unit.config.samples import built, refusal, small
 
 DAY_S = 86400.0

@@ -14,7 +14,7 @@ from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run, run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.config.own_constants import in_place, read_constants, with_constants
+from clustersim.config.node_groups import in_place, read_constants, with_constants
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation, calibration_path
 from clustersim.hardware.catalog import load_accelerator, load_node

@@ -7,7 +7,7 @@ from math import isclose
 
 import pytest
 
-from clustersim.kernels.convolution_time import convolution_s, implicit_products, rounded_channels, takes_winograd, winograd_products
+from clustersim.kernels.gemm import convolution_s, implicit_products, rounded_channels, takes_winograd, winograd_products
 from clustersim.workloads.operators import Convolution, ConvolutionProduct, Gemm
 
 CONV = Convolution(batch=8, channels=64, height=56, width=56, filters=128, kernel=(3, 3), padding=(1, 1))

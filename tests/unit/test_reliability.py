@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.reliability.goodput import (
+from clustersim.reliability import (
     Checkpoints,
     Failures,
     Recovery,

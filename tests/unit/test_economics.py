@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.economics.cost import NodePower, Prices, amount, depreciation_usd_per_gpu_hour
+from clustersim.economics import NodePower, Prices, amount, depreciation_usd_per_gpu_hour
 
 PRICES = Prices(usd_per_gpu_hour=2.0, usd_per_kwh=0.1, pue=1.5, carbon_kg_co2e_per_kwh=0.4)
 NODE = NodePower(n_accelerators=8, idle_w=70.0, busy_w=700.0, rest_w=2800.0)

@@ -1,1 +1,0 @@
-"""Running cost of a cluster, and frequency of its standstills: closed forms, in SI units."""

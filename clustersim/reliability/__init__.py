@@ -1,1 +1,0 @@
-"""Failures, checkpoints and goodput in closed form."""
