@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from clustersim.config.overriding import Override
 from clustersim.documents.check import choices_hint, validate_document
-from clustersim.documents.files import data_path
+from clustersim.documents.files import data_names, data_path
 from clustersim.documents.spots import Data, Scalar, Spot
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
@@ -86,7 +86,7 @@ class Preset(Checked):
 @lru_cache
 def preset_names() -> tuple[str, ...]:
     """Return the values of ``strategy.preset``."""
-    return tuple(sorted(path.stem for path in (data_path("scenarios") / "presets").glob("*.yaml")))
+    return data_names("scenarios", "presets")
 
 
 @lru_cache
@@ -100,7 +100,7 @@ def load_preset(name: str) -> Preset:
     """
     if name not in preset_names():
         raise ScenarioError(f"there is no preset '{name}'", hint=choices_hint(name, preset_names()))
-    return validate_document(Preset, read_document(data_path("scenarios") / "presets" / f"{name}.yaml"))
+    return validate_document(Preset, read_document(data_path("scenarios", "presets", f"{name}.yaml")))
 
 
 KEY: Final = ("strategy", "preset")

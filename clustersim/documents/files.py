@@ -236,7 +236,12 @@ def _nearby(path: Path) -> str | None:
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
-def data_path(kind: str) -> Path:
-    """Return the folder of ``hardware_profiles`` or ``scenarios``, in an installed wheel or in a checkout."""
+def data_path(kind: str, *parts: str) -> Path:
+    """Return a file or folder below ``hardware_profiles`` or ``scenarios``, in an installed wheel or in a checkout."""
     shipped = _PACKAGE / "_data" / kind
-    return shipped if shipped.is_dir() else _PACKAGE.parent / kind
+    return (shipped if shipped.is_dir() else _PACKAGE.parent / kind).joinpath(*parts)
+
+
+def data_names(kind: str, folder: str) -> tuple[str, ...]:
+    """Return the names of the YAML files that ship in a folder, in alphabetical order."""
+    return tuple(sorted(path.stem for path in data_path(kind, folder).glob("*.yaml")))

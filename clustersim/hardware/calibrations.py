@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.files import data_path
+from clustersim.documents.files import data_names, data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
@@ -354,23 +354,20 @@ def _at_clock(attention: AttentionCalibration, clock: float) -> AttentionCalibra
 
 def calibration_names() -> tuple[str, ...]:
     """Return the generations that have a shipped calibration."""
-    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+    return data_names("hardware_profiles", "calibration")
 
 
 def calibration_path(generation: str) -> Path:
     """Return the file of a generation's shipped calibration, or of the one that it borrows."""
-    own = _folder() / f"{generation}.yaml"
+    own = data_path("hardware_profiles", "calibration", f"{generation}.yaml")
     return own if own.is_file() else _lender()
-
-
-def _folder() -> Path:
-    return data_path("hardware_profiles") / "calibration"
 
 
 @lru_cache
 def _lender() -> Path:
     # A test holds that there is one.
-    return next(path for path in sorted(_folder().glob("*.yaml")) if validate_document(CalibrationSpec, read_document(path)).lends)
+    paths = map(calibration_path, calibration_names())
+    return next(path for path in paths if validate_document(CalibrationSpec, read_document(path)).lends)
 
 
 @lru_cache

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from clustersim.documents.check import did_you_mean, validate_document
-from clustersim.documents.files import data_path
+from clustersim.documents.files import data_names, data_path
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host, Nic, Node, ScaleUp, Switch
@@ -240,7 +240,7 @@ def _fabric(spec: FabricSpec, document: Document) -> Fabric:
 @lru_cache
 def profile_names(kind: str) -> tuple[str, ...]:
     """Return the names of the shipped profiles in a folder."""
-    return tuple(sorted(path.stem for path in (data_path("hardware_profiles") / kind).glob("*.yaml")))
+    return data_names("hardware_profiles", kind)
 
 
 def profile_path(kind: str, name: str) -> Path:
@@ -249,7 +249,7 @@ def profile_path(kind: str, name: str) -> Path:
     if name not in known:
         singular = "switch" if kind == "switches" else kind.removesuffix("s")
         raise ScenarioError(f"unknown {singular} '{name}'", hint=_other_kind(kind, name) or _name_hint(name, known))
-    return data_path("hardware_profiles") / kind / f"{name}.yaml"
+    return data_path("hardware_profiles", kind, f"{name}.yaml")
 
 
 def _other_kind(kind: str, name: str) -> str | None:

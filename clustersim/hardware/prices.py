@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from clustersim.documents.check import did_you_mean
-from clustersim.documents.files import data_path
+from clustersim.documents.files import data_names, data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
 from clustersim.hardware.profile_schema import Spec
@@ -67,7 +67,7 @@ class PriceList:
 
 def price_list_names() -> tuple[str, ...]:
     """Return the names of the shipped price lists."""
-    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+    return data_names("hardware_profiles", "prices")
 
 
 @lru_cache
@@ -76,7 +76,7 @@ def load_price_list(name: str) -> PriceList:
     known = price_list_names()
     if name not in known:
         raise ScenarioError(f"unknown price list '{name}'", hint=did_you_mean(name, known) or f"one of {', '.join(known)}, or a .yaml file")
-    return read_price_list(_folder() / f"{name}.yaml")
+    return read_price_list(data_path("hardware_profiles", "prices", f"{name}.yaml"))
 
 
 def read_price_list(path: Path) -> PriceList:
@@ -99,7 +99,3 @@ def read_price_list(path: Path) -> PriceList:
         carbon_kg_per_kwh=spec.carbon_intensity,
         sources=built_sources(spec),
     )
-
-
-def _folder() -> Path:
-    return data_path("hardware_profiles") / "prices"

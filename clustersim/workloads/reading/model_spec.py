@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.check import choices_hint, did_you_mean, validate_document, validate_part
-from clustersim.documents.files import data_path
+from clustersim.documents.files import data_names, data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError
@@ -51,7 +51,7 @@ class LoadedModel:
 
 def model_names() -> tuple[str, ...]:
     """Return the names of the shipped models in alphabetical order."""
-    return tuple(sorted(path.stem for path in _shipped().glob("*.yaml")))
+    return data_names("scenarios", "models")
 
 
 def load_model(
@@ -103,12 +103,8 @@ def _load_shipped(name: str) -> LoadedModel | None:
     """Return a shipped model; None where there is none of that name."""
     if name not in model_names():
         return None
-    document = read_document(_shipped() / f"{name}.yaml")
+    document = read_document(data_path("scenarios", "models", f"{name}.yaml"))
     return _from_own(document.data, ModelDocument(document=document), default_name=name)
-
-
-def _shipped() -> Path:
-    return data_path("scenarios") / "models"
 
 
 def _find(text: str, origin: ModelDocument, *, missing: str | None = None) -> Path:
