@@ -231,11 +231,11 @@ def short_of_spares_fraction(failures: Failures, recovery: Recovery) -> float:
     return 1.0 - _poisson_up_to(recovery.spares, failures.node_rate * recovery.repair_s)
 
 
-def spares_for(failures: Failures, repair_s: float, short_fraction: float = 0.01) -> int:
-    """Return the least number of spare nodes with which more than that many are in repair for at most this share of time."""
+def spares_for(failures: Failures, repair_s: float) -> int:
+    """Return the least number of spare nodes with which more than that many are in repair for at most 1 % of the time."""
     mean = failures.node_rate * repair_s
     spares, up_to = 0, _poisson(0, mean)
-    while 1.0 - up_to > short_fraction:
+    while 1.0 - up_to > 0.01:
         spares += 1
         up_to += _poisson(spares, mean)
     return spares

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_valida
 
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import ScenarioText, name_from, read_source
-from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
+from clustersim.config.overriding import Override, apply_overrides, blame
 from clustersim.config.scenario_schema import NAME_PATTERN, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
 from clustersim.documents.check import located, validate_document
 from clustersim.documents.text import Document
@@ -216,10 +216,9 @@ def is_serving(source: ScenarioText) -> bool:
     return "serving" in source.document.data
 
 
-def load_serving(source: str | Path | Mapping[str, object], overrides: str | Sequence[str] = ()) -> ServingScenario:
-    """Return a checked serving scenario; parameters as for :func:`clustersim.config.load.load_scenario`."""
-    texts = (overrides,) if isinstance(overrides, str) else overrides
-    return checked_serving(read_source(source), [parse_override(text) for text in texts])
+def load_serving(source: str | Path | Mapping[str, object]) -> ServingScenario:
+    """Return a checked serving scenario; the source as for :func:`clustersim.config.load.load_scenario`."""
+    return checked_serving(read_source(source), ())
 
 
 def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> ServingScenario:

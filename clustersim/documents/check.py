@@ -92,17 +92,16 @@ def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:
     return f"use one of {', '.join(known[:longest])}" + (", ..." if len(known) > longest else "")
 
 
-def validate_document(model: type[M], document: Document, at: Sequence[str | int] = ()) -> M:
-    """Return the document, or the part of it at a path, as a checked model.
+def validate_document(model: type[M], document: Document) -> M:
+    """Return the document as a checked model.
 
     Raises
     ------
     ScenarioError
         With the first mistake by line (a missing field only when there is no other mistake), its place, its dotted field
-        and what would be right. A ``ScenarioError`` that a
-        validator of the model raises gets its place from its ``field``, counted from ``at``.
+        and what would be right. A ``ScenarioError`` that a validator of the model raises gets its place from its ``field``.
     """
-    return validate_part(model, value_at(document.data, at), document, at)
+    return validate_part(model, document.data, document, ())
 
 
 def validate_part(model: type[M], part: object, document: Document, at: Sequence[str | int]) -> M:

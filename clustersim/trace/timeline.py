@@ -14,10 +14,7 @@ from clustersim.trace.memory_curves import MemoryCurve
 from clustersim.trace.step_log import StepLog
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
-    from numpy.typing import NDArray
-
 
 KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""

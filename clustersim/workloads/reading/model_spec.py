@@ -5,7 +5,7 @@ A description with ``layers`` is a list of them; any other is a transformer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -54,9 +54,7 @@ def model_names() -> tuple[str, ...]:
     return data_names("scenarios", "models")
 
 
-def load_model(
-    reference: Data | Mapping[str, Data], *, document: Document | None = None, at: Sequence[str | int] = ("model",)
-) -> LoadedModel:
+def load_model(reference: Data | Mapping[str, Data], *, document: Document | None = None) -> LoadedModel:
     """Return the model that a scenario names or describes.
 
     Parameters
@@ -65,9 +63,7 @@ def load_model(
         A shipped name, the path of a YAML file, ``hf:`` and the path of a ``config.json`` or of its directory, or a mapping.
         A relative path counts from the scenario's directory, then from the current one.
     document
-        The document that the reference stands in, for messages and relative paths.
-    at
-        Where in that document.
+        The document whose ``model`` the reference is, for messages and relative paths.
 
     Raises
     ------
@@ -81,9 +77,9 @@ def load_model(
     """
     if isinstance(reference, Mapping):
         data = dict(reference)
-        origin = ModelDocument(document=document, at=tuple(at)) if document else ModelDocument(document=plain_document(data, "model"))
+        origin = ModelDocument(document=document, at=("model",)) if document else ModelDocument(document=plain_document(data, "model"))
         return _from_own(data, origin, default_name="model")
-    origin = ModelDocument(document=document or plain_document({}, "model"), at=tuple(at) if document else ())
+    origin = ModelDocument(document=document or plain_document({}, "model"), at=("model",) if document else ())
     if not isinstance(reference, str) or not reference.strip():
         raise origin.error(f"{reference!r} is not a model", hint="write a shipped name, a path, 'hf:path/to/config.json' or a mapping")
     if reference.startswith(HUB_PREFIX):

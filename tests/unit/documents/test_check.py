@@ -97,9 +97,9 @@ def test_a_right_document_becomes_a_model() -> None:
 def test_a_part_of_a_document_can_be_checked() -> None:
     document = parse_document("a:\n  - {tp: 8}\n  - {tpp: 8}\n", "run.yaml")
 
-    assert validate_document(Strategy, document, ("a", 0)).tensor == 8
+    assert validate_part(Strategy, {"tp": 8}, document, ("a", 0)).tensor == 8
     with pytest.raises(ScenarioError) as caught:
-        validate_document(Strategy, document, ("a", 1))
+        validate_part(Strategy, {"tpp": 8}, document, ("a", 1))
     assert caught.value.field == "a.1.tpp"
     assert str(caught.value.place) == "run.yaml:3:6"
 
