@@ -10,7 +10,7 @@ from clustersim.engine.repetition import SAME, ReplayRecord, flown_within, is_re
 from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
 from clustersim.topology.cluster import FloatArray
-from clustersim.trace.columns import Repetition
+from clustersim.trace.step_log import Repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
 from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.trace.columns import Repetition, Spans
+from clustersim.trace.columns import Spans
+from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import PASS_KINDS, Timeline
 
 SAME: Final = 1e-12

@@ -10,6 +10,7 @@ from typing import Final
 from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.steps_report import StepsReport
 from clustersim.notices import Flag
+from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -269,8 +270,6 @@ class ExpertsReport:
 def waited_for_experts_s(timeline: Timeline) -> float:
     """Return how long ranks waited inside their passes for one with more tokens: of one step, mean over the ranks."""
     n_ranks = sum(each.n_ranks for each in timeline.rank_classes)
-    from clustersim.trace.columns import columns_of
-
     columns = columns_of(timeline.spans)
     total_s = fsum(
         count * span.waiting_s * timeline.rank_classes[span.rank_class].n_ranks

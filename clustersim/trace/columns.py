@@ -4,57 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from clustersim.trace.timeline import Span
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repetition:
-    """A stretch of time that comes again and again, each time with the next micro-batches, or the next step."""
-
-    start_s: float
-    end_s: float
-    """Nothing starts or ends at either."""
-    times: int
-    """Number of repetitions, behind the one that is written down."""
-    n_micro_batches: int = 0
-    """By how many micro-batches each way through the model goes on meanwhile."""
-    n_steps: int = 0
-    """By how many steps all go on meanwhile."""
-    ways: tuple[int, ...] = (0,)
-    """The first micro-batch that is written down of each way through the model; of those that are not there is room between ways."""
-
-    @property
-    def period_s(self) -> float:
-        """Duration, in seconds."""
-        return self.end_s - self.start_s
-
-    @property
-    def added_s(self) -> float:
-        """Duration of all that is not written down, in seconds."""
-        return self.times * self.period_s
-
-    def weights(self, start_s: FloatArray) -> FloatArray:
-        """Return how often each of what starts at some moments happens."""
-        return np.where((start_s >= self.start_s) & (start_s < self.end_s), 1.0 + self.times, 1.0)
-
-    def later_s(self, moments_s: FloatArray) -> FloatArray:
-        """Return the moments as they are with all repetitions; those inside are of the first."""
-        return np.where(moments_s >= self.end_s, moments_s + self.added_s, moments_s)
-
-    def renumbered(self, micro_batches: IntArray, number: IntArray | int) -> IntArray:
-        """Return what micro-batches are called in the so manieth repetition, or behind so many; -1 stays as it is."""
-        way = np.searchsorted(np.array(self.ways), micro_batches, side="right") - 1
-        shifted = micro_batches + (np.maximum(way, 0) * self.times + number) * self.n_micro_batches
-        return np.where(micro_batches < 0, micro_batches, shifted)
+from clustersim.trace.step_log import FloatArray, IntArray, Repetition
+from clustersim.trace.timeline import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

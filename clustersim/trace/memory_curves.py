@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
-if TYPE_CHECKING:
-    from clustersim.trace.columns import Repetition
+from clustersim.trace.step_log import Repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.progress import phase
 from clustersim.topology.cluster import IntArray
-from clustersim.trace.columns import Repetition
+from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Timeline
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.trace.columns import Repetition, SpanColumns, Spans, columns_of
+from clustersim.trace.columns import SpanColumns, Spans, columns_of
+from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Span
 
 AGAIN = Repetition(start_s=1.5, end_s=2.5, times=3, n_micro_batches=1)
