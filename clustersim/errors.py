@@ -45,12 +45,17 @@ class DomainError(ClustersimError):
         Attributes and indices from the objects of a run, such as ``("cluster", "fabric", "dimensions")``; empty where no value is meant.
     hint
         What would be right.
+    in_the_way
+        Path of another value, which does not go with the first.
     """
 
-    def __init__(self, message: str, *, path: tuple[str | int, ...] = (), hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, path: tuple[str | int, ...] = (), hint: str | None = None, in_the_way: tuple[str | int, ...] = ()
+    ) -> None:
         self.message = message
         self.path = path
         self.hint = hint
+        self.in_the_way = in_the_way
         super().__init__(message)
 
     def __str__(self) -> str:

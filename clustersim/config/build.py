@@ -10,7 +10,7 @@ from clustersim.config.background_loads import background_of
 from clustersim.config.checks import given_by, parse_checks
 from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
-from clustersim.config.data_parallel import check_algorithm, check_workers, server_hosts
+from clustersim.config.data_parallel import server_hosts
 from clustersim.config.goodput_section import Maintained, maintained_job
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
@@ -19,12 +19,13 @@ from clustersim.config.node_groups import ConstantsFile, with_constants
 from clustersim.config.planning import host_shortfall, plan_on
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.stragglers import jitter_of, slowdowns_of
-from clustersim.engine.uneven_ranks import UnevenRanks, division_of, own_pace
+from clustersim.engine.uneven_ranks import UnevenRanks, own_pace
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.expressions.parse import Condition
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
+from clustersim.parallel.contributors import CONTRIBUTORS
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.background import Background
 from clustersim.topology.cluster import Cluster
@@ -106,12 +107,12 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     planned = plan_on(scenario, own_nodes, hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(allocation.own))
     cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
-    check_algorithm(planned.plan.strategy, cluster, allocation.own)
+    _check_placed(planned.plan, cluster, allocation.own)
     uneven = _uneven(spec, planned.plan, nodes, dict(zip(allocation.own, own_nodes, strict=True)))
 
     def plan(inner: Scenario, places: Sequence[int]) -> Planned:
         inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
-        check_algorithm(inside.plan.strategy, cluster, places)
+        _check_placed(inside.plan, cluster, places)
         return inside
 
     jobs = jobs_of(scenario, node, allocation, plan)
@@ -146,6 +147,12 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     )
 
 
+def _check_placed(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> None:
+    """Refuse what a technique cannot do on some nodes of the cluster."""
+    for contributor in CONTRIBUTORS:
+        contributor.refuse_placed(plan.strategy, model=plan.model, cluster=cluster, nodes=nodes)
+
+
 def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[int, Node]) -> UnevenRanks | None:
     """Return what is unlike between the ranks of a plan that has some of the nodes."""
     per_node = nodes[0].n_accelerators
@@ -165,7 +172,6 @@ def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[
     )
     if uneven.is_even and not own_pace(plan):
         return None
-    check_workers(plan.strategy.data_parallel, division_of(plan, uneven).n_parts)
     return uneven
 
 

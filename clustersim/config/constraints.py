@@ -1,23 +1,24 @@
-"""Constraints between the values of a scenario, one function each; every refusal names what would be right."""
+"""Constraints between the values of a scenario, one function each; every refusal names what would be right.
+
+They stand here because no parallel technique reads them alone: they are about the size of the run (GPUs, batch, tokens), or about two
+settings of one section. A technique refuses its own settings in ``parallel/contributors``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from clustersim.config.pipelining import check_micro_batches
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clustersim.config.pipelining import Pipelining
     from clustersim.hardware.models import Accelerator
     from clustersim.parallel.step_settings import Training
-    from clustersim.parallel.training_plan import StrategySettings
+    from clustersim.parallel.training_plan import Strategy, StrategySettings
     from clustersim.workloads.shapes import AttentionKind
 
 
@@ -97,35 +98,17 @@ def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> Non
         raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
 
 
-def check_fp8_parameters(*, fp8_parameters: bool, precision: str, zero_stage: int) -> None:
-    """Refuse weights in fp8 where products do not take them so, or where they are gathered for each pass.
+def check_fp8_parameters(*, fp8_parameters: bool, precision: str) -> None:
+    """Refuse weights in fp8 where products do not take them so.
 
     Raises
     ------
     ScenarioError
         With the key that says what was meant.
     """
-    if not fp8_parameters:
-        return
-    if zero_stage == SHARDS_PARAMETERS:
-        message = "sharded weights are cast to fp8 as they are gathered, and kept as they were"
-        raise ScenarioError(message, field="training.fp8_parameters", hint="set strategy.data_parallel.gather_precision to fp8 instead")
-    if precision != "fp8":
+    if fp8_parameters and precision != "fp8":
         message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
-
-
-def check_recomputed_layers(n_layers: int | None, most: int) -> None:
-    """Refuse to repeat more layers of each model chunk than the largest one has.
-
-    Raises
-    ------
-    ScenarioError
-        With the most that can be.
-    """
-    if n_layers is not None and n_layers > most:
-        message = f"{n_layers} layers of a model chunk that has {most}"
-        raise ScenarioError(message, field="strategy.recompute_layers", hint=f"use {most} or fewer")
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:
@@ -143,20 +126,15 @@ def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator
             raise ScenarioError(f"nothing is known of {attention} on {accelerator.name}", field="training.attention", hint=hint)
 
 
-def check_batch(training: Training, strategy: StrategySettings, dp: int, found: Pipelining) -> int:
-    """Return the micro-batches of one replica.
-
-    Parameters
-    ----------
-    found
-        What the schedule comes to.
+def check_batch(training: Training, strategy: Strategy) -> None:
+    """Refuse a batch that does not divide evenly among replicas, or makes more passes than are simulated.
 
     Raises
     ------
     ScenarioError
-        When the batch does not divide evenly, or the schedule cannot take so many micro-batches.
+        With the batches next to it.
     """
-    batch, micro = training.global_batch_size, training.micro_batch_size
+    batch, micro, dp = training.global_batch_size, training.micro_batch_size, strategy.dp
     unit = dp * micro
     if batch % unit:
         below, above = batch // unit * unit, (batch // unit + 1) * unit
@@ -167,15 +145,13 @@ def check_batch(training: Training, strategy: StrategySettings, dp: int, found: 
             hint=f"the nearest is {near}",
         )
     n_micro_batches = batch // unit
-    check_micro_batches(strategy, found, n_micro_batches, unit=unit, batch=f"{batch} / ({dp} * {micro})")
-    passes = 2 * n_micro_batches * strategy.pp * found.chunks
+    passes = 2 * n_micro_batches * strategy.pp * strategy.virtual_stages
     if passes > MAX_PASSES:
         raise ScenarioError(
             f"{n_micro_batches} micro-batches make {passes} passes, more than the {MAX_PASSES} that are simulated",
             field="training.global_batch_size",
             hint="use a larger micro_batch_size or a smaller batch",
         )
-    return n_micro_batches
 
 
 def _shrink(strategy: StrategySettings, n_gpus: int) -> tuple[str, str]:

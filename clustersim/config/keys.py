@@ -27,14 +27,19 @@ _OF_CLUSTER: Final = {"changes": "links", "n_nodes": "nodes"}
 def placed(error: DomainError, document: Document) -> ScenarioError:
     """Return an error with the key of the value that it is about, and the place of that in the document."""
     if not isinstance(error, ScenarioError):
-        error = ScenarioError(error.message, field=dotted(error.path, document.data) or None, hint=error.hint)
+        message = _with_key(error.message, error.in_the_way)
+        error = ScenarioError(message, field=dotted(error.path, document.data) or None, hint=error.hint)
     return error if error.place else located(error, document)
 
 
-def refusal(error: DomainError, *, field: str, hint: str | None = None) -> ScenarioError:
+def refusal(error: DomainError, *, field: str) -> ScenarioError:
     """Return an error of an object as one of the field that asked for it, which names the key of the value that is in the way."""
-    key = dotted(error.path, {})
-    return ScenarioError(f"{error.message} ({key})" if key else error.message, field=field, hint=hint or error.hint)
+    return ScenarioError(_with_key(error.message, error.path), field=field, hint=error.hint)
+
+
+def _with_key(message: str, path: Path) -> str:
+    key = dotted(path, {})
+    return f"{message} ({key})" if key else message
 
 
 def dotted(path: Path, data: dict[str, Data]) -> str:

@@ -15,7 +15,6 @@ from clustersim.config.constraints import (
     check_batch,
     check_clipping,
     check_fp8_parameters,
-    check_recomputed_layers,
     check_scored_tokens,
     check_tokens,
     resolve_dp,
@@ -30,17 +29,14 @@ from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.usual import Circumstances, completed_as_usual, usual_flags, usual_settings
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.catalog import load_node, node_names
 from clustersim.hardware.models import Accelerator, Fabric, Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
-from clustersim.parallel.contributors.contributor import check_division
 from clustersim.parallel.mesh import place
 from clustersim.parallel.needs import idle
 from clustersim.parallel.pass_costs import arranged
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_holds import stage_peak
-from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
 from clustersim.program.holds import held_bytes
@@ -72,7 +68,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         message = "kernels of a graph are issued together, and the host cannot wait for each"
         raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
     check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
-    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision, zero_stage=spec.strategy.zero_stage)
+    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision)
     training = asked.completed(
         precision=precision,
         optimizer_kernels="foreach" if asked.kernels == "eager" else "fused",
@@ -160,7 +156,6 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     # What the model allows comes before what the cluster does: it is the narrower choice.
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
-    check_division(model, "pp", scenario.spec.strategy.pp)
     usual = usual_settings(circumstances_of(scenario.spec, model, nodes)) if model.divisible else {}
     spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
@@ -170,12 +165,10 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
     training, training_flags = training_of(spec, loaded, nodes)
     plan = Plan(model=model, training=training, strategy=strategy)
+    check_batch(training, strategy)
     for contributor in CONTRIBUTORS:
-        contributor.refuse(plan, spec.strategy)
-    check_batch(spec.training, spec.strategy, strategy.dp, found)
+        contributor.refuse(strategy, spec.strategy, model=model, training=training)
     plan = arranged(plan, node)
-    chunks = [chunk for stage in model_chunks(plan.strategy, model.n_layers) for chunk in stage]
-    check_recomputed_layers(spec.strategy.recompute_layers, max(chunk.n_layers for chunk in chunks))
     kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
@@ -228,7 +221,6 @@ def _without_idle(scenario: Scenario, plan: Plan) -> tuple[Scenario, tuple[Flag,
 def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> Strategy:
     asked, node, n_nodes = spec.strategy, nodes[0], len(nodes)
     dp = resolve_dp(asked, n_nodes * node.n_accelerators)
-    check_drives(asked, nodes)
     completed = asked.completed(
         overlap_p2p=found.sends_beside,
         optimizer_post_validation=found.validates_later,
@@ -278,28 +270,6 @@ def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric)
     under = f"{near * asked.pp} ranks of neighbouring stages fit under a leaf of {leaf}"
     why = under if order is NEAR_STAGES else "stages are placed apart" if asked.pp > 1 else "there are no stages"
     return order, (Flag(code="chosen_placement", message=f"placement auto: [{', '.join(order)}], because {why}"),)
-
-
-def check_drives(asked: StrategySettings, nodes: Sequence[Node]) -> None:
-    """Refuse drives that a node lacks.
-
-    Parameters
-    ----------
-    nodes
-        Each kind of node of the cluster.
-
-    Raises
-    ------
-    ScenarioError
-        With the nodes that have some.
-    """
-    if not asked.offload.to_drives:
-        return
-    for node in nodes:
-        if node.host.storage_bandwidth_bytes_per_s is None:
-            known = [name for name in node_names() if load_node(name).host.storage_bandwidth_bytes_per_s is not None]
-            hint = f"use {{to: host}}, or a node with NVMe: {', '.join(known)}"
-            raise ScenarioError(f"{node.name} has no NVMe", field="strategy.offload", hint=hint)
 
 
 def host_shortfall(plan: Plan, cluster: Cluster) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.parallel.division import Division
+from clustersim.parallel.division import Division, Part
 from clustersim.parallel.mesh import Mesh
 from clustersim.parallel.training_plan import Strategy
 from clustersim.program.tasks import Lane, RankGroups
@@ -100,6 +100,19 @@ def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], 
             met = frozenset[int]().union(*(together[replica] for replica in dict.fromkeys(line.tolist())))
             together.update(dict.fromkeys(met, met))
     return tuple(tuple(sorted(found)) for found in dict.fromkeys(together.values()))
+
+
+def replicas_apart(strategy: Strategy, mesh: Mesh, *, has_experts: bool) -> tuple[Part, ...]:
+    """Return replicas that cannot be told apart by the ranks that they communicate with.
+
+    These are single ones; with parameter servers that take the sums of nodes those of a scale-up domain; and those that send tokens to
+    each other's experts, which wait for each other in every layer.
+    """
+    service = strategy.data_parallel.service
+    if service is None or not service.reduce_in_node:
+        return replicas_together(strategy, mesh) if has_experts else tuple((replica,) for replica in range(strategy.dp))
+    domain = mesh.ranks.min(axis=(0, 2, 3)) // strategy.domain_size
+    return tuple(tuple(np.flatnonzero(domain == each).tolist()) for each in np.unique(domain))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -287,6 +287,11 @@ class Strategy(StrategySettings, frozen=True):
         return self.tp if self.etp is None else self.etp
 
     @property
+    def n_ranks(self) -> int:
+        """Ranks of all dimensions together."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
     def replicas(self) -> int:
         """Ranks that hold the same parameters, those of experts aside: data and context parallelism together."""
         return self.dp * self.cp
@@ -347,5 +352,4 @@ class Plan:
     @property
     def n_ranks(self) -> int:
         """Ranks of the whole plan."""
-        strategy = self.strategy
-        return strategy.dp * strategy.tp * strategy.pp * strategy.cp
+        return self.strategy.n_ranks

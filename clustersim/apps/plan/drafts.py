@@ -149,7 +149,7 @@ def _refused(plan: Plan, asked: StrategySettings) -> str | None:
         for contributor in CONTRIBUTORS:
             contributor.refuse_model(plan.model, plan.strategy)
         for contributor in CONTRIBUTORS:
-            contributor.refuse(plan, asked)
+            contributor.refuse(plan.strategy, asked, model=plan.model, training=plan.training)
     except DomainError as error:
         return error.message
     return None

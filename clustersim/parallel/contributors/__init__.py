@@ -13,6 +13,7 @@ from clustersim.parallel.contributors.gradient_reduction import GradientReductio
 from clustersim.parallel.contributors.model_state import ModelState
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate, OptimizerUpdate
 from clustersim.parallel.contributors.parameter_server import ParameterServers
+from clustersim.parallel.contributors.pipeline_parallel import PipelineParallelism
 from clustersim.parallel.contributors.recomputation import ActivationRecomputation
 from clustersim.parallel.contributors.replica_gradients import ReplicaGradients
 from clustersim.parallel.contributors.single_process import SingleProcess
@@ -39,6 +40,7 @@ CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
     OptimizerUpdate,
     OffloadedUpdate,
     StateSharding,
+    PipelineParallelism,
 )
 """All techniques, in the order in which each changes a layer, and adds its tasks beside a pass and at the end of a step."""
 

@@ -11,8 +11,9 @@ from clustersim.parallel.contributors.contributor import Contributor, check_divi
 from clustersim.parallel.groups import ParallelGroups
 from clustersim.parallel.layers import PHASES, ForwardPhase, Gradients
 from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import Entries, LayerTechnique, OperatorRun
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.tasks import Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.attention import exchanged_bytes, kept_keys_bytes
@@ -35,9 +36,9 @@ class ContextParallelism(Contributor):
         check_division(model, "cp", asked.cp)
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse sequences, heads and kernels that so many ranks cannot divide among them."""
-        model, training, cp, tp, kind = plan.model, plan.training, plan.strategy.cp, plan.strategy.tp, plan.strategy.context_parallel
+        cp, tp, kind = strategy.cp, strategy.tp, strategy.context_parallel
         if cp == 1:
             return
         if training.attention == "unfused":

@@ -16,11 +16,13 @@ from clustersim.parallel.schedules.order import StageOrder
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.stage_work import Cut
 from clustersim.parallel.stages import orders_of
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import LayerTechnique
 from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, RankGroups
+from clustersim.topology.cluster import Cluster
 from clustersim.workloads.model import Model
 
 
@@ -123,8 +125,18 @@ class Contributor:
         """
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
-        """Refuse settings that this technique cannot do on the cluster, or beside others.
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
+        """Refuse settings that this technique cannot do on so many ranks, or beside others.
+
+        Raises
+        ------
+        DomainError
+            At the setting to change, with what would do.
+        """
+
+    @classmethod
+    def refuse_placed(cls, strategy: Strategy, *, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
+        """Refuse settings that the layers of each stage, or the nodes of the cluster that the ranks are on, do not allow.
 
         Raises
         ------

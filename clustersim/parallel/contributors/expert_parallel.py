@@ -13,9 +13,9 @@ from clustersim.parallel.gradients import WIRE_BYTES
 from clustersim.parallel.groups import ExpertGroups, ParallelGroups
 from clustersim.parallel.layers import PHASES, ForwardPhase, Gradients
 from clustersim.parallel.local_model import LocalModel
-from clustersim.parallel.step_settings import WirePrecision
+from clustersim.parallel.step_settings import Training, WirePrecision
 from clustersim.parallel.sublayers import Beside, Entries, LayerTechnique, OperatorRun, backward_runs, forward_runs, joined_work
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.tasks import Collective, Phase, UnevenWork
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.experts import MoeHalf
@@ -47,12 +47,11 @@ class ExpertParallelism(Contributor):
             raise DomainError(f"{model.name} has no experts", path=("strategy", vain), hint=hint)
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse degrees that the experts or the ranks of a stage do not divide by."""
-        strategy = plan.strategy
-        if plan.model.experts is None:
+        if model.experts is None:
             return
-        _check_degrees(plan.model.experts, strategy)
+        _check_degrees(model.experts, strategy)
         if strategy.tp > 1 and not strategy.sequence_parallel:
             message = "experts take tokens that tensor-parallel ranks have divided among them"
             raise DomainError(message, path=("strategy", "sequence_parallel"), hint="use true, or tp: 1")

@@ -11,6 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 
+import numpy as np
+
+from clustersim.collectives import ALGORITHMS
+from clustersim.collectives.pattern import Grouping, grouping
+from clustersim.errors import DomainError
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
 from clustersim.parallel.gradients import (
     COPY_STREAM,
@@ -20,10 +26,12 @@ from clustersim.parallel.gradients import (
     cast_blocks,
     copies_gradients,
     gradient_buckets,
+    gradient_operations,
     operations_among,
     reduced_bytes,
 )
 from clustersim.parallel.layers import heaviest_run
+from clustersim.parallel.mesh import place
 from clustersim.parallel.offload import offloads
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import Pass, StageOrder
@@ -31,12 +39,15 @@ from clustersim.parallel.sharding_groups import Holders, expert_replicas, replic
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_work import Cut, completed
 from clustersim.parallel.stages import ModelChunk
+from clustersim.parallel.step_settings import PARAMETER_SERVER
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Strategy
 from clustersim.parallel.units import BUCKETS_IN_USE, reduces_in_units, reductions
 from clustersim.parallel.weights import NOTHING
 from clustersim.program.holds import BACKWARD_TO_REDUCTION, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
+from clustersim.topology.cluster import Cluster
+from clustersim.workloads.model import Model
 
 
 class GradientReduction(Contributor):
@@ -46,6 +57,24 @@ class GradientReduction(Contributor):
     def applies(cls, strategy: Strategy) -> bool:
         """Return whether gradients go anywhere, and neither to parameter servers nor to the root of one process."""
         return not strategy.data_parallel.central and (strategy.reduces_gradients or offloads(strategy))
+
+    @classmethod
+    def refuse_placed(cls, strategy: Strategy, *, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
+        """Refuse an algorithm that an operation does not have, or that the cluster cannot run, with those that would run."""
+        name = strategy.data_parallel.algorithm
+        if name in ("auto", PARAMETER_SERVER):
+            return
+        path, ops = ("strategy", "data_parallel", "algorithm"), gradient_operations(strategy)
+        shared = [known for known in ALGORITHMS["all_reduce"] if all(known in ALGORITHMS[op] for op in ops)]
+        if name not in shared:
+            what = f"'{name}' is not an algorithm of {' and '.join(ops)}, which zero_stage {strategy.zero_stage} needs"
+            raise DomainError(what, path=path, hint=_advice(shared))
+        groups = _groups(strategy, cluster, nodes)
+        for op in ops:
+            error = _refusal(cluster, groups, op, name)
+            if error is not None:
+                runs = [other for other in shared if all(_refusal(cluster, groups, each, other) is None for each in ops)]
+                raise DomainError(error.message, path=path, hint=_advice(runs), in_the_way=error.path) from error
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
@@ -58,6 +87,29 @@ class GradientReduction(Contributor):
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
         """Return the reductions of a stage."""
         return _StageReductions(self.step, stage, order)
+
+
+def _groups(strategy: Strategy, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
+    """Return the groups of each stage over which gradients are reduced, on the ranks of the cluster; none where nobody has partners."""
+    mesh, stages = place(strategy), range(strategy.pp)
+    groups = [holders(strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
+    local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
+    members = [group.members for group in groups if group.size > 1]
+    return tuple(grouping(cluster, local[ranks // per_node] * per_node + ranks % per_node) for ranks in members)
+
+
+def _refusal(cluster: Cluster, groups: Sequence[Grouping], op: CollectiveOp, name: str) -> DomainError | None:
+    """Return why some groups cannot run an algorithm; None where all can."""
+    try:
+        for group in groups:
+            ALGORITHMS[op][name].lay(cluster, group)
+    except DomainError as error:
+        return error
+    return None
+
+
+def _advice(names: Sequence[str]) -> str:
+    return f"use {', '.join(['auto', *names[:-1]])} or {names[-1]}"
 
 
 class _StageReductions(StageContributor):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from clustersim.errors import DomainError
+from clustersim.hardware.catalog import load_node, node_names
 from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.gradients import COPY_STREAM, GRADIENT_STREAM
 from clustersim.parallel.layers import heaviest_run
 from clustersim.parallel.offload import NVME_TILES, TILE_PARAMETERS, offloads, state_bytes, sums_on_host
 from clustersim.parallel.optimizer import offloaded_update, optimizer_bytes_per_parameter, optimizer_update, update_copies_bytes
 from clustersim.parallel.stage import Stage
-from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Plan, Strategy, StrategySettings
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_OPTIMIZER, SHARDS_PARAMETERS, Strategy, StrategySettings
 from clustersim.parallel.units import BUCKETS_IN_USE, reduction_units
 from clustersim.program.holds import UPDATE, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
+from clustersim.topology.cluster import Cluster
+from clustersim.workloads.model import Model
 
 BUFFERED_TILES: Final = 2
 """Tiles of new parameters in page-locked memory: one is filled while the other is copied (ZeRO-Offload, section 5.1)."""
@@ -64,7 +69,7 @@ class OffloadedUpdate(OptimizerUpdate):
         return offloads(strategy)
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse parts of the training state that cannot go without another or with this ``zero_stage``."""
         parts = asked.offload.parts
         for part in parts:
@@ -80,6 +85,17 @@ class OffloadedUpdate(OptimizerUpdate):
         if "parameters" in parts and asked.zero_stage < SHARDS_PARAMETERS:
             message = f"with zero_stage {asked.zero_stage} every rank needs all parameters at any time"
             raise DomainError(message, path=("strategy", "offload"), hint="use zero_stage: 3, or leave parameters out")
+
+    @classmethod
+    def refuse_placed(cls, strategy: Strategy, *, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
+        """Refuse drives that a node lacks, with the nodes that have some."""
+        if not strategy.offload.to_drives:
+            return
+        for node in map(cluster.node_at, nodes):
+            if node.host.storage_bandwidth_bytes_per_s is None:
+                known = [name for name in node_names() if load_node(name).host.storage_bandwidth_bytes_per_s is not None]
+                hint = f"use {{to: host}}, or a node with NVMe: {', '.join(known)}"
+                raise DomainError(f"{node.name} has no NVMe", path=("strategy", "offload"), hint=hint)
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:

@@ -16,22 +16,28 @@ from clustersim.parallel.contributors.contributor import Contributor, StageContr
 from clustersim.parallel.division import Division
 from clustersim.parallel.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.mesh import place
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import StageOrder
 from clustersim.parallel.shard import local_model
+from clustersim.parallel.sharding_groups import replicas_apart
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_work import Cut
-from clustersim.parallel.step_settings import PARAMETER_SERVER, Assignment, DataParallel, DataParallelSettings
+from clustersim.parallel.step_settings import PARAMETER_SERVER, Assignment, DataParallel, DataParallelSettings, Training
 from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Lane, RankGroups
+from clustersim.workloads.model import Model
 
 ServedOp = Literal["pull", "push", "update"]
 
 SERVER_SETTINGS: Final = ("servers", "placement", "assignment", "priority", "reduce_in_node")
 """Settings of data parallelism that nothing but parameter servers reads."""
+
+MAX_SENDS: Final = 20_000_000
+"""Pairs of an accelerator and a server: some seconds of routing."""
 
 _PATH: Final = ("strategy", "data_parallel")
 
@@ -153,14 +159,16 @@ class ParameterServers(Contributor):
         return strategy.data_parallel.service is not None
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse settings of servers beside another algorithm, and pipeline stages and divided states beside servers."""
-        given, strategy = asked.data_parallel, plan.strategy
+        given = asked.data_parallel
         if given.algorithm != PARAMETER_SERVER:
             _check_no_servers(given)
         _check_pace(given)
         if given.algorithm != PARAMETER_SERVER:
             return
+        n_workers = len(replicas_apart(strategy, place(strategy), has_experts=model.experts is not None))
+        _check_workers(given.backup_workers or 0, n_workers)
         if asked.offload.parts:
             message = "nothing is left to offload: parameter servers keep all of it"
             raise DomainError(message, path=("strategy", "offload"), hint="leave the key out")
@@ -292,6 +300,33 @@ def _all_workers(division: Division) -> RankGroups:
 def _served(op: ServedOp, group: RankGroups, holding: Holding, size_bytes: float, *, pieces: int = 1) -> Communicate:
     collective = Collective(op=op, group=group, bytes=size_bytes, pieces=pieces, algorithm="parameter_server", servers=holding.servers)
     return Communicate(name=op, collective=collective)
+
+
+def hosts_of(given: DataParallelSettings, n_nodes: int, per_node: int) -> tuple[int, ...]:
+    """Return the hosts of parameter servers beside, or on, so many nodes of so many accelerators.
+
+    Raises
+    ------
+    DomainError
+        When so many servers cannot be had.
+    """
+    n_servers, dedicated, path = given.servers, given.placement == "dedicated", (*_PATH, "servers")
+    if not dedicated and n_servers > n_nodes:
+        what = f"{n_servers} servers do not fit on {n_nodes} {'node' if n_nodes == 1 else 'nodes'}, one on each"
+        raise DomainError(what, path=path, hint=f"use at most {n_nodes}, or placement: dedicated")
+    most = max(1, MAX_SENDS // (n_nodes * per_node))
+    if n_servers > most:
+        what = f"{n_servers} servers for {n_nodes * per_node} accelerators are more than are simulated"
+        raise DomainError(what, path=path, hint=f"use at most {most}")
+    return tuple(n_nodes + place if dedicated else place * n_nodes // n_servers for place in range(n_servers))
+
+
+def _check_workers(spare: int, n_workers: int) -> None:
+    """Refuse more backup workers than leave one to wait for."""
+    if spare >= n_workers:
+        what = f"{spare} backup workers of {n_workers} leave none to wait for"
+        advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"
+        raise DomainError(what, path=(*_PATH, "backup_workers"), hint=advice)
 
 
 def _check_no_servers(given: DataParallelSettings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clustersim.errors import DomainError
@@ -9,8 +10,11 @@ from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.groups import ParallelGroups
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.recomputation import Recomputation, recomputation_of
+from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import LayerTechnique
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Strategy, StrategySettings
+from clustersim.topology.cluster import Cluster
 from clustersim.workloads.model import Model, Sublayer
 from clustersim.workloads.operators import Operator
 
@@ -34,7 +38,7 @@ class ActivationRecomputation(Contributor):
             raise DomainError(message, path=("strategy", "recompute"), hint="use none, selective (with recompute_modules) or full")
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse details of one kind of recomputation beside another."""
         if asked.gives("recompute_modules") and asked.recompute != "selective":
             message = f"parts of layers that selective recomputation repeats, and recompute is {asked.recompute}"
@@ -44,6 +48,14 @@ class ActivationRecomputation(Contributor):
             if given and asked.recompute != "full":
                 message = f"a detail of full recomputation, and recompute is {asked.recompute}"
                 raise DomainError(message, path=("strategy", name), hint="leave it out, or write recompute: full")
+
+    @classmethod
+    def refuse_placed(cls, strategy: Strategy, *, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
+        """Refuse to repeat more layers of each model chunk than the largest one has."""
+        most = max(chunk.n_layers for stage in model_chunks(strategy, model.n_layers) for chunk in stage)
+        if strategy.recompute_layers is not None and strategy.recompute_layers > most:
+            message = f"{strategy.recompute_layers} layers of a model chunk that has {most}"
+            raise DomainError(message, path=("strategy", "recompute_layers"), hint=f"use {most} or fewer")
 
     @classmethod
     def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:

@@ -25,12 +25,13 @@ from clustersim.parallel.optimizer import optimizer_update
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import StageOrder
 from clustersim.parallel.stage import Stage
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import Entries, LayerTechnique, OperatorRun
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import FORWARD_TO_BACKWARD, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, RankGroups
-from clustersim.workloads.model import Sublayer
+from clustersim.workloads.model import Model, Sublayer
 from clustersim.workloads.shapes import FP32_BYTES
 
 ROOT: Final = 0
@@ -56,12 +57,12 @@ class SingleProcess(Contributor):
         return strategy.data_parallel.single_process
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse several nodes, and settings that need several processes."""
-        gradients, strategy = asked.data_parallel, plan.strategy
+        gradients = asked.data_parallel
         if not gradients.single_process:
             return
-        n_nodes = plan.n_ranks // strategy.node_size
+        n_nodes = strategy.n_ranks // strategy.node_size
         if n_nodes > 1:
             what = f"one process drives the accelerators of one node, and there are {n_nodes}"
             raise DomainError(what, path=("strategy", "data_parallel", "single_process"), hint="use nodes: 1, or single_process: false")

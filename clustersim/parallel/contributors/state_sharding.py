@@ -25,12 +25,14 @@ from clustersim.parallel.sharding_groups import ShardScope, expert_replicas, rep
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_work import WHOLE, Cut
 from clustersim.parallel.stages import ModelChunk
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, GatherUnit, Plan, Strategy, StrategySettings
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, GatherUnit, Strategy, StrategySettings
 from clustersim.parallel.units import gather_calls
 from clustersim.parallel.weights import Weights, total_weights
 from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
 from clustersim.units.divisors import divisors, listed
+from clustersim.workloads.model import Model
 
 GATHER_STREAM: Final = "dp_gather"
 """Stream on which weights are gathered."""
@@ -120,6 +122,14 @@ class ParameterSharding(Contributor):
         return strategy.gathers_weights
 
     @classmethod
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
+        """Refuse weights that are kept in fp8 where they are gathered for each pass."""
+        if training.fp8_parameters and strategy.zero_stage == SHARDS_PARAMETERS:
+            message = "sharded weights are cast to fp8 as they are gathered, and kept as they were"
+            hint = "set strategy.data_parallel.gather_precision to fp8 instead"
+            raise DomainError(message, path=("training", "fp8_parameters"), hint=hint)
+
+    @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the parameters that are whole at a time: embedding and head, the layer in use and those gathered ahead of it.
 
@@ -152,10 +162,9 @@ class StateSharding(Contributor):
         return 0 < strategy.zero_stage < SHARDS_PARAMETERS
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse degrees that do not divide the replicas or do not hold all experts, and any where nothing is sharded."""
-        strategy, path = plan.strategy, ("strategy", "shard_degree")
-        degree, replicas = strategy.shard_degree, strategy.replicas
+        degree, replicas, path = strategy.shard_degree, strategy.replicas, ("strategy", "shard_degree")
         if degree is None:
             return
         if strategy.zero_stage == 0:
@@ -163,7 +172,7 @@ class StateSharding(Contributor):
         if replicas % degree:
             hint = f"use auto, {listed(divisors(replicas))}"
             raise DomainError(f"{degree} does not divide dp = {replicas}", path=path, hint=hint)
-        if plan.model.experts is not None and degree > 1 and degree * strategy.expert_replicas % replicas:
+        if model.experts is not None and degree > 1 and degree * strategy.expert_replicas % replicas:
             least = strategy.ep * strategy.expert_tp // strategy.tp
             message = f"{degree} ranks that hold one copy together do not hold all experts, which are on {least}"
             raise DomainError(message, path=path, hint=f"use auto or a multiple of {least}")

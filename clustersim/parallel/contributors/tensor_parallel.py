@@ -19,8 +19,9 @@ from clustersim.parallel.contributors.contributor import Contributor, check_divi
 from clustersim.parallel.groups import ParallelGroups
 from clustersim.parallel.layers import PHASES, ForwardPhase, Gradients
 from clustersim.parallel.local_model import LocalModel
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import Beside, Entries, Entry, LayerTechnique, OperatorRun
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings, TensorOverlap
+from clustersim.parallel.training_plan import Strategy, StrategySettings, TensorOverlap
 from clustersim.program.tasks import Block, Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.model import HEAD, Model, Sublayer
@@ -59,10 +60,9 @@ class TensorParallelism(Contributor):
         raise DomainError(message, path=("strategy", "tp"), hint=f"use {listed(good)}")
 
     @classmethod
-    def refuse(cls, plan: Plan, asked: StrategySettings) -> None:
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse chunks of products without slices of the sequence, and sequences that do not divide among the ranks."""
-        strategy, seq_length = plan.strategy, plan.training.seq_length
-        tp = strategy.tp
+        tp, seq_length = strategy.tp, training.seq_length
         if strategy.overlap_tp in ("gemm_chunks", "async_tp") and tp > 1 and not strategy.sequence_parallel:
             raise DomainError(
                 f"{strategy.overlap_tp} needs sequence parallelism: a chunk of a product is the slice of the sequence of one rank",

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.config.planning import FAR_STAGES, NEAR_STAGES, MeshDimension, check_drives, host_shortfall, rank_layout
+from clustersim.config.planning import FAR_STAGES, NEAR_STAGES, MeshDimension, host_shortfall, rank_layout
 from clustersim.documents.spots import Data
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate
 from clustersim.parallel.mesh import place
@@ -51,12 +51,14 @@ def test_tensor_parallel_ranks_are_nearest_in_either_order() -> None:
         assert place(strategy).groups("tp", 0)[0].tolist() == [0, 1]
 
 
-DRIVEN, BARE = load_node("dgx2-v100-32g"), load_node("dgx1-v100-16g")
+DRIVEN = load_node("dgx2-v100-32g")
+BARE = replace(DRIVEN, name="bare", host=replace(DRIVEN.host, storage_bandwidth_bytes_per_s=None))
 
 
 def asked(*parts: Data, zero_stage: int = 3) -> Offload:
     strategy = StrategySettings.model_validate({"offload": parts, "zero_stage": zero_stage})
-    OffloadedUpdate.refuse(make_plan(), strategy)
+    plan = make_plan()
+    OffloadedUpdate.refuse(plan.strategy, strategy, model=plan.model, training=plan.training)
     return strategy.offload
 
 
@@ -138,10 +140,12 @@ def test_activations_are_not_sent_to_drives() -> None:
 
 
 def test_a_node_without_nvme_is_refused_and_those_with_it_are_named() -> None:
-    with pytest.raises(ScenarioError) as error:
-        check_drives(StrategySettings.model_validate({"offload": ["optimizer", {"to": "nvme"}]}), [DRIVEN, BARE])
+    plan, cluster = make_plan(offload=Offload(optimizer="nvme")), build_mixed_cluster([(DRIVEN, 1), (BARE, 1)])
 
-    assert error.value.message == "dgx1-v100-16g has no NVMe"
+    with pytest.raises(DomainError) as error:
+        OffloadedUpdate.refuse_placed(plan.strategy, model=plan.model, cluster=cluster, nodes=(0, 1))
+
+    assert error.value.message == "bare has no NVMe"
     assert error.value.hint is not None
     assert "{to: host}" in error.value.hint
     assert "dgx2-v100-32g" in error.value.hint
