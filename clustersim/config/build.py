@@ -19,18 +19,20 @@ from clustersim.config.node_groups import ConstantsFile, with_constants
 from clustersim.config.planning import host_shortfall, plan_on
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.stragglers import jitter_of, slowdowns_of
-from clustersim.engine.uneven_ranks import UnevenRanks, own_pace
+from clustersim.engine.uneven_ranks import UnevenRanks
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.expressions.parse import Condition
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.stage import Stage, stages_of
+from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.background import Background
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.topology.wired import WiredCluster
+from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
 
 STEPS: Final = 50
@@ -107,17 +109,19 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     planned = plan_on(scenario, own_nodes, hardware.fabric)
     servers = server_hosts(planned.plan.strategy.data_parallel, node, len(allocation.own))
     cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
-    _check_placed(planned.plan, cluster, allocation.own)
-    uneven = _uneven(spec, planned.plan, nodes, dict(zip(allocation.own, own_nodes, strict=True)))
+    _check_placed(planned.plan.strategy, planned.plan.model, cluster, allocation.own)
+    own_pace = planned.plan.strategy.data_parallel.own_pace
+    uneven = _uneven(spec, nodes, dict(zip(allocation.own, own_nodes, strict=True)), own_pace=own_pace)
 
     def plan(inner: Scenario, places: Sequence[int]) -> Planned:
         inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
-        _check_placed(inside.plan, cluster, places)
+        _check_placed(inside.plan.strategy, inside.plan.model, cluster, places)
         return inside
 
     jobs = jobs_of(scenario, node, allocation, plan)
-    n_steps, steps_flags = _steps(spec, planned.plan)
-    maintained = maintained_job(spec.reliability, planned.plan, own_nodes) if spec.reliability else None
+    stages = stages_of(planned.plan)
+    n_steps, steps_flags = _steps(spec, own_pace=own_pace)
+    maintained = maintained_job(spec.reliability, stages[0], own_nodes) if spec.reliability else None
     priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
     return Built(
         scenario=scenario,
@@ -135,7 +139,7 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
         flags=(
             *planned.flags,
             *steps_flags,
-            *_host_flags(planned.plan, cluster),
+            *_host_flags(stages, cluster),
             *routing_flags(cluster),
             *_unseen_flags(hardware.unseen),
             *(maintained.flags if maintained else ()),
@@ -147,13 +151,13 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     )
 
 
-def _check_placed(plan: Plan, cluster: Cluster, nodes: Sequence[int]) -> None:
+def _check_placed(strategy: Strategy, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
     """Refuse what a technique cannot do on some nodes of the cluster."""
     for contributor in CONTRIBUTORS:
-        contributor.refuse_placed(plan.strategy, model=plan.model, cluster=cluster, nodes=nodes)
+        contributor.refuse_placed(strategy, model=model, cluster=cluster, nodes=nodes)
 
 
-def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[int, Node]) -> UnevenRanks | None:
+def _uneven(spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], *, own_pace: bool) -> UnevenRanks | None:
     """Return what is unlike between the ranks of a plan that has some of the nodes."""
     per_node = nodes[0].n_accelerators
     slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes]) if spec.cluster.stragglers else {}
@@ -170,22 +174,20 @@ def _uneven(spec: ScenarioSpec, plan: Plan, nodes: Sequence[Node], own: Mapping[
         nodes=tuple(own.values()),
         jitter=jitter_of(spec.cluster.jitter),
     )
-    if uneven.is_even and not own_pace(plan):
-        return None
-    return uneven
+    return None if uneven.is_even and not own_pace else uneven
 
 
-def _steps(spec: ScenarioSpec, plan: Plan) -> tuple[int, tuple[Flag, ...]]:
+def _steps(spec: ScenarioSpec, *, own_pace: bool) -> tuple[int, tuple[Flag, ...]]:
     """Return how many steps are replayed: one, unless they differ or more were asked for."""
     if spec.steps is not None:
         return spec.steps, ()
-    if jitter_of(spec.cluster.jitter) is None and not own_pace(plan):
+    if jitter_of(spec.cluster.jitter) is None and not own_pace:
         return 1, ()
     return STEPS, (Flag(code="assumed_steps", message=f"no number of steps is given: {STEPS} are replayed"),)
 
 
-def _host_flags(plan: Plan, cluster: Cluster) -> tuple[Flag, ...]:
-    shortfall = host_shortfall(plan, cluster)
+def _host_flags(stages: Sequence[Stage], cluster: Cluster) -> tuple[Flag, ...]:
+    shortfall = host_shortfall(stages, cluster)
     return (Flag(code="host_memory", message=shortfall),) if shortfall else ()
 
 

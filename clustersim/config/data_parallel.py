@@ -7,10 +7,10 @@ from typing import Final
 from clustersim.hardware.models import Node, ServerHosts
 from clustersim.notices import Flag
 from clustersim.parallel.contributors.parameter_server import hosts_of
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings
-from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, StrategySettings
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, StrategySettings
 from clustersim.program.holds import held_bytes
 
 _GIGA: Final = 1e9
@@ -40,9 +40,9 @@ def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHos
     return ServerHosts(n_hosts=len(dedicated), host=node.host, nic=node.nic, n_nics=node.n_nics) if dedicated else None
 
 
-def server_flags(plan: Plan, node: Node) -> tuple[Flag, ...]:
+def server_flags(stage: Stage, node: Node) -> tuple[Flag, ...]:
     """Return what must be said of the memory of parameter servers, which stops no run."""
-    needed_bytes = held_bytes(stage_holds(stage_of(plan, 0), "server"))
+    needed_bytes = held_bytes(stage_holds(stage, "server"))
     if needed_bytes <= node.host.memory_bytes:
         return ()
     message = f"a parameter server keeps {needed_bytes / _GIGA:.0f} GB, and its host has {node.host.memory_bytes / _GIGA:.0f} GB"

@@ -27,9 +27,8 @@ from clustersim.measure.goodput_report import (
 from clustersim.notices import Flag
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter
-from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import Plan
 from clustersim.reliability import (
     Checkpoints,
     Failures,
@@ -179,7 +178,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
     )
 
 
-def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> Maintained:
+def maintained_job(spec: ReliabilitySpec, stage: Stage, nodes: Sequence[Node]) -> Maintained:
     """Return how the job of a plan is kept up, with every default filled in.
 
     Raises
@@ -188,7 +187,7 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
         When nobody says how fast checkpoints are written.
     """
     failures, flags = _failures(spec, nodes)
-    report = _checkpoint(spec, checkpoint_bytes(plan.training, local_model(plan)), nodes)
+    report = _checkpoint(spec, checkpoint_bytes(stage.training, stage.local), nodes)
     behind_s = max(report.write_s - report.stall_s, 0.0) if report.asynchronous else 0.0
     if report.interval_s == 0.0:
         # Not so often that one checkpoint is not through when the next begins.
@@ -210,8 +209,8 @@ def maintained_job(spec: ReliabilitySpec, plan: Plan, nodes: Sequence[Node]) -> 
         restart_s=ASSUMED_RESTART_S if spec.restart is None else spec.restart,
         repair_s=spec.repair or 0.0,
         spares=None if spec.repair is None else spec.spares or 0,
-        replica_nodes=len(nodes) / plan.strategy.dp if spec.shrink else None,
-        n_replicas=plan.strategy.dp,
+        replica_nodes=len(nodes) / stage.strategy.dp if spec.shrink else None,
+        n_replicas=stage.strategy.dp,
     )
     checkpoints = Checkpoints(interval_s=report.interval_s, stall_s=report.stall_s, behind_s=behind_s)
     return Maintained(upkeep=Upkeep(failures=failures, checkpoints=checkpoints, recovery=recovery), checkpoint=report, flags=flags)

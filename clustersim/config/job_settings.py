@@ -18,6 +18,7 @@ from clustersim.documents.text import Document, read_document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
+from clustersim.parallel.step_settings import DataParallel
 from clustersim.parallel.training_plan import Plan
 from clustersim.units.divisors import listed
 from clustersim.workloads.reading.model_spec import LoadedModel
@@ -118,8 +119,9 @@ def jobs_of(
         try:
             inner, unused = _inner(document, scenario, folder, node)
             planned = plan(inner, nodes)
-            _check_servers(planned.plan, len(nodes))
-            _check_in_step(planned.plan)
+            gradients = planned.plan.strategy.data_parallel
+            _check_servers(gradients, len(nodes))
+            _check_in_step(gradients)
         except DomainError as error:
             raise _seen_from(scenario, error, document, field) from error
         flags = (*_unused_flags(name, unused), *(Flag(code=flag.code, message=f"job {name}: {flag.message}") for flag in planned.flags))
@@ -183,9 +185,9 @@ def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tup
     return inner, unused
 
 
-def _check_servers(plan: Plan, n_nodes: int) -> None:
+def _check_servers(gradients: DataParallel, n_nodes: int) -> None:
     """Refuse hosts beside the nodes: which there are is up to the scenario that has the jobs."""
-    service = plan.strategy.data_parallel.service
+    service = gradients.service
     if service is not None and max(service.hosts) >= n_nodes:
         raise ScenarioError(
             "a job that shares a cluster has no dedicated servers",
@@ -194,9 +196,8 @@ def _check_servers(plan: Plan, n_nodes: int) -> None:
         )
 
 
-def _check_in_step(plan: Plan) -> None:
+def _check_in_step(gradients: DataParallel) -> None:
     """Refuse workers that do not wait for all others: only the scenario's own job is replayed with a policy."""
-    gradients = plan.strategy.data_parallel
     if gradients.mode != "sync":
         key, what, advice = "mode", f"mode {gradients.mode} lets", "use mode: sync"
     elif gradients.backup_workers:

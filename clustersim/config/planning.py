@@ -33,9 +33,9 @@ from clustersim.hardware.models import Accelerator, Fabric, Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
 from clustersim.parallel.mesh import place
-from clustersim.parallel.needs import idle
+from clustersim.parallel.needs import Idle, idle
 from clustersim.parallel.pass_costs import arranged
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.stage_holds import stage_peak
 from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
@@ -141,7 +141,7 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     A setting that does nothing in this plan is as good as left out.
     """
     planned = _planned(scenario, nodes, fabric)
-    effective, flags = _without_idle(scenario, planned.plan)
+    effective, flags = _without_idle(scenario, idle(planned.plan))
     if effective is not scenario:
         planned = _planned(effective, nodes, fabric)
     # A resolved scenario leaves nothing open, and brings what was assumed for the one that it stands for.
@@ -174,9 +174,9 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
         *found.flags,
-        *usual_flags(usual, _in_use(plan, brought)),
+        *usual_flags(usual, _in_use(idle(plan), brought)),
         *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
-        *server_flags(plan, node),
+        *server_flags(stage_of(plan, 0), node),
         *more_flags,
     )
     return Planned(loaded=loaded, plan=plan, flags=flags)
@@ -197,14 +197,13 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
     )
 
 
-def _in_use(plan: Plan, keys: Sequence[str]) -> list[str]:
-    unused = {".".join(each.path) for each in idle(plan)}
-    return [key for key in keys if key not in unused]
+def _in_use(unused: Sequence[Idle], keys: Sequence[str]) -> list[str]:
+    vain = {".".join(each.path) for each in unused}
+    return [key for key in keys if key not in vain]
 
 
-def _without_idle(scenario: Scenario, plan: Plan) -> tuple[Scenario, tuple[Flag, ...]]:
+def _without_idle(scenario: Scenario, unused: Sequence[Idle]) -> tuple[Scenario, tuple[Flag, ...]]:
     """Return a scenario without settings that do nothing in its plan, and flags for those that somebody asked for."""
-    unused = idle(plan)
     vain = [each for each in unused if each.written_in(scenario.spec)]
     keys = {each: dotted(each.path, {}) for each in unused if each.asked_in(scenario.spec)}
     flags = tuple(
@@ -272,9 +271,9 @@ def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric)
     return order, (Flag(code="chosen_placement", message=f"placement auto: [{', '.join(order)}], because {why}"),)
 
 
-def host_shortfall(plan: Plan, cluster: Cluster) -> str:
+def host_shortfall(stages: Sequence[Stage], cluster: Cluster) -> str:
     """Return what is wrong where a host has less memory than what is offloaded to it takes, for the first such node; or nothing."""
-    needed_bytes = host_bytes(plan, cluster)
+    needed_bytes = host_bytes(stages, cluster)
     nodes = np.arange(len(needed_bytes), dtype=np.int64)
     memory_bytes = np.array([node.host.memory_bytes for node, _ in cluster.kinds], dtype=np.float64)[cluster.kind_of(nodes)]
     short = np.flatnonzero(needed_bytes > memory_bytes)
@@ -284,12 +283,12 @@ def host_shortfall(plan: Plan, cluster: Cluster) -> str:
     return f"what is offloaded to node {short[0]} takes {needed}, and its host has {memory} of memory"
 
 
-def host_bytes(plan: Plan, cluster: Cluster) -> FloatArray:
+def host_bytes(stages: Sequence[Stage], cluster: Cluster) -> FloatArray:
     """Return what each node must hold in its memory for all of its ranks."""
-    needed, mesh = np.zeros(cluster.n_nodes), place(plan.strategy)
-    for stage in range(plan.strategy.pp):
-        counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage)), minlength=cluster.n_nodes)
-        needed += counts * held_bytes(stage_peak(stage_of(plan, stage), place="host"))
+    needed, mesh = np.zeros(cluster.n_nodes), place(stages[0].strategy)
+    for stage in stages:
+        counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage.number)), minlength=cluster.n_nodes)
+        needed += counts * held_bytes(stage_peak(stage, place="host"))
     return needed
 
 

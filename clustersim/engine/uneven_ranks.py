@@ -15,8 +15,9 @@ from clustersim.kernels.kernel_model import KernelModel
 from clustersim.parallel.contributors.parameter_server import served_updates
 from clustersim.parallel.contributors.single_process import root_and_others
 from clustersim.parallel.division import Division, Part, divided
-from clustersim.parallel.mesh import Mesh, place
-from clustersim.parallel.sharding_groups import replicas_together
+from clustersim.parallel.mesh import place
+from clustersim.parallel.sharding_groups import replicas_apart
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.training_plan import Plan
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.timeline import ranks_text
@@ -52,8 +53,8 @@ def division_of(plan: Plan, uneven: UnevenRanks) -> Division:
     gradients = plan.strategy.data_parallel
     if gradients.single_process:
         return divided(mesh, root_and_others(plan.strategy.dp))
-    units = _units(plan, mesh, ranks_per_domain(uneven.nodes[0]))
-    if own_pace(plan) or uneven.jitter is not None:
+    units = replicas_apart(plan.strategy, mesh, has_experts=plan.model.experts is not None)
+    if gradients.own_pace or uneven.jitter is not None:
         return divided(mesh, units)
     if uneven.is_even:
         return divided(mesh)
@@ -64,22 +65,7 @@ def division_of(plan: Plan, uneven: UnevenRanks) -> Division:
     return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
 
 
-def is_divided(plan: Plan) -> bool:
-    """Return whether the program of a plan depends on how its replicas are divided.
-
-    With one process for a node the root does other work than the rest; with parameter servers a push is one operation of all that push
-    together.
-    """
-    gradients = plan.strategy.data_parallel
-    return gradients.central or own_pace(plan)
-
-
-def ranks_per_domain(node: Node) -> int:
-    """Return how many accelerators are in a scale-up domain of such nodes."""
-    return node.n_accelerators * node.scale_up.nodes_per_domain
-
-
-def own_parts(plan: Plan, node: Node, *, folds: bool) -> tuple[Part, ...] | None:
+def own_parts(plan: Plan, *, folds: bool) -> tuple[Part, ...] | None:
     """Return the parts into which the replicas of a plan fall where every rank is like every other; None where they are one.
 
     Parameters
@@ -87,9 +73,12 @@ def own_parts(plan: Plan, node: Node, *, folds: bool) -> tuple[Part, ...] | None
     folds
         False where those that cannot be told apart are to be replayed one by one all the same.
     """
-    if plan.strategy.data_parallel.single_process:
-        return root_and_others(plan.strategy.dp)
-    return _units(plan, place(plan.strategy), ranks_per_domain(node)) if is_divided(plan) and not folds else None
+    strategy = plan.strategy
+    if strategy.data_parallel.single_process:
+        return root_and_others(strategy.dp)
+    if folds or not strategy.data_parallel.divides:
+        return None
+    return replicas_apart(strategy, place(strategy), has_experts=plan.model.experts is not None)
 
 
 def class_of_ranks(division: Division, n_ranks: int) -> IntArray:
@@ -133,11 +122,11 @@ def jitter_of(division: Division, uneven: UnevenRanks, seed: int) -> Drawn | Non
     return Drawn(distribution, n_coupled, seed=seed)
 
 
-def policy_of(plan: Plan, division: Division) -> PacePolicy:
-    """Return how workers keep together."""
-    gradients = plan.strategy.data_parallel
+def policy_of(stage: Stage, division: Division) -> PacePolicy:
+    """Return how the workers of a plan keep together, by its first stage: with parameter servers there is no other."""
+    gradients = stage.strategy.data_parallel
     if gradients.backup_workers:
-        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=served_updates(plan, division))
+        return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=served_updates(stage, division))
     match gradients.mode:
         case "sync":
             return Synchronous()
@@ -145,25 +134,6 @@ def policy_of(plan: Plan, division: Division) -> PacePolicy:
             return Asynchronous()
         case "ssp":
             return StaleSynchronous(staleness=gradients.staleness or 0)
-
-
-def own_pace(plan: Plan) -> bool:
-    """Return whether workers need not wait for all others in every step."""
-    gradients = plan.strategy.data_parallel
-    return gradients.mode != "sync" or bool(gradients.backup_workers)
-
-
-def _units(plan: Plan, mesh: Mesh, ranks_per_domain: int) -> tuple[Part, ...]:
-    """Return replicas that cannot be told apart by whom they talk to.
-
-    These are single ones; with parameter servers those of a scale-up domain; and those that send tokens to each other's experts, which
-    wait for each other in every layer.
-    """
-    service = plan.strategy.data_parallel.service
-    if service is None or not service.reduce_in_node:
-        return replicas_together(plan.strategy, mesh) if plan.model.experts else tuple((replica,) for replica in range(plan.strategy.dp))
-    domain = mesh.ranks.min(axis=(0, 2, 3)) // ranks_per_domain
-    return tuple(tuple(np.flatnonzero(domain == each).tolist()) for each in np.unique(domain))
 
 
 def _factors(uneven: UnevenRanks, ranks: IntArray) -> FloatArray:

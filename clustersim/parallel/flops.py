@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import fsum
 
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.recomputation import recomputation_of, recomputed_layers
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stages import model_chunks
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.workloads.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -19,11 +19,6 @@ BACKWARD_FACTOR = 2.0
 
 def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
-
-
-def _layers_forward(local: LocalModel, layers: range) -> float:
-    """Return the FLOPs of some layers' forward pass."""
-    return sum(count * _forward(operators) for operators, count in local.runs(layers))
 
 
 def _undivided(plan: Plan) -> LocalModel:
@@ -43,10 +38,22 @@ def _undivided(plan: Plan) -> LocalModel:
     return local_model(replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1)))
 
 
-def model_flops(plan: Plan) -> float:
-    """Return the model's matrix FLOPs in one step, forward and backward, without recomputation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFlops:
+    """Matrix FLOPs of one step, forward and backward."""
 
-    Every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
+    model: float
+    """FLOPs of the model, without recomputation."""
+    masked: float
+    """Part of these that a causal mask spares: half of the attention that sees whole sequences."""
+    hardware: float
+    """FLOPs of the model, and of forward passes that recomputation repeats."""
+
+
+def step_flops(plan: Plan) -> StepFlops:
+    """Return the matrix FLOPs of one step.
+
+    Of those of the model every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
     backward pass is twice the forward pass. Per sequence and for a GPT this is
     ``72 L s h^2 (1 + s / 6h + V / 12 h L)``. A convolution counts like a product, taps on padding included, and the first layer
     too with two gradients, though the replay leaves out that of the model's input.
@@ -55,25 +62,23 @@ def model_flops(plan: Plan) -> float:
     ----------
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, appendix A.
     """
-    whole = _undivided(plan)
-    forward = _layers_forward(whole, range(whole.model.n_layers)) + _forward(whole.back)
-    return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * forward
-
-
-def masked_flops(plan: Plan) -> float:
-    """Return the part of the model's FLOPs that a causal mask spares: half of the attention that sees whole sequences."""
-    whole = _undivided(plan)
+    whole, n_sequences = _undivided(plan), plan.training.global_batch_size
     runs = whole.runs(range(whole.model.n_layers))
+    forward = sum(count * _forward(operators) for operators, count in runs) + _forward(whole.back)
     spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
-    return plan.training.global_batch_size * (1.0 + BACKWARD_FACTOR) * spared
+    model = n_sequences * (1.0 + BACKWARD_FACTOR) * forward
+    return StepFlops(
+        model=model,
+        masked=n_sequences * (1.0 + BACKWARD_FACTOR) * spared,
+        hardware=model + n_sequences * _repeated_forward(plan.strategy, whole),
+    )
 
 
-def hardware_flops(plan: Plan) -> float:
-    """Return the model's FLOPs plus those of forward passes that recomputation repeats."""
-    whole, kind = _undivided(plan), recomputation_of(plan.strategy)
+def _repeated_forward(strategy: Strategy, whole: LocalModel) -> float:
+    """Return the FLOPs of forward passes that recomputation repeats, for one sequence."""
+    kind = recomputation_of(strategy)
     # Chunks of one copy of the model have all of its layers together.
-    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage if chunk.way == 0]
-    covered = [chunk.layers[: recomputed_layers(plan.strategy, chunk)] for chunk in chunks]
+    chunks = [chunk for stage in model_chunks(strategy, whole.model.n_layers) for chunk in stage if chunk.way == 0]
+    covered = [chunk.layers[: recomputed_layers(strategy, chunk)] for chunk in chunks]
     runs = [run for layers in covered for run in whole.runs(layers)]
-    again = fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)
-    return model_flops(plan) + plan.training.global_batch_size * again
+    return fsum(count * _forward(kind.repeated(whole, operators)) for operators, count in runs)

@@ -8,9 +8,10 @@ import numpy as np
 
 from clustersim.parallel.division import Division
 from clustersim.parallel.sharding_groups import expert_grid
-from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.parallel.training_plan import Strategy
 from clustersim.program.tasks import RankGroups
 from clustersim.topology.cluster import IntArray
+from clustersim.workloads.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +61,12 @@ class ParallelGroups:
     """None for a model without experts."""
 
 
-def parallel_groups(plan: Plan, division: Division, stage: int, part: int) -> ParallelGroups:
+def parallel_groups(model: Model, strategy: Strategy, division: Division, *, stage: int, part: int) -> ParallelGroups:
     """Return the groups that work on the layers of a stage, among the ranks of a class."""
     return ParallelGroups(
         tp=division.group("tp", stage, part),
         cp=division.group("cp", stage, part),
-        experts=expert_groups(plan.strategy, division, stage, part) if plan.model.experts else None,
+        experts=expert_groups(strategy, division, stage, part) if model.experts else None,
     )
 
 

@@ -67,7 +67,9 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
 def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
     local, strategy = step.stages[stage].local, step.plan.strategy
-    techniques = layer_techniques(local, strategy, parallel_groups(step.plan, step.division, stage, pipeline.part))
+    techniques = layer_techniques(
+        local, strategy, parallel_groups(step.plan.model, step.plan.strategy, step.division, stage=stage, part=pipeline.part)
+    )
     work = StageWork(passes=ChunkPasses(local=local, strategy=strategy, techniques=techniques), chunks=step.stages[stage].chunks)
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -52,7 +53,8 @@ class Idle:
 
 def idle(plan: Plan) -> tuple[Idle, ...]:
     """Return the settings that do nothing in a plan."""
-    return (*_idle(plan, plan.training, ("training",)), *_idle(plan, plan.strategy, ("strategy",)))
+    unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(plan)}
+    return (*_idle(unmet, plan.training, ("training",)), *_idle(unmet, plan.strategy, ("strategy",)))
 
 
 def effective(plan: Plan) -> dict[str, JsonValue]:
@@ -76,16 +78,14 @@ def _shown(settings: Settings, path: tuple[str, ...], unused: Collection[tuple[s
     return shown | {name: _shown(part, (*path, name), unused) for name, part in parts.items()}
 
 
-def _idle(plan: Plan, settings: Settings, path: tuple[str, ...]) -> Iterator[Idle]:
+def _idle(unmet: Mapping[str, str], settings: Settings, path: tuple[str, ...]) -> Iterator[Idle]:
     for name, value in _values(settings):
         field = type(settings).model_fields[name]
         here = (*path, name)
         if isinstance(value, Settings):
-            yield from _idle(plan, value, here)
-        conditions = (CONDITIONS[need.condition] for need in field.metadata if isinstance(need, Needs))
-        reason = next((otherwise for holds, otherwise in conditions if not holds(plan)), None)
-        if reason is not None:
-            yield Idle(path=here, reason=reason)
+            yield from _idle(unmet, value, here)
+        reasons = (unmet[need.condition] for need in field.metadata if isinstance(need, Needs) and need.condition in unmet)
+        yield from (Idle(path=here, reason=reason) for reason in islice(reasons, 1))
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:

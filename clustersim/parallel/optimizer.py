@@ -9,10 +9,11 @@ from typing import Final
 
 from clustersim.parallel.gradients import chunk_tensors, moved_into_bucket_bytes
 from clustersim.parallel.local_model import LocalModel
-from clustersim.parallel.shard import ELEMENT_BYTES, local_model, numerics
+from clustersim.parallel.shard import ELEMENT_BYTES
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Optimizer, Training
-from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Compute, Phase, Work
 from clustersim.workloads.operators import Convolution, Gemm, GroupedGemm, Operator, Stream
@@ -162,26 +163,26 @@ def update_bytes(training: Training) -> float:
     return fsum(passes_bytes(training)) + copy_bytes + (UNSCALE_BYTES if training.precision == "fp16" else 0.0)
 
 
-def optimizer_update(plan: Plan, weights: Weights) -> Compute:
+def optimizer_update(stage: Stage) -> Compute:
     """Return clipping and update of the parameters of one rank, ZeRO's shard of them where they are sharded.
 
     Gradients that were copied or cast into buckets are taken out of them first; fp8 copies of weights are made last, of all that the
     rank computes with.
     """
-    training, shard = plan.training, weights.shard(plan.strategy.sharding)
+    training, shard = stage.training, stage.weights.shard(stage.strategy.sharding)
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
-    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(plan.strategy, weights)
-    launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(plan)
-    return _update(*_casts_back(plan, weights), Stream(traffic_bytes, launches=launches), *_fp8_casts(training, plan.strategy, weights))
+    traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(stage.strategy, stage.weights)
+    launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(stage)
+    return _update(*_casts_back(stage), Stream(traffic_bytes, launches=launches), *_fp8_casts(stage))
 
 
-def offloaded_update(plan: Plan, weights: Weights) -> Compute:
+def offloaded_update(stage: Stage) -> Compute:
     """Return what an accelerator does where processors update its parameters.
 
     It takes gradients out of their buckets, reads them for their norm, sets them to zero, and casts the weights that come back to fp8.
     """
-    around = Stream(_norm_and_zero_bytes(plan.strategy, weights), launches=2)
-    return _update(*_casts_back(plan, weights), around, *_fp8_casts(plan.training, plan.strategy, weights))
+    around = Stream(_norm_and_zero_bytes(stage.strategy, stage.weights), launches=2)
+    return _update(*_casts_back(stage), around, *_fp8_casts(stage))
 
 
 def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
@@ -197,33 +198,35 @@ def _update(*kernels: Stream) -> Compute:
     return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)),))
 
 
-def _launches_of_a_pass(plan: Plan) -> int:
+def _launches_of_a_pass(stage: Stage) -> int:
     """Return the kernels of one pass over all tensors: a few multi-tensor ones, or one for each tensor on its own.
 
     Where training state is sharded, a tensor is what one layer keeps of its flat parameters.
     """
-    if plan.training.optimizer_kernels != "loop":
+    if stage.training.optimizer_kernels != "loop":
         return FUSED_LAUNCHES
-    if plan.strategy.zero_stage:
-        return ceil((plan.model.n_layers + 1) / plan.strategy.pp)
-    chunks = [chunk for stage in model_chunks(plan.strategy, plan.model.n_layers) for chunk in stage]
-    return ceil(sum(len(chunk_tensors(local_model(plan), chunk)) for chunk in chunks) / plan.strategy.pp)
+    strategy, n_layers = stage.strategy, stage.local.model.n_layers
+    if strategy.zero_stage:
+        return ceil((n_layers + 1) / strategy.pp)
+    chunks = [chunk for each in model_chunks(strategy, n_layers) for chunk in each]
+    return ceil(sum(len(chunk_tensors(stage.local, chunk)) for chunk in chunks) / strategy.pp)
 
 
-def _fp8_casts(training: Training, strategy: Strategy, weights: Weights) -> tuple[Stream, ...]:
+def _fp8_casts(stage: Stage) -> tuple[Stream, ...]:
     """Return the casts of new weights; sharded ones are cast whenever they have been gathered."""
-    if training.precision != "fp8" or strategy.gathers_weights:
+    training = stage.training
+    if training.precision != "fp8" or stage.strategy.gathers_weights:
         return ()
-    return (Stream(weights.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
+    return (Stream(stage.weights.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
 
 
-def _casts_back(plan: Plan, weights: Weights) -> tuple[Stream, ...]:
+def _casts_back(stage: Stage) -> tuple[Stream, ...]:
     """Return the way of reduced gradients out of their buckets, for each micro-batch that is reduced."""
-    strategy = plan.strategy
-    moved_bytes = moved_into_bucket_bytes(strategy, numerics(plan.training))
+    strategy, weights = stage.strategy, stage.weights
+    moved_bytes = moved_into_bucket_bytes(strategy, stage.local.numerics)
     if moved_bytes == 0.0 or strategy.replicas == 1:
         return ()
     scattered = strategy.zero_stage >= SHARDS_GRADIENTS or (strategy.zero_stage == 1 and strategy.sharding.degree == strategy.replicas)
-    times = 1 if strategy.data_parallel.no_sync else plan.n_micro_batches
+    times = 1 if strategy.data_parallel.no_sync else stage.n_micro_batches
     reduced = weights.shard(strategy.sharding) if scattered else weights.total
     return (Stream(reduced * times * moved_bytes, launches=times),)

@@ -20,8 +20,9 @@ from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import PassCosts
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.stage_holds import stage_holds
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_bytes
 from clustersim.workloads.operators import Kernel, Operator
@@ -30,18 +31,18 @@ ATTENTION_PRECISION: Final = {"fp8": "bf16"}
 """Fused attention stays in 16 bits when the matrix products run in fp8."""
 
 
-def kernels_of(plan: Plan, accelerator: Accelerator, calibration: Calibration) -> KernelModel:
-    """Return how long the work of a plan takes on an accelerator."""
-    precision = plan.training.precision
-    workers = plan.strategy.dp if plan.strategy.data_parallel.mode == "async" else 1
+def kernels_of(training: Training, strategy: Strategy, accelerator: Accelerator, calibration: Calibration) -> KernelModel:
+    """Return how long the work of a step takes on an accelerator."""
+    precision = training.precision
+    workers = strategy.dp if strategy.data_parallel.mode == "async" else 1
     return KernelModel(
         accelerator=accelerator,
         calibration=calibration,
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
-        blocks=plan.training.blocking_launches,
-        captured=plan.training.cuda_graphs,
-        slowest=slowest_of(plan.n_ranks // workers, accelerator, calibration),
+        blocks=training.blocking_launches,
+        captured=training.cuda_graphs,
+        slowest=slowest_of(strategy.n_ranks // workers, accelerator, calibration),
     )
 
 
@@ -54,14 +55,14 @@ def arranged(plan: Plan, node: Node) -> Plan:
 
     The kernel model gives the times. Collectives inside layers are left out: they are the same in all of them.
     """
-    kernels = kernels_of(plan, node.accelerator, calibration_for(node.accelerator))
+    kernels = kernels_of(plan.training, plan.strategy, node.accelerator, calibration_for(node.accelerator))
     if plan.strategy.stage_layers == "balanced":
         layers = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=plan.strategy.pp * plan.strategy.virtual_stages)
         plan = replace(plan, strategy=plan.strategy.changed(stage_layers=layers))
     schedule = SCHEDULES.get(plan.strategy.schedule)
     if schedule is None or schedule.by_times is None:
         return plan
-    return replace(plan, strategy=plan.strategy.changed(costs=pass_costs(plan, node, kernels)))
+    return replace(plan, strategy=plan.strategy.changed(costs=pass_costs(stage_of(plan, 0), node, kernels)))
 
 
 def balanced_layers(local: LocalModel, strategy: Strategy, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:
@@ -154,15 +155,15 @@ def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, in
     return min(near, key=lambda option: (round(option[0], 12), round(option[1], 12), -option[2]))
 
 
-def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
-    """Return what passes through one chunk cost: the mean over the stages, and what is kept on the first."""
-    local = local_model(plan)
-    layers = [local.layer(layer) for layer in range(plan.model.n_layers)]
+def pass_costs(stage: Stage, node: Node, kernels: KernelModel) -> PassCosts:
+    """Return what passes through one chunk cost: the mean over all stages, and what is kept on this one."""
+    local, strategy = stage.local, stage.strategy
+    layers = [local.layer(layer) for layer in range(local.model.n_layers)]
     operators = [each for layer in (local.front, *layers, local.back) for each in layer]
-    share = 1.0 / (plan.strategy.pp * plan.strategy.virtual_stages)
-    again = recomputation_of(plan.strategy).repeated(local, operators)
-    first = stage_holds(stage_of(plan, 0))
-    kept_bytes, weight_bytes = (held_bytes(first, interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
+    share = 1.0 / (strategy.pp * strategy.virtual_stages)
+    again = recomputation_of(strategy).repeated(local, operators)
+    holds = stage_holds(stage)
+    kept_bytes, weight_bytes = (held_bytes(holds, interval=interval) for interval in (FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT))
 
     def total_s(of: Callable[[Operator], Iterable[Kernel]], chosen: Iterable[Operator] = operators) -> float:
         return share * fsum(kernels.work_s(of(each)) for each in chosen)
@@ -172,7 +173,7 @@ def pass_costs(plan: Plan, node: Node, kernels: KernelModel) -> PassCosts:
         input_s=total_s(lambda each: (*each.kernels("input_gradient"), *(() if waits(each) else each.kernels("weight_gradient"))))
         + total_s(lambda each: each.kernels("recompute"), again),
         weight_s=total_s(lambda each: each.kernels("weight_gradient") if waits(each) else ()),
-        send_s=_send_s(plan.strategy, local.boundary_bytes, node),
+        send_s=_send_s(strategy, local.boundary_bytes, node),
         weight_fraction=weight_bytes / kept_bytes if kept_bytes else 1.0,
     )
 

@@ -52,9 +52,19 @@ class Stage:
 @lru_cache(maxsize=128)
 def stage_of(plan: Plan, number: int) -> Stage:
     """Return a stage of a plan."""
-    local, chunks = local_model(plan), model_chunks(plan.strategy, plan.model.n_layers)[number]
+    return stage_with(plan, model_chunks(plan.strategy, plan.model.n_layers)[number])
+
+
+def stages_of(plan: Plan) -> tuple[Stage, ...]:
+    """Return all stages of a plan."""
+    return tuple(stage_of(plan, number) for number in range(plan.strategy.pp))
+
+
+def stage_with(plan: Plan, chunks: tuple[ModelChunk, ...]) -> Stage:
+    """Return the stage of a plan that holds some chunks."""
+    local = local_model(plan)
     return Stage(
-        number=number,
+        number=chunks[0].stage,
         chunks=chunks,
         local=local,
         training=plan.training,

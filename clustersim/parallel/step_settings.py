@@ -153,3 +153,17 @@ class DataParallel(DataParallelSettings, frozen=True):
     def central(self) -> bool:
         """Whether parameters are kept and updated in one place: on servers, or on the first accelerator of a single process."""
         return self.single_process or self.service is not None
+
+    @property
+    def own_pace(self) -> bool:
+        """Whether workers need not wait for all others in every step."""
+        return self.mode != "sync" or bool(self.backup_workers)
+
+    @property
+    def divides(self) -> bool:
+        """Whether the program of a step depends on how replicas are divided.
+
+        With one process for a node the root does other work than the rest; with parameter servers a push is one operation of all that
+        push together.
+        """
+        return self.central or self.own_pace

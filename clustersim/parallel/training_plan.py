@@ -253,17 +253,10 @@ class StrategySettings(Settings, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Over how many ranks ZeRO and FSDP spread the training state, and when parameters are gathered."""
+    """Numbers of ranks over which ZeRO and FSDP spread the training state."""
 
     degree: int
     """Ranks that hold one copy together: all replicas, or a divisor of them (hybrid sharding), which then all-reduces between copies."""
-    prefetch: int = 1
-    """Layers that are gathered ahead of the one that computes; 0: each is waited for."""
-    reshard_after_forward: bool = True
-    """Zero stage 3: parameters are freed after the forward pass and gathered again; False keeps them, see ``keeps_gathered``."""
-    keep_ends: bool = False
-    """Embedding and head are kept so in any case, as PyTorch's FSDP keeps its root unit."""
-    gather: GatherUnit = "layer"
     expert_degree: int = 1
     """Ranks that hold one copy of an expert together."""
 
@@ -329,10 +322,6 @@ class Strategy(StrategySettings, frozen=True):
             degree=degree,
             # The ranks that share a copy hold all experts together, each of them on as many ranks as there are for it.
             expert_degree=max(1, degree * self.expert_replicas // self.replicas),
-            prefetch=self.prefetch,
-            reshard_after_forward=self.reshard_after_forward,
-            keep_ends=self.keep_ends,
-            gather=self.gather,
         )
 
 

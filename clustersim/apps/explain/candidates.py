@@ -17,6 +17,7 @@ from clustersim.config.overriding import Override, parse_override
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Decision, is_shorter
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
+from clustersim.parallel.stage import stages_of
 from clustersim.progress import advanced, phase
 from clustersim.workloads.operators import VECTOR_BYTES
 
@@ -274,7 +275,7 @@ def gains(source: ScenarioText, changes: Sequence[Override], base: Result, tried
                 built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
                 if run_bound(built, base.seed).bound_s >= enough_s:
                     continue
-                if base.metrics.memory.fits and not memory_report(built.plan, built.cluster).fits:
+                if base.metrics.memory.fits and not memory_report(stages_of(built.plan), built.cluster).fits:
                     n_misfits += 1
                     continue
                 metrics = run_built(built, seed=base.seed).metrics

@@ -11,9 +11,9 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node, Source
 from clustersim.hardware.provenance import SCENARIO
 from clustersim.kernels.gemm import alignment
-from clustersim.parallel.shard import head_vector_bytes, local_model
+from clustersim.parallel.shard import head_vector_bytes
+from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.step_settings import Precision
-from clustersim.parallel.training_plan import Plan
 from clustersim.units.quantity import format_quantity
 
 
@@ -45,7 +45,7 @@ def constants_of(built: Built) -> tuple[Constant, ...]:
         parts = (
             (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, built.plan.training.precision)),
             (node.nic.name, node.nic.sources, _of_nic(node)),
-            (calibration.name, calibration.sources, _of_calibration(calibration, built.plan)),
+            (calibration.name, calibration.sources, _of_calibration(calibration, stage_of(built.plan, 0))),
         )
         for name, sources, figures in parts:
             for figure in figures:
@@ -82,8 +82,8 @@ def _rate(bytes_per_s: float) -> str:
     return format_quantity(bytes_per_s, "B/s")
 
 
-def _of_calibration(calibration: Calibration, plan: Plan) -> Iterator[_Figure]:
-    gemm, precision, launch, network = calibration.gemm, plan.training.precision, calibration.launch, calibration.network
+def _of_calibration(calibration: Calibration, stage: Stage) -> Iterator[_Figure]:
+    gemm, precision, launch, network = calibration.gemm, stage.training.precision, calibration.launch, calibration.network
     for name, meaning, shares in (
         ("sustained_fraction", "share of the peak that full waves of deep tiles reach", gemm.sustained_fraction),
         ("under_load", "what is left of that under hours of load", gemm.under_load),
@@ -91,11 +91,11 @@ def _of_calibration(calibration: Calibration, plan: Plan) -> Iterator[_Figure]:
         key = precision if precision in shares else "default"
         yield _Figure(f"gemm.{name}.{key}", meaning, f"{shares[key]:.4g}")
     yield _Figure("gemm.depth_overhead", "steps of depth that fill and drain of a tile cost", f"{gemm.depth_overhead:.4g}")
-    rows = alignment(head_vector_bytes(local_model(plan), precision))
+    rows = alignment(head_vector_bytes(stage.local, precision))
     if rows != "whole":
         meaning = "what is left of the rate where rows are no multiples of 16 bytes"
         yield _Figure(f"gemm.unaligned_fraction.{rows}", meaning, f"{gemm.unaligned_fraction[rows]:.4g}")
-    generation = calibration.attention.get(plan.training.attention)
+    generation = calibration.attention.get(stage.training.attention)
     if generation is not None:
         best = next(name for name, each in calibration.attention.items() if each == generation and name != "flash")
         for way, each in (("forward", generation.forward), ("backward", generation.backward)):

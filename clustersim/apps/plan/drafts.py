@@ -138,7 +138,7 @@ class Drafts:
         found = self._balanced.get(key)
         if found is None:
             accelerator = self.first.cluster.node.accelerator
-            kernels = kernels_of(plan, accelerator, calibration_for(accelerator))
+            kernels = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
             found = self._balanced[key] = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=n_parts)
         return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
 

@@ -21,7 +21,7 @@ def evaluator_of(built: Built, *, pace: float = 1.0) -> BoundEvaluator:
     """
     cluster, plan = built.cluster, built.plan
     nodes = [node for node, _ in cluster.kinds]
-    models = tuple(kernels_of(plan, node.accelerator, calibration_for(node.accelerator)) for node in nodes)
+    models = tuple(kernels_of(plan.training, plan.strategy, node.accelerator, calibration_for(node.accelerator)) for node in nodes)
     lone = not built.jobs and not built.background and not built.scenario.spec.cluster.links
     prices = UnitCosts(
         cluster=cluster,

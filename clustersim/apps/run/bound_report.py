@@ -12,7 +12,7 @@ from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
 from clustersim.measure.bounds.bound_evaluator import PATH, StepBound
 from clustersim.measure.metrics import BoundPart, BoundsReport
-from clustersim.parallel.flops import masked_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.topology.cluster import Cluster
 from clustersim.units.quantity import format_quantity
@@ -64,25 +64,19 @@ def bounds_report(bound: StepBound, plan: Plan, cluster: Cluster, step_time_s: f
     what = f"{NAMES[largest.name]}{_where(largest.name, plan.strategy, cluster)}"
     seconds, step, least = (format_quantity(value, "s") for value in (largest.seconds, step_time_s, bound.bound_s))
     share = 100 * bound.bound_s / step_time_s
+    flops, fastest = step_flops(plan), max(node.accelerator.peak_flops_per_s[plan.training.precision] for node, _ in cluster.kinds)
     return BoundsReport(
         bound_s=bound.bound_s,
         path_s=bound.path_s,
         exchange_s=bound.exchange_s,
         link_s=bound.link_s,
-        peak_s=peak_s(plan, cluster),
+        peak_s=(flops.model - flops.masked) / (plan.n_ranks * fastest),
         bound_fraction=bound.bound_s / step_time_s,
         binding=largest.name,
         binding_s=largest.seconds,
         parts=tuple(parts),
         sentence=f"lower bound of this layout: {least}, {share:.1f} % of {step}; {what} alone: {seconds} at least",
     )
-
-
-def peak_s(plan: Plan, cluster: Cluster) -> float:
-    """Return how long all accelerators need for the FLOPs of a step at the peak of their data sheets, nothing recomputed."""
-    precision = plan.training.precision
-    fastest = max(node.accelerator.peak_flops_per_s[precision] for node, _ in cluster.kinds)
-    return (model_flops(plan) - masked_flops(plan)) / (plan.n_ranks * fastest)
 
 
 def _where(name: str, strategy: Strategy, cluster: Cluster) -> str:

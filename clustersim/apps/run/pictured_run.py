@@ -60,7 +60,7 @@ def _ceilings(result: Result) -> DataSheetPeaks:
 def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
     """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
     plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
-    model = kernels_of(plan, accelerator, calibration_for(accelerator))
+    model = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
     local = local_model(plan)
     layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]
     operators = [each for layer in layers for each in layer]

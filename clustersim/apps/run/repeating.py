@@ -14,7 +14,7 @@ from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import Pass, StageOrder
 from clustersim.parallel.stages import orders_of, places_of
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.program import Program
 from clustersim.progress import phase
 from clustersim.topology.cluster import IntArray
@@ -80,7 +80,7 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
         n_few = plan.n_micro_batches - repetitions * each * n_ways
         if worth * n_few > plan.n_micro_batches:
             return None
-        found = _replayed(plan, machine, n_few, MicroBatchPaths(first=_firsts(plan, n_few), n_micro_batches=each), repetitions)
+        found = _replayed(plan, machine, n_few, MicroBatchPaths(first=_firsts(strategy, n_few), n_micro_batches=each), repetitions)
         if found is not None:
             return found
     return None
@@ -108,8 +108,8 @@ def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> boo
     )
 
 
-def _firsts(plan: Plan, n_micro_batches: int) -> tuple[int, ...]:
-    places = places_of(plan.strategy)
+def _firsts(strategy: Strategy, n_micro_batches: int) -> tuple[int, ...]:
+    places = places_of(strategy)
     return tuple(places.micro_batches(way, n_micro_batches).start for way in range(places.n_copies))
 
 

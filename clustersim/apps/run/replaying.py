@@ -20,7 +20,7 @@ from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.engine.policies import PacePolicy, Synchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
-from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, is_divided, jitter_of, own_parts, paces_of, policy_of
+from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, jitter_of, own_parts, paces_of, policy_of
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
@@ -30,7 +30,8 @@ from clustersim.measure.metrics import JobReport
 from clustersim.measure.steps_report import in_own_time
 from clustersim.parallel.lower import lower
 from clustersim.parallel.pass_costs import kernels_of
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.stage import stage_of
+from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Program
@@ -66,9 +67,9 @@ class ReplayedPlan:
     jobs: tuple[JobReport, ...] = ()
 
 
-def in_turn(plan: Plan, timeline: Timeline) -> bool:
+def in_turn(strategy: Strategy, timeline: Timeline) -> bool:
     """Return whether a timeline is one step of a plan whose stages begin and end their steps one after the other."""
-    return plan.strategy.optimizer_post_validation and plan.strategy.pp > 1 and timeline.steps is None
+    return strategy.optimizer_post_validation and strategy.pp > 1 and timeline.steps is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class Conditions:
 
 def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
     """Return a cluster on which a plan computes in its own precision, all ranks alike."""
-    kernels = kernels_of(plan, cluster.node.accelerator, calibration)
+    kernels = kernels_of(plan.training, plan.strategy, cluster.node.accelerator, calibration)
     return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
 
 
@@ -103,7 +104,7 @@ class _Prepared:
 
     def step_s(self, timeline: Timeline) -> float:
         """Return the step time of a timeline."""
-        return (in_own_time(timeline) if in_turn(self.plan, timeline) else timeline).step_time_s
+        return (in_own_time(timeline) if in_turn(self.plan.strategy, timeline) else timeline).step_time_s
 
     def on_nodes(self, nodes: Sequence[int], cluster: Cluster) -> _Prepared:
         """Return the same on some nodes of a cluster."""
@@ -133,8 +134,8 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     uneven = conditions.uneven
     machine = replace(machine_of(plan, cluster, calibration), passes=conditions.passes)
     if uneven is None:
-        parts = own_parts(plan, cluster.node, folds=conditions.passes.fold)
-        folding: Folding = "classes" if is_divided(plan) else "cells" if conditions.passes.fold else "ranks"
+        parts = own_parts(plan, folds=conditions.passes.fold)
+        folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if conditions.passes.fold else "ranks"
         with phase("lower"):
             program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
@@ -145,13 +146,13 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
 
     def kernels(accelerator: Accelerator) -> KernelModel:
         if accelerator.name not in known:
-            known[accelerator.name] = kernels_of(plan, accelerator, calibration_for(accelerator))
+            known[accelerator.name] = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
         return known[accelerator.name]
 
     machine = replace(machine, paces=paces_of(division, uneven, kernels))
     with phase("lower"):
-        program = lower(plan, division.parts if is_divided(plan) else None)
-    if is_divided(plan):
+        program = lower(plan, division.parts if plan.strategy.data_parallel.divides else None)
+    if plan.strategy.data_parallel.divides:
         machine = replace(machine, folding="classes")
     else:
         machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.passes.fold else "ranks")
@@ -160,7 +161,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         program=program,
         machine=machine,
         jitter=jitter_of(division, uneven, conditions.seed),
-        policy=policy_of(plan, division),
+        policy=policy_of(stage_of(plan, 0), division),
         n_steps=conditions.n_steps,
         plan=plan,
     )
@@ -247,7 +248,10 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
 def _kernels_on(job: PlannedJob, cluster: Cluster) -> Timing:
     """Return how long the work of a job takes on its own nodes, which may be of another kind than those of the scenario."""
     accelerators = {node.accelerator.name: node.accelerator for node in map(cluster.node_at, job.nodes)}
-    models = tuple(kernels_of(job.planned.plan, each, calibration_for(each)) for _, each in sorted(accelerators.items()))
+    models = tuple(
+        kernels_of(job.planned.plan.training, job.planned.plan.strategy, each, calibration_for(each))
+        for _, each in sorted(accelerators.items())
+    )
     return models[0] if len(models) == 1 else Slowest(models)
 
 

@@ -24,13 +24,14 @@ from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_s
 from clustersim.notices import Flag
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.expert_shares import Dispatch
-from clustersim.parallel.flops import hardware_flops, masked_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.mesh import place
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model
 from clustersim.parallel.sharding_groups import expert_grid
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import Stage, stages_of
 from clustersim.parallel.stage_holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
+from clustersim.parallel.step_settings import Precision
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
@@ -113,14 +114,15 @@ def simulate(
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         each_alone = plan.strategy.data_parallel.mode == "async"
+        stages = stages_of(plan)
         with phase("measure"):
-            timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, plan)
-            own = in_own_time(timeline) if in_turn(plan, timeline) else timeline
+            timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, stages)
+            own = in_own_time(timeline) if in_turn(plan.strategy, timeline) else timeline
             parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
-    assumed = (*calibration_flags(calibration), *_model_flags(plan))
+    assumed = (*calibration_flags(calibration), *_model_flags(stages[0]))
     chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
-    slow = _slow(plan, timeline, neighbours, conditions)
-    memory = memory_report(plan, cluster, timeline)
+    slow = _slow(plan.n_ranks, timeline, neighbours, conditions)
+    memory = memory_report(stages, cluster, timeline)
     assumed = (*assumed, *_room_flags(memory))
     all_flags = [
         *flags,
@@ -132,10 +134,11 @@ def simulate(
         *_job_flags(neighbours, cluster),
     ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
-    peak_flops_per_s = _peak_flops_per_s(plan, cluster, conditions)
+    peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
     # What comes too late for an update is no part of the batch.
     used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
-    model, hardware = used * model_flops(plan), used * hardware_flops(plan)
+    flops = step_flops(plan)
+    model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
     tokens_per_s = samples_per_s * plan.training.seq_length
     metrics = Metrics(
@@ -163,17 +166,16 @@ def simulate(
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
         shared_links=shared_links(own, name),
-        steps=_steps(plan, timeline, slow),
+        steps=_steps(plan.training.global_batch_size, n_ranks / strategy.pp, timeline, slow),
         experts=experts_report(local_model(plan), strategy, timeline),
         engine=timeline.engine,
-        flags=(*all_flags, *_turn_flags(plan, timeline), *_mask_flags(plan, model, mfu=model / step_s / peak_flops_per_s)),
+        flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
 
 
-def _mask_flags(plan: Plan, model_flops_per_step: float, *, mfu: float) -> tuple[Flag, ...]:
-    """Return what MFU would be without the pairs that a causal mask spares, where these are much of what it counts."""
-    share = masked_flops(plan) / model_flops_per_step
+def _mask_flags(share: float, *, mfu: float) -> tuple[Flag, ...]:
+    """Return what MFU would be without the pairs that a causal mask spares, where these are a large share of what it counts."""
     if share < MASKED_SHARE:
         return ()
     without = 100 * mfu * (1 - share)
@@ -181,28 +183,27 @@ def _mask_flags(plan: Plan, model_flops_per_step: float, *, mfu: float) -> tuple
     return (Flag(code="masked_attention_counted", message=message),)
 
 
-def _turn_flags(plan: Plan, timeline: Timeline) -> tuple[Flag, ...]:
-    if not in_turn(plan, timeline):
+def _turn_flags(strategy: Strategy, timeline: Timeline) -> tuple[Flag, ...]:
+    if not in_turn(strategy, timeline):
         return ()
     message = "each stage begins its next step when it has ended one; the step time is that of the stage that takes longest"
     return (Flag(code="stages_in_turn", message=message),)
 
 
-def _peak_flops_per_s(plan: Plan, cluster: Cluster, conditions: Conditions | None) -> float:
+def _peak_flops_per_s(precision: Precision, n_ranks: int, cluster: Cluster, conditions: Conditions | None) -> float:
     """Return what all accelerators of the plan could do together."""
-    precision = plan.training.precision
     if conditions is None or conditions.uneven is None:
-        return cluster.node.accelerator.peak_flops_per_s[precision] * plan.n_ranks
+        return cluster.node.accelerator.peak_flops_per_s[precision] * n_ranks
     return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
 
 
-def _slow(plan: Plan, timeline: Timeline, neighbours: Neighbours | None, conditions: Conditions | None) -> tuple[str, ...]:
+def _slow(n_ranks: int, timeline: Timeline, neighbours: Neighbours | None, conditions: Conditions | None) -> tuple[str, ...]:
     """Return for each class the ranks of it that are slower than the others."""
     if conditions is None or conditions.uneven is None:
         return ()
     of_classes = [rank_class.ranks for rank_class in timeline.rank_classes]
     if neighbours is not None and (neighbours.jobs or neighbours.background):
-        per_node = plan.n_ranks // len(neighbours.nodes)
+        per_node = n_ranks // len(neighbours.nodes)
         of_classes = [np.searchsorted(neighbours.nodes, ranks // per_node) * per_node + ranks % per_node for ranks in of_classes]
     return tuple(slow_among(conditions.uneven, ranks) for ranks in of_classes)
 
@@ -218,20 +219,19 @@ def _pace_flags(plan: Plan, conditions: Conditions | None) -> tuple[Flag, ...]:
     return tuple(Flag(code="pace_of_slowest", message=f"{name} go at the pace of {ranks}") for name, ranks in pairs)
 
 
-def _steps(plan: Plan, timeline: Timeline, slow: Sequence[str]) -> StepsReport | None:
+def _steps(batch: int, ranks_per_stage: float, timeline: Timeline, slow: Sequence[str]) -> StepsReport | None:
     if timeline.steps is None:
         return None
-    per_stage = plan.n_ranks / plan.strategy.pp
-    samples = [plan.training.global_batch_size * rank_class.n_ranks / per_stage for rank_class in timeline.rank_classes]
+    samples = [batch * rank_class.n_ranks / ranks_per_stage for rank_class in timeline.rank_classes]
     return steps_report(timeline.steps, timeline, samples, slow=slow)
 
 
-def _with_memory(timeline: Timeline, plan: Plan) -> Timeline:
+def _with_memory(timeline: Timeline, stages: Sequence[Stage]) -> Timeline:
     """Return the timeline with what a rank of each class holds over its time."""
-    return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage_of(plan, stage)) for stage in range(plan.strategy.pp)]))
+    return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage) for stage in stages]))
 
 
-def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None) -> Memory:
+def memory_report(stages: Sequence[Stage], cluster: Cluster, timeline: Timeline | None = None) -> Memory:
     """Return the peak memory of every stage, and whether the largest fits.
 
     Parameters
@@ -243,16 +243,16 @@ def memory_report(plan: Plan, cluster: Cluster, timeline: Timeline | None = None
     memory = timeline.memory if timeline else ()
     written = memory.written if isinstance(memory, Curves) else memory
     curves = {classes[curve.rank_class].stage: curve for curve in reversed(written)}
-    stages = tuple(_stage(plan, stage, curves.get(stage)) for stage in range(plan.strategy.pp))
+    by_stage = tuple(_stage(stage, curves.get(stage.number)) for stage in stages)
     capacity_bytes = min(node.accelerator.memory_bytes for node, _ in cluster.kinds)
-    peak_bytes = max(stage.peak_bytes for stage in stages)
-    return Memory(fits=peak_bytes <= capacity_bytes, capacity_bytes=capacity_bytes, peak_bytes=peak_bytes, by_stage=stages)
+    peak_bytes = max(stage.peak_bytes for stage in by_stage)
+    return Memory(fits=peak_bytes <= capacity_bytes, capacity_bytes=capacity_bytes, peak_bytes=peak_bytes, by_stage=by_stage)
 
 
-def _stage(plan: Plan, stage: int, curve: MemoryCurve | None) -> StageMemory:
-    held = stage_peak(stage_of(plan, stage))
+def _stage(stage: Stage, curve: MemoryCurve | None) -> StageMemory:
+    held = stage_peak(stage)
     return StageMemory(
-        stage=stage,
+        stage=stage.number,
         **{f"{category}_bytes": held_bytes(held, category=category) for category in CATEGORIES},
         peak_bytes=held_bytes(held),
         peak_at_s=curve.peak_at_s if curve else None,
@@ -275,18 +275,18 @@ def calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-def _model_flags(plan: Plan) -> tuple[Flag, ...]:
-    strategy = plan.strategy
+def _model_flags(stage: Stage) -> tuple[Flag, ...]:
+    training, strategy = stage.training, stage.strategy
     flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
-    if plan.training.precision == "fp8":
+    if training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
-    if head_vector_bytes(local_model(plan), plan.training.precision) < VECTOR_BYTES:
+    if head_vector_bytes(stage.local, training.precision) < VECTOR_BYTES:
         message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"
         flags.append(Flag(code="unaligned_vocabulary", message=f"{message} training.vocabulary_multiple: {WHOLE_VOCABULARY} pads them"))
-    if plan.model.experts is not None:
+    if stage.local.model.experts is not None:
         message = "products of several experts are timed with the constants of single products; no grouped ones were measured"
         flags.append(Flag(code="uncalibrated_experts", message=message))
-        if plan.training.grouped_experts == "fused":
+        if training.grouped_experts == "fused":
             message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
             flags.append(Flag(code="joined_experts", message=message))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
@@ -317,7 +317,7 @@ def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:
 
 def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, ...]:
     jobs = neighbours.jobs if neighbours else ()
-    too_large = [job.name for job in jobs if not memory_report(job.planned.plan, cluster).fits]
+    too_large = [job.name for job in jobs if not memory_report(stages_of(job.planned.plan), cluster).fits]
     return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
 
 

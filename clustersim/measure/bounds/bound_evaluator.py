@@ -14,6 +14,7 @@ from clustersim.measure.bounds.unit_costs import EXPOSED, ISSUE, MATRIX, MEMORY,
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import stage_with
 from clustersim.parallel.stages import ModelChunk, orders_of, part_layers, places_of
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.parallel.units import reduces_in_units
@@ -104,7 +105,7 @@ class BoundEvaluator:
     def mean_s(self, plan: Plan) -> float:
         """Return the mean of what stages have to compute, below which the busiest of them cannot be, however layers are dealt out."""
         strategy = plan.strategy
-        layers = self._layer_prices(plan, self._cut(plan))
+        _, layers = self._layer_prices(plan)
         back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")
         rows = sum((layers.sums(kind)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
         if strategy.recompute == "full" and strategy.recompute_layers is not None:
@@ -113,16 +114,14 @@ class BoundEvaluator:
         device_s = float(rows[MATRIX] + rows[MEMORY]) + exposed_s
         return (self.prices.host_s() + plan.n_micro_batches * device_s / strategy.pp) * (1.0 - ROUND_OFF)
 
-    def _cut(self, plan: Plan) -> Key:
-        """Return what the prices of a plan's layers depend on: without a symmetric scale-up wiring, on the place of every stage too."""
+    def _layer_prices(self, plan: Plan) -> tuple[Key, LayerPrices]:
+        """Return the prices of layers, and what they depend on: without a symmetric scale-up wiring, on the place of every stage too."""
         strategy, symmetric = plan.strategy, self.prices.cluster.node.scale_up.kind in SYMMETRIC
-        return cut_key(plan) if symmetric else (*cut_key(plan), strategy.placement, strategy.dp, strategy.pp)
-
-    def _layer_prices(self, plan: Plan, cut: Key) -> LayerPrices:
+        cut = cut_key(plan) if symmetric else (*cut_key(plan), strategy.placement, strategy.dp, strategy.pp)
         found = self._layers.get(cut)
         if found is None:
             found = self._layers[cut] = LayerPrices(prices=self.prices, plan=plan, name=f"cut {len(self._layers)}")
-        return found
+        return cut, found
 
     def passes_s(self, plan: Plan) -> float:
         """Return a time below which no step can end whatever it does with gradients, weights and optimizer states."""
@@ -158,12 +157,12 @@ class BoundEvaluator:
         return step.host_s + last_s + max(state.update_s + state.after.seconds for state in step.states)
 
     def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
-        strategy, local, cut = plan.strategy, local_model(plan), self._cut(plan)
+        strategy, local = plan.strategy, local_model(plan)
         written = strategy.written
         ways = ways_of(written.places) if written else ways_of_schedule(strategy.schedule, strategy.pp, strategy.virtual_stages)
         places = places_of(strategy)
         times = np.array([len(places.micro_batches(way, plan.n_micro_batches)) for way in range(places.n_copies)], dtype=np.float64)
-        layers = self._layer_prices(plan, cut)
+        cut, layers = self._layer_prices(plan)
         shape = (strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.recompute_layers)
         passes = self._passes.get((*cut, shape))
         if passes is None:
@@ -192,9 +191,10 @@ class BoundEvaluator:
     ) -> PartPasses:
         """Return passes with what the gathering of their parameters, beside them or before them, adds."""
         ways, passes = of_model
-        if not strategy.sharding.reshard_after_forward or len(ways.stage_of) > 1 or passes.meets:
+        if not strategy.reshard_after_forward or len(ways.stage_of) > 1 or passes.meets:
             return passes
-        key = (*keys, strategy.sharding, strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers)
+        gathering = (strategy.sharding, strategy.prefetch)
+        key = (*keys, gathering, strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers)
         gathers_s = self._gathers.get(key)
         if gathers_s is None:
             stages = self._chunks_of(local, strategy, keys[0], ways)
@@ -204,7 +204,7 @@ class BoundEvaluator:
             for stage in route:
                 chunk = stages[stage][seen[stage]]
                 seen[stage] += 1
-                known = (keys[1], strategy.sharding, chunk)
+                known = (keys[1], gathering, chunk)
                 if known not in self._gathered_s:
                     self._gathered_s[known] = pass_gathers_s(local, strategy, chunk, exchange)
                 found.append(self._gathered_s[known])
@@ -234,13 +234,14 @@ class BoundEvaluator:
         if strategy.data_parallel.central:
             return ()
         often = plan.n_micro_batches if not strategy.data_parallel.no_sync else 0
-        state = (laid, strategy.sharding, often)
+        gathering = (strategy.gather, strategy.prefetch, strategy.reshard_after_forward, strategy.keep_ends)
+        state = (laid, strategy.sharding, gathering, often)
         found: list[StageStates] = []
         for chunks in self._chunks_of(local_model(plan), strategy, cut, ways):
             key = (state, chunks)
             known = self._states.get(key)
             if known is None:
-                known = self._states[key] = states_of(plan, chunks, self.prices, exchange)
+                known = self._states[key] = states_of(stage_with(plan, chunks), self.prices, exchange)
             found.append(known)
         return tuple(found)
 

@@ -23,6 +23,7 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.tasks import Block, Item, RankGroups
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.workloads.model import Model
 
 PassName = Literal["F", "B", "again", "I", "I again", "W"]
 """Forward; backward; backward with recomputation; gradients of inputs, alone and with it; of weights."""
@@ -46,7 +47,7 @@ class LayerPrices:
     def __post_init__(self) -> None:
         """Find the groups of every placement."""
         near = self.prices.near
-        placed = unlike_groups(self.plan, self.prices.cluster)
+        placed = unlike_groups(self.plan.model, self.plan.strategy, self.prices.cluster)
         self._groups = tuple(_renamed(groups, lambda group, n=n: near(group, f"{self.name}.{n}")) for n, groups in enumerate(placed))
 
     def sums(self, kind: PassName) -> FloatArray:
@@ -89,16 +90,16 @@ class LayerPrices:
         return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
 
 
-def unlike_groups(plan: Plan, cluster: Cluster) -> list[ParallelGroups]:
+def unlike_groups(model: Model, strategy: Strategy, cluster: Cluster) -> list[ParallelGroups]:
     """Return the groups that work on layers, once for each placement on the links that ranks of a model have.
 
     On a symmetric scale-up wiring the groups of a stage go at one pace, together. Elsewhere each rank's groups stand alone.
     """
-    mesh = place(plan.strategy)
+    mesh = place(strategy)
     division, alone = divided(mesh), cluster.node.scale_up.kind not in SYMMETRIC
     found: dict[tuple[object, ...], ParallelGroups] = {}
-    for stage in unlike_stages(mesh, cluster) if plan.n_ranks > 1 else [0]:
-        of_stage = parallel_groups(plan, division, stage, 0)
+    for stage in unlike_stages(mesh, cluster) if strategy.n_ranks > 1 else [0]:
+        of_stage = parallel_groups(model, strategy, division, stage=stage, part=0)
         for groups in _of_each_rank(of_stage, mesh.stage_ranks(stage), cluster) if alone else (of_stage,):
             found.setdefault(tuple(_placement(group, cluster) for group in _all(groups)), groups)
     return list(found.values())

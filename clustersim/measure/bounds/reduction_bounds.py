@@ -20,6 +20,7 @@ from clustersim.parallel.offload import host_update_bytes, offloads, state_bytes
 from clustersim.parallel.optimizer import offloaded_update, optimizer_update
 from clustersim.parallel.shard import local_model, numerics
 from clustersim.parallel.sharding_groups import Holders, expert_replicas, replicas
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.stages import ModelChunk, places_of
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.parallel.units import gather_calls, reduction_units, reductions
@@ -232,15 +233,14 @@ class StageStates:
     gathered: Gathered | None
 
 
-def states_of(plan: Plan, chunks: tuple[ModelChunk, ...], prices: UnitCosts, exchange: LayoutCommunication) -> StageStates:
-    """Return what a stage with some chunks of the model does."""
-    strategy, local = plan.strategy, local_model(plan)
-    weights = total_weights((local.chunk_weights(chunk), 1) for chunk in chunks)
+def states_of(stage: Stage, prices: UnitCosts, exchange: LayoutCommunication) -> StageStates:
+    """Return what a stage does besides passes."""
+    strategy, local, chunks, weights = stage.strategy, stage.local, stage.chunks, stage.weights
     together = [chunks] if strategy.data_parallel.no_sync else [(chunk,) for chunk in chunks]
     units = [reductions(local, strategy, of_pass) for of_pass in together] if strategy.reduces_gradients else []
     of_chunks = [reduction_units(local, strategy, chunk) for chunk in chunks] if units else []
     last = [exchange.reduced(buckets[-1]).seconds for buckets in of_chunks if buckets]
-    update = offloaded_update(plan, weights) if offloads(strategy) else optimizer_update(plan, weights)
+    update = offloaded_update(stage) if offloads(strategy) else optimizer_update(stage)
     nothing = exchange.together([])
     return StageStates(
         reduced=exchange.together([exchange.reduced(bucket) for of_pass in units for bucket in of_pass]),
@@ -271,13 +271,12 @@ def pass_gathers_s(local: LocalModel, strategy: Strategy, chunk: ModelChunk, exc
 
 
 def _gathered(local: LocalModel, strategy: Strategy, chunk: ModelChunk, prices: UnitCosts, exchange: LayoutCommunication) -> Gathered:
-    sharding = strategy.sharding
     layers, ends = local.layer_weights(chunk.layers), local.end_weights(chunk)
-    calls, around = gather_calls(local, chunk, sharding.gather)
+    calls, around = gather_calls(local, chunk, strategy.gather)
     of_layers = [exchange.gathered(weights, n_calls) for weights, n_calls in zip(layers, calls, strict=True)]
     of_ends = exchange.gathered(ends, around)
-    again = sharding.reshard_after_forward
-    back = [*of_layers, *([] if sharding.keep_ends else [of_ends])] if again else []
+    again = strategy.reshard_after_forward
+    back = [*of_layers, *([] if strategy.keep_ends else [of_ends])] if again else []
     first_s = of_ends.seconds + (of_layers[0].seconds if of_layers else 0.0)
     beside_s = _beside_s(strategy, local.numerics, layers, prices)
     return Gathered(all=exchange.together([of_ends, *of_layers, *back]), first_s=first_s, beside_s=beside_s)
@@ -285,11 +284,10 @@ def _gathered(local: LocalModel, strategy: Strategy, chunk: ModelChunk, prices: 
 
 def _beside_s(strategy: Strategy, number: Numerics, layers: tuple[Weights, ...], prices: UnitCosts) -> float:
     """Return what the passes of a micro-batch lose to what runs beside them: gathers, all but those before the first pass."""
-    sharding = strategy.sharding
-    if not sharding.prefetch:
+    if not strategy.prefetch:
         return 0.0
     forward = total_weights((each, 1) for each in layers[1:])
-    again = total_weights((each, 1) for each in layers) if sharding.reshard_after_forward else NOTHING
+    again = total_weights((each, 1) for each in layers) if strategy.reshard_after_forward else NOTHING
     return _blocks_s(prices, beside_blocks(strategy, number, "forward", gathered=forward + again))
 
 

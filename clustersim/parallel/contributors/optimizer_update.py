@@ -47,7 +47,7 @@ class OptimizerUpdate(Contributor):
     def finish(self) -> None:
         """Add the update of all stages."""
         for stage in self.step.stages:
-            self._update(stage.number, optimizer_update(self.step.plan, stage.weights))
+            self._update(stage.number, optimizer_update(stage))
 
     def _update(self, stage: int, action: Compute) -> tuple[Key, ...]:
         """Add what accelerators do of an update; return the reductions that they wait for."""
@@ -121,7 +121,7 @@ class OffloadedUpdate(OptimizerUpdate):
     def finish(self) -> None:
         """Add the update of all stages."""
         for stage in self.step.stages:
-            reduced = self._update(stage.number, offloaded_update(self.step.plan, stage.weights))
+            reduced = self._update(stage.number, offloaded_update(stage))
             own = [key for keys in self.step.updated[stage.number] for key in keys]
             done = self.step.host(stage.number).add_update(stage.weights, after=[*reduced, *own])
             self.step.updated[stage.number] = (done,) * self.step.division.n_parts
@@ -143,7 +143,7 @@ def _buffers_bytes(stage: Stage) -> float:
         whole_bytes = sum(layers[layer].total for chunk in chunks for layer in chunk.layers) * number.gradient_bytes
         buffers_bytes += BUCKETS_IN_USE * min(strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if offload.parameters != "accelerator":
-        ahead = sharding.prefetch if strategy.data_parallel.overlap else 0
+        ahead = strategy.prefetch if strategy.data_parallel.overlap else 0
         shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
         buffers_bytes += max(heaviest_run(chunk, 1 + ahead) for chunk in shards) * number.element_bytes
     return buffers_bytes

@@ -20,12 +20,11 @@ from clustersim.parallel.mesh import place
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import StageOrder
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.sharding_groups import replicas_apart
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_work import Cut
 from clustersim.parallel.step_settings import PARAMETER_SERVER, Assignment, DataParallel, DataParallelSettings, Training
-from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Lane, RankGroups
@@ -284,12 +283,12 @@ def service_of(strategy: Strategy) -> DataParallel:
     return service
 
 
-def served_updates(plan: Plan, division: Division) -> tuple[Collective, ...]:
+def served_updates(stage: Stage, division: Division) -> tuple[Collective, ...]:
     """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
-    (whole,) = served_slices(local_model(plan), service_of(plan.strategy), [(0, plan.model.n_layers)])
+    (whole,) = served_slices(stage.local, service_of(stage.strategy), [(0, stage.local.model.n_layers)])
     group = _all_workers(division)
     return tuple(
-        _served("update", group, holding, holding.parameters * update_bytes(plan.training)).collective for holding in whole.holdings
+        _served("update", group, holding, holding.parameters * update_bytes(stage.training)).collective for holding in whole.holdings
     )
 
 

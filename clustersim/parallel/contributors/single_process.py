@@ -103,7 +103,7 @@ class SingleProcess(Contributor):
     def finish(self) -> None:
         """Add the update on the first accelerator."""
         step, division = self.step, self.step.division
-        update = optimizer_update(step.plan, step.stages[0].weights)
+        update = optimizer_update(step.stages[0])
         after = step.builder.last(division.lane(0, ROOT, GRADIENT_STREAM))
         step.builder.add(("optimizer", 0), update, [division.lane(0, ROOT)], after=after)
 

@@ -63,8 +63,8 @@ def gatherings(stage: Stage, order: StageOrder) -> tuple[Gathering, ...]:
     they are kept; embedding and head that are to be kept, behind each backward pass. A pass that computes nothing but gradients of
     weights needs no parameters.
     """
-    strategy, sharding = stage.strategy, stage.strategy.sharding
-    units = [_ChunkUnits.of(stage.local, chunk, sharding.gather) for chunk in stage.chunks]
+    strategy = stage.strategy
+    units = [_ChunkUnits.of(stage.local, chunk, strategy.gather) for chunk in stage.chunks]
     layers_whole, ends_whole = set[int](), set[int]()
     found: list[Gathering] = []
     for position, step in enumerate(order):
@@ -73,13 +73,13 @@ def gatherings(stage: Stage, order: StageOrder) -> tuple[Gathering, ...]:
             continue
         in_pair = step.beside_next or (position > 0 and order[position - 1].beside_next)
         missing = step.chunk not in layers_whole, step.chunk not in ends_whole
-        ahead = strategy.data_parallel.overlap and sharding.prefetch > 0 and position > 0
+        ahead = strategy.data_parallel.overlap and strategy.prefetch > 0 and position > 0
         found.append(units[step.chunk].gathering(step, missing, ahead=ahead, in_pair=in_pair))
         layers_whole.add(step.chunk)
         ends_whole.add(step.chunk)
-        if not strategy.keeps_gathered and (step.goes_back or sharding.reshard_after_forward):
+        if not strategy.keeps_gathered and (step.goes_back or strategy.reshard_after_forward):
             layers_whole.discard(step.chunk)
-        if not strategy.keeps_gathered and (step.goes_back or (sharding.reshard_after_forward and not sharding.keep_ends)):
+        if not strategy.keeps_gathered and (step.goes_back or (strategy.reshard_after_forward and not strategy.keep_ends)):
             ends_whole.discard(step.chunk)
     return tuple(found)
 
@@ -136,14 +136,14 @@ class ParameterSharding(Contributor):
         Without freeing after the forward pass all of them, and so where passes through several chunks run side by side. Of stages that look
         ahead the ends of two chunks may be whole, those in use and those of the next pass.
         """
-        sharding, local, number = stage.strategy.sharding, stage.local, stage.local.numerics
+        strategy, local, number = stage.strategy, stage.local, stage.local.numerics
         layers = [[each.total for each in local.layer_weights(chunk.layers)] for chunk in stage.chunks]
         ends = [local.end_weights(chunk).total for chunk in stage.chunks]
-        ahead = sharding.prefetch if stage.strategy.data_parallel.overlap else 0
-        if not sharding.reshard_after_forward or any(step.beside_next for step in stage.order):
+        ahead = strategy.prefetch if strategy.data_parallel.overlap else 0
+        if not strategy.reshard_after_forward or any(step.beside_next for step in stage.order):
             most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
         else:
-            most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or sharding.keep_ends else max(ends)
+            most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or strategy.keep_ends else max(ends)
         copies_bytes = FP8_COPY_BYTES if number.casts_weights else 0.0
         size_bytes = (most + around) * number.element_bytes + most * copies_bytes
         return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
@@ -242,7 +242,7 @@ class _StageGathers(StageContributor):
         """Return what a gather for a piece waits for."""
         if not self.strategy.data_parallel.overlap:
             return before.awaited(position, piece) or (("host", self.division.rank_class(self.stage, part)),)
-        return before.before(position, piece, self.strategy.sharding.prefetch + 1)
+        return before.before(position, piece, self.strategy.prefetch + 1)
 
     def _of(self, weights: Weights) -> list[tuple[ShardScope, float]]:
         """Return the shard groups that have some of these parameters, and how many."""

@@ -13,6 +13,7 @@ from clustersim.hardware.catalog import load_node
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate
 from clustersim.parallel.mesh import place
 from clustersim.parallel.sharding_groups import expert_grid
+from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Offload, OffloadPart, StrategySettings
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from tests.unit.config.samples import built, refusal
@@ -157,12 +158,12 @@ def test_a_host_that_is_too_small_is_named() -> None:
     node = make_node()
     small = replace(node, name="small", host=replace(node.host, memory_bytes=1e6))
 
-    shortfall = host_shortfall(plan, build_mixed_cluster([(node, 1), (small, 1)]))
+    shortfall = host_shortfall(stages_of(plan), build_mixed_cluster([(node, 1), (small, 1)]))
 
     assert shortfall.startswith("what is offloaded to node 1 takes")
     assert shortfall.endswith("and its host has 1 MB of memory")
-    assert not host_shortfall(plan, build_cluster(node, 2))
-    assert not host_shortfall(make_plan(dp=16), build_cluster(small, 2))
+    assert not host_shortfall(stages_of(plan), build_cluster(node, 2))
+    assert not host_shortfall(stages_of(make_plan(dp=16)), build_cluster(small, 2))
 
 
 ULYSSES = ["strategy.cp=8", "strategy.tp=1", "strategy.pp=1", "strategy.context_parallel=ulysses"]

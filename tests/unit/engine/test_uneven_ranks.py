@@ -12,6 +12,7 @@ from clustersim.engine.uneven_ranks import division_of, jitter_of, paces_of, pol
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.parallel.pass_costs import kernels_of
+from clustersim.parallel.stage import stage_of
 from clustersim.workloads.operators import Gemm, Stream
 from tests.unit.config.samples import built, refusal
 
@@ -55,7 +56,7 @@ def test_a_class_goes_at_the_pace_of_its_slowest_rank() -> None:
     division = division_of(made.plan, made.uneven)
 
     node = made.cluster.node
-    kernels = kernels_of(made.plan, node.accelerator, calibration_for(node.accelerator))
+    kernels = kernels_of(made.plan.training, made.plan.strategy, node.accelerator, calibration_for(node.accelerator))
 
     paces = paces_of(division, made.uneven, lambda _: kernels)
 
@@ -68,7 +69,10 @@ def test_work_shared_by_two_kinds_takes_as_long_as_on_the_one_slower_at_it() -> 
         strategy={"tp": 8, "pp": 1},
     )
     assert made.uneven is not None
-    kinds = [kernels_of(made.plan, node.accelerator, calibration_for(node.accelerator)) for node in made.uneven.nodes]
+    kinds = [
+        kernels_of(made.plan.training, made.plan.strategy, node.accelerator, calibration_for(node.accelerator))
+        for node in made.uneven.nodes
+    ]
     models = {each.accelerator.name: each for each in kinds}
 
     (pace,) = paces_of(division_of(made.plan, made.uneven), made.uneven, lambda accelerator: models[accelerator.name])
@@ -113,13 +117,13 @@ def test_workers_keep_together_as_asked(keys: dict[str, Data], policy: object) -
     made = uneven("cluster.jitter=1 %", strategy={"tp": 2, "data_parallel": {**SERVERS, **keys}})
     assert made.uneven is not None
 
-    assert policy_of(made.plan, division_of(made.plan, made.uneven)) == policy
+    assert policy_of(stage_of(made.plan, 0), division_of(made.plan, made.uneven)) == policy
 
 
 def test_backup_workers_are_those_that_nobody_waits_for() -> None:
     made = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "backup_workers": 1, "reduce_in_node": False}})
     assert made.uneven is not None
-    policy = policy_of(made.plan, division_of(made.plan, made.uneven))
+    policy = policy_of(stage_of(made.plan, 0), division_of(made.plan, made.uneven))
 
     assert isinstance(policy, BackupWorkers)
     assert policy.n_needed == 7

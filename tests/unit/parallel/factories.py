@@ -212,6 +212,6 @@ def computes(program: Program, rank_class: int) -> list[Task]:
 
 def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
     """Return the passes of the ranks of the first stage."""
-    groups = parallel_groups(plan, divided(place(plan.strategy)), 0, 0)
+    groups = parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
     local, strategy = local_model(plan), plan.strategy
     return ChunkPasses(local=local, strategy=strategy, techniques=layer_techniques(local, strategy, groups), gradients=gradients)

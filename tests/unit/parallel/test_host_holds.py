@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.config.planning import host_bytes
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import stage_of, stages_of
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.parallel.factories import held, make_plan
@@ -88,6 +88,6 @@ def test_a_node_holds_what_all_of_its_ranks_need() -> None:
     plan = plan_of(Offload(optimizer="host"), dp=4, pp=2, zero_stage=1)
     cluster = build_cluster(make_node(n_accelerators=4), 2)
 
-    needed = host_bytes(plan, cluster)
+    needed = host_bytes(stages_of(plan), cluster)
 
     assert needed.tolist() == pytest.approx([4.0 * held(plan, stage, place="host") for stage in (0, 1)], rel=1e-12)

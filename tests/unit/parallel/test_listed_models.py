@@ -8,7 +8,7 @@ from math import fsum, isclose
 import pytest
 
 from clustersim.parallel.contributors.parameter_server import model_tensors
-from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.lower import lower
 from clustersim.parallel.shard import local_model, numerics
 from clustersim.parallel.stage import stage_of
@@ -79,12 +79,12 @@ def test_full_recomputation_repeats_every_layer_before_its_backward_pass() -> No
     phases = [[item.phase for item in block.body if isinstance(item, Work)] for block in computing]
 
     assert phases == [["recompute", "backward"]] * len(phases) != []
-    assert hardware_flops(again) == model_flops(again) * 4 / 3
+    assert step_flops(again).hardware == step_flops(again).model * 4 / 3
 
 
 def test_model_flops_are_three_forward_passes_of_every_sample() -> None:
-    assert model_flops(plan()) == 3 * BATCH * listed().forward_flops
-    assert isclose(4 * stage_model_flops(plan(), 0), model_flops(plan()), rel_tol=1e-12)
+    assert step_flops(plan()).model == 3 * BATCH * listed().forward_flops
+    assert isclose(4 * stage_model_flops(plan(), 0), step_flops(plan()).model, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["resnet-50", "vgg-16", "inception-v3", "gnmt"])
@@ -102,7 +102,7 @@ def test_the_replay_leaves_out_the_gradient_of_the_model_s_input_alone(name: str
     )
 
     # Additive attention compares without a matrix product.
-    assert isclose(flops, model_flops(of) / 4 - left_out - pointwise * of.n_micro_batches, rel_tol=1e-9)
+    assert isclose(flops, step_flops(of).model / 4 - left_out - pointwise * of.n_micro_batches, rel_tol=1e-9)
 
 
 def test_parameters_of_the_layers_are_those_of_the_model() -> None:

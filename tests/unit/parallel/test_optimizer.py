@@ -22,7 +22,7 @@ from clustersim.parallel.optimizer import (
     update_copies_bytes,
 )
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stage import stage_of
+from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.step_settings import Optimizer, OptimizerKernels
 from clustersim.parallel.training_plan import Plan
 from clustersim.parallel.weights import Weights
@@ -35,8 +35,12 @@ OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 PSI = 1000.0
 
 
+def stage_with_psi(plan: Plan) -> Stage:
+    return replace(stage_of(plan, 0), weights=Weights(dense=PSI))
+
+
 def work_of(plan: Plan) -> Work:
-    (work,) = optimizer_update(plan, Weights(dense=PSI)).blocks[0].body
+    (work,) = optimizer_update(stage_with_psi(plan)).blocks[0].body
     assert isinstance(work, Work)
     return work
 
@@ -46,7 +50,7 @@ def moved_bytes(plan: Plan) -> float:
 
 
 def test_the_update_is_one_action_of_the_optimizer_s_kind() -> None:
-    action = optimizer_update(make_plan(), Weights(dense=PSI))
+    action = optimizer_update(stage_with_psi(make_plan()))
 
     assert isinstance(action, Compute)
     assert (action.name, action.phase, work_of(make_plan()).phase) == ("optimizer", "optimizer", "optimizer")
@@ -200,7 +204,7 @@ def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
 
 def test_an_accelerator_whose_parameters_are_updated_elsewhere_reads_and_clears_gradients() -> None:
     plan = make_plan(dp=2, global_batch_size=2, zero_stage=2, no_sync=False)
-    (work,) = offloaded_update(plan, Weights(dense=PSI)).blocks[0].body
+    (work,) = offloaded_update(stage_with_psi(plan)).blocks[0].body
     assert isinstance(work, Work)
 
     assert sum(kernel.traffic_bytes for kernel in work.kernels) == PSI / 2 * (4 + 4)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.recomputation import recomputed_layers
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import ModelChunk
@@ -77,11 +77,11 @@ def test_nor_is_the_result_of_the_last_product_added_up_among_its_ranks() -> Non
 
 
 def test_hardware_flops_count_what_is_repeated() -> None:
-    none = model_flops(plan_of())
-    whole = hardware_flops(plan_of()) - none
+    none = step_flops(plan_of()).model
+    whole = step_flops(plan_of()).hardware - none
 
-    assert hardware_flops(plan_of(recompute_layers=1)) - none == pytest.approx(whole / DRY.n_layers, rel=1e-12)
-    early = hardware_flops(plan_of(recompute_stops_early=True)) - none
+    assert step_flops(plan_of(recompute_layers=1)).hardware - none == pytest.approx(whole / DRY.n_layers, rel=1e-12)
+    early = step_flops(plan_of(recompute_stops_early=True)).hardware - none
     training = plan_of().training
     down = 2.0 * training.global_batch_size * training.seq_length * DRY.intermediate_size * DRY.hidden_size * DRY.n_layers
     assert whole - early == pytest.approx(down, rel=1e-12)

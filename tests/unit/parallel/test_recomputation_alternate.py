@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.recomputation import AlternateRecomputation, repeated_shares
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.training_plan import Plan
@@ -46,7 +46,7 @@ def test_the_repeated_products_are_the_hardware_flops_above_the_model_flops() ->
     repeated = sum(kernel.flops for work in works for kernel in work.kernels if isinstance(kernel, Gemm))
     sequences = plan.training.global_batch_size / plan.training.micro_batch_size
 
-    assert hardware_flops(plan) - model_flops(plan) == pytest.approx(sequences * LLAMA.n_layers * repeated, rel=1e-12)
+    assert step_flops(plan).hardware - step_flops(plan).model == pytest.approx(sequences * LLAMA.n_layers * repeated, rel=1e-12)
 
 
 def test_what_a_row_split_layer_scatters_is_kept_and_what_is_gathered_again_serves_twice() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.flops import step_flops
 from clustersim.parallel.gradients import gradient_buckets
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
@@ -91,8 +91,10 @@ def test_stages_may_have_layers_as_listed() -> None:
 def test_the_work_of_all_stages_is_that_of_the_model(schedule: str, model: Transformer) -> None:
     plan = plan_of(schedule, model=model, recompute="full")
 
-    assert sum(stage_model_flops(plan, stage) for stage in range(4)) == pytest.approx(model_flops(plan), rel=1e-12)
-    assert hardware_flops(plan) == pytest.approx(hardware_flops(make_plan(model, recompute="full", global_batch_size=8)), rel=1e-12)
+    assert sum(stage_model_flops(plan, stage) for stage in range(4)) == pytest.approx(step_flops(plan).model, rel=1e-12)
+    assert step_flops(plan).hardware == pytest.approx(
+        step_flops(make_plan(model, recompute="full", global_batch_size=8)).hardware, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from clustersim.apps.run.simulation import memory_report
 from clustersim.config.checks import parse_check
 from clustersim.errors import ScenarioError
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
+from clustersim.parallel.stage import stages_of
 
 SMALL = ("tp=1,2,4", "pp=1,2", "cp=1", "micro_batch_size=1,2", "schedule=1f1b,interleaved_1f1b", "virtual_stages=2", "offload=none")
 
@@ -97,7 +98,7 @@ def test_memory_is_what_a_run_says() -> None:
             built = drafts.built(layout)
 
             assert plan == built.plan
-            assert memory_report(plan, built.cluster).peak_bytes == run_built(built).metrics.memory.peak_bytes
+            assert memory_report(stages_of(plan), built.cluster).peak_bytes == run_built(built).metrics.memory.peak_bytes
 
 
 def test_a_constraint_rules_layouts_out() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from clustersim.apps.run.simulation import memory_report
 from clustersim.measure.step_breakdown import breakdown
-from clustersim.parallel.flops import hardware_flops, model_flops
+from clustersim.parallel.flops import step_flops
+from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Recompute
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
@@ -30,10 +31,10 @@ def test_utilisation_is_flops_over_what_all_accelerators_could_have_done() -> No
     # A100: 312e12 dense FLOP/s in 16 bits, from the data sheet that the profile names.
     could_have_done = metrics.step_time_s * 16 * 312e12
 
-    assert metrics.model_flops_per_step == model_flops(PLAN)
-    assert metrics.hardware_flops_per_step == hardware_flops(PLAN)
-    assert metrics.mfu == pytest.approx(model_flops(PLAN) / could_have_done, rel=1e-12)
-    assert metrics.hfu == pytest.approx(hardware_flops(PLAN) / could_have_done, rel=1e-12)
+    assert metrics.model_flops_per_step == step_flops(PLAN).model
+    assert metrics.hardware_flops_per_step == step_flops(PLAN).hardware
+    assert metrics.mfu == pytest.approx(step_flops(PLAN).model / could_have_done, rel=1e-12)
+    assert metrics.hfu == pytest.approx(step_flops(PLAN).hardware / could_have_done, rel=1e-12)
     assert metrics.tflops_per_gpu == pytest.approx(metrics.mfu * 312, rel=1e-12)
 
 
@@ -152,14 +153,14 @@ def test_the_parts_of_a_stage_s_memory_sum_to_its_peak() -> None:
 
 def test_a_plan_fits_up_to_the_last_byte() -> None:
     cluster = cluster_of("dgx-a100-80g", 1)
-    peak_bytes = memory_report(make_plan(dp=8), cluster).peak_bytes
+    peak_bytes = memory_report(stages_of(make_plan(dp=8)), cluster).peak_bytes
 
     def with_memory(memory_bytes: float) -> WiredCluster:
         accelerator = replace(cluster.node.accelerator, memory_bytes=memory_bytes)
         return build_cluster(replace(cluster.node, accelerator=accelerator), 1)
 
-    assert memory_report(make_plan(dp=8), with_memory(peak_bytes)).fits
-    assert not memory_report(make_plan(dp=8), with_memory(peak_bytes - 1)).fits
+    assert memory_report(stages_of(make_plan(dp=8)), with_memory(peak_bytes)).fits
+    assert not memory_report(stages_of(make_plan(dp=8)), with_memory(peak_bytes - 1)).fits
 
 
 def test_a_plan_that_does_not_fit_is_simulated_all_the_same() -> None:

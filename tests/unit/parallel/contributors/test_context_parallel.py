@@ -32,7 +32,9 @@ def core(plan: Plan, layer: int = 0) -> Operator:
 
 
 def parallel(plan: Plan) -> SharedAttention:
-    technique = ContextParallelism.inside(local_model(plan), plan.strategy, parallel_groups(plan, divided(place(plan.strategy)), 0, 0))
+    technique = ContextParallelism.inside(
+        local_model(plan), plan.strategy, parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
+    )
     assert isinstance(technique, SharedAttention)
     return technique
 

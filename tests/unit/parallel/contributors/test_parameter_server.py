@@ -292,6 +292,6 @@ def test_with_backup_workers_the_update_is_not_part_of_anybodys_step() -> None:
     program = lower(plan, ((0, 1), (2, 3)))
 
     assert chosen(program, "update") == []
-    updates = served_updates(plan, divided(place(plan.strategy), ((0, 1), (2, 3))))
+    updates = served_updates(stage_of(plan, 0), divided(place(plan.strategy), ((0, 1), (2, 3))))
     assert [each.op for each in updates] == ["update"]
     assert fsum(each.bytes for each in updates) == stage_of(plan, 0).weights.total * update_bytes(plan.training)
