@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
@@ -28,7 +29,18 @@ SECTIONS: Final[Mapping[str, type[Settings]]] = {
     "strategy": StrategySettings,
     "strategy.data_parallel": DataParallelSettings,
 }
+
+
+def keys_of(prefix: str, section: type[Settings]) -> dict[str, FieldInfo]:
+    fields = {key_of(name, field): field for name, field in section.model_fields.items()}
+    return {f"{prefix}.{name}": field for name, field in fields.items() if name not in ("data_parallel", "preset")}
+
+
+FIELDS: Final[Mapping[str, FieldInfo]] = {
+    key: field for prefix, section in SECTIONS.items() for key, field in keys_of(prefix, section).items()
+}
 VALUES: Final[Mapping[str, list[Data]]] = {
+    **{key: BOOLEAN for key, field in FIELDS.items() if field.annotation is bool},
     "training.global_batch_size": [32, 64],
     "training.micro_batch_size": [1, 2],
     "training.seq_length": [256, 512],
@@ -38,67 +50,49 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.attention": ["flash", "unfused"],
     "training.tokens": ["1T", "2T"],
     "training.gradient_precision": ["fp32", "same"],
-    "training.fused_gradient_accumulation": BOOLEAN,
     "training.elementwise_precision": ["same", "fp32"],
-    "training.clip_micro_batches": BOOLEAN,
     "training.kernels": ["fused", "eager"],
-    "training.blocking_launches": BOOLEAN,
-    "training.cuda_graphs": BOOLEAN,
     "training.scored_tokens": [32, 64],
     "training.vocabulary_multiple": [1, 1024],
     "training.loss_metrics": [0, 2],
-    "training.fp8_parameters": BOOLEAN,
     "training.grouped_experts": [False, True, "fused"],
-    "training.fused_loss": BOOLEAN,
     "training.loss_gradient": ["copy", "in_place"],
-    "training.channels_last": BOOLEAN,
     "training.data_loader.rate": ["1 samples/s", "2 samples/s"],
     "strategy.dp": [2, 4, 8],
     "strategy.tp": [1, 2],
     "strategy.pp": [1, 2],
     "strategy.cp": [1, 2],
     "strategy.ep": [1, 2],
-    "strategy.sequence_parallel": BOOLEAN,
     "strategy.schedule": ["gpipe", "1f1b", "zb_h1"],
     "strategy.virtual_stages": [2, 4],
     "strategy.stage_layers": ["even", [3, 5], [5, 3], [8]],
-    "strategy.optimizer_post_validation": BOOLEAN,
     "strategy.zero_stage": [0, 1, 2, 3],
     "strategy.recompute": ["none", "selective", "full"],
     "strategy.recompute_layers": [1, 2],
     "strategy.recompute_modules": [["core_attention"], ["mlp", "norms"]],
-    "strategy.recompute_stops_early": BOOLEAN,
-    "strategy.overlap_p2p": BOOLEAN,
     "strategy.overlap_tp": ["none", "weight_gradient", "gemm_chunks", "async_tp"],
     "strategy.shard_degree": [2, 4],
     "strategy.gather": ["layer", "tensor"],
     "strategy.prefetch": [0, 1, 2],
-    "strategy.reshard_after_forward": BOOLEAN,
-    "strategy.keep_ends": BOOLEAN,
     "strategy.offload": [[], ["optimizer"], ["activations"]],
     "strategy.etp": [1, 2],
     "strategy.expert_load": ["balanced", "zipf"],
     "strategy.expert_skew": [0.5, 2.0],
     "strategy.expert_capacity": [1.0, 1.25],
     "strategy.dispatch": ["all_to_all", "per_node"],
-    "strategy.overlap_ep": BOOLEAN,
     "strategy.dispatch_precision": WIRE,
     "strategy.context_parallel": ["ring", "all_gather", "ulysses"],
     "strategy.placement": [["tp", "cp", "ep", "dp", "pp"], ["pp", "dp", "ep", "cp", "tp"]],
     "strategy.data_parallel.mode": ["sync", "async"],
     "strategy.data_parallel.algorithm": ["ring", "tree", "parameter_server"],
-    "strategy.data_parallel.overlap": BOOLEAN,
     "strategy.data_parallel.bucket": ["1 MB", "1 GB"],
     "strategy.data_parallel.servers": [1, 2],
     "strategy.data_parallel.placement": ["dedicated", "colocated"],
     "strategy.data_parallel.assignment": ["key_ranges", "round_robin"],
     "strategy.data_parallel.priority": ["layers", "none"],
-    "strategy.data_parallel.reduce_in_node": BOOLEAN,
     "strategy.data_parallel.staleness": [0, 3],
     "strategy.data_parallel.backup_workers": [0, 1],
     "strategy.data_parallel.first_bucket": ["100 kB", "200 MB"],
-    "strategy.data_parallel.no_sync": BOOLEAN,
-    "strategy.data_parallel.single_process": BOOLEAN,
     "strategy.data_parallel.gather_precision": WIRE,
     "strategy.data_parallel.reduce_precision": WIRE,
 }
@@ -106,15 +100,8 @@ ECHOES: Final = ("scenario", "parallelism", "resolved", "engine", "flags")
 """Parts of a result that say what was asked, or how it was worked out."""
 
 
-def keys_of(prefix: str, section: type[Settings]) -> list[str]:
-    names = [key_of(name, field) for name, field in section.model_fields.items()]
-    return [f"{prefix}.{name}" for name in names if name not in ("data_parallel", "preset")]
-
-
 def test_every_setting_has_values_to_draw() -> None:
-    keys = {key for prefix, section in SECTIONS.items() for key in keys_of(prefix, section)}
-
-    assert {key.removesuffix(".rate") for key in VALUES} == keys
+    assert {key.removesuffix(".rate") for key in VALUES} == FIELDS.keys()
 
 
 MODEL: Final[dict[str, Data]] = {
