@@ -42,12 +42,8 @@ def expert_load_of(asked: StrategySettings, model: Model, *, scenario: str) -> t
     load = replace(asked.expert_load, capacity_factor=asked.expert_capacity)
     skewed = asked.gives("expert_skew")
     if load.kind == "balanced" or model.experts is None:
-        if skewed:
-            raise ScenarioError("a balanced load has no skew", field="strategy.expert_skew", hint="leave it out, or use zipf or dirichlet")
         return load, ()
     if load.kind == "file":
-        if skewed:
-            raise ScenarioError("the file says what each expert gets", field="strategy.expert_skew", hint="leave it out")
         text, name = read_text(_found(load.file, scenario), _MOST_BYTES, _HEADER), Path(load.file).name
         return replace(load, shares=_read(text, name, model), file=name, text=text), ()
     if skewed:

@@ -1,4 +1,7 @@
-"""The ``jobs`` of a scenario: which nodes each gets, and what it trains there."""
+"""The ``jobs`` of a scenario: which nodes each gets, and what it trains there.
+
+Servers and paces of workers are refused here where only a job beside others cannot have them: no technique knows of other jobs.
+"""
 
 from __future__ import annotations
 

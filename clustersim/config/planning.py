@@ -1,4 +1,8 @@
-"""Plan of a scenario on some nodes: model, training and strategy, checked against each other."""
+"""Plan of a scenario on some nodes: model, training and strategy, checked against each other.
+
+Techniques refuse their own settings (``parallel/contributors``); refused here are settings of training that contradict model or
+accelerators, which no technique reads.
+"""
 
 from __future__ import annotations
 

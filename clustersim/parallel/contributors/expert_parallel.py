@@ -49,6 +49,7 @@ class ExpertParallelism(Contributor):
     @classmethod
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse degrees that the experts or the ranks of a stage do not divide by."""
+        _check_skew(asked)
         if model.experts is None:
             return
         _check_degrees(model.experts, strategy)
@@ -203,6 +204,17 @@ def _beside(ways: tuple[Collective, ...], runs: tuple[OperatorRun, ...], *, last
     """Return collectives, the first or the last of which runs beside some operators."""
     place = len(ways) - 1 if last else 0
     return (*ways[:place], Beside(collective=ways[place], runs=runs), *ways[place + 1 :])
+
+
+def _check_skew(asked: StrategySettings) -> None:
+    """Refuse a skew of a load that is balanced or that a file says."""
+    if not asked.gives("expert_skew"):
+        return
+    path = ("strategy", "expert_skew")
+    if asked.expert_load.kind == "balanced":
+        raise DomainError("a balanced load has no skew", path=path, hint="leave it out, or use zipf or dirichlet")
+    if asked.expert_load.kind == "file":
+        raise DomainError("the file says what each expert gets", path=path, hint="leave it out")
 
 
 def _check_degrees(experts: Experts, strategy: Strategy) -> None:
