@@ -12,11 +12,12 @@ from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.data_parallel import server_hosts
 from clustersim.config.goodput_section import Maintained, maintained_job
+from clustersim.config.host_memory import host_flags
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
 from clustersim.config.node_groups import ConstantsFile, with_constants
-from clustersim.config.planning import host_shortfall, plan_on
+from clustersim.config.planning import plan_on
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.stragglers import jitter_of, slowdowns_of
 from clustersim.engine.uneven_ranks import UnevenRanks
@@ -26,7 +27,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
-from clustersim.parallel.stage import Stage, stages_of
+from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.background import Background
 from clustersim.topology.cluster import Cluster
@@ -139,7 +140,7 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
         flags=(
             *planned.flags,
             *steps_flags,
-            *_host_flags(stages, cluster),
+            *host_flags(stages, cluster),
             *routing_flags(cluster),
             *_unseen_flags(hardware.unseen),
             *(maintained.flags if maintained else ()),
@@ -184,11 +185,6 @@ def _steps(spec: ScenarioSpec, *, own_pace: bool) -> tuple[int, tuple[Flag, ...]
     if jitter_of(spec.cluster.jitter) is None and not own_pace:
         return 1, ()
     return STEPS, (Flag(code="assumed_steps", message=f"no number of steps is given: {STEPS} are replayed"),)
-
-
-def _host_flags(stages: Sequence[Stage], cluster: Cluster) -> tuple[Flag, ...]:
-    shortfall = host_shortfall(stages, cluster)
-    return (Flag(code="host_memory", message=shortfall),) if shortfall else ()
 
 
 def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from clustersim.hardware.models import Node, ServerHosts
-from clustersim.notices import Flag
 from clustersim.parallel.contributors.parameter_server import hosts_of
-from clustersim.parallel.stage import Stage
-from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, StrategySettings
-from clustersim.program.holds import held_bytes
-
-_GIGA: Final = 1e9
 
 
 def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
@@ -38,15 +30,6 @@ def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHos
     """Return the dedicated hosts beside so many nodes, each with processors, memory and adapters of a node; None without any."""
     dedicated = [] if gradients.service is None else [host for host in gradients.service.hosts if host >= n_nodes]
     return ServerHosts(n_hosts=len(dedicated), host=node.host, nic=node.nic, n_nics=node.n_nics) if dedicated else None
-
-
-def server_flags(stage: Stage, node: Node) -> tuple[Flag, ...]:
-    """Return what must be said of the memory of parameter servers, which stops no run."""
-    needed_bytes = held_bytes(stage_holds(stage, "server"))
-    if needed_bytes <= node.host.memory_bytes:
-        return ()
-    message = f"a parameter server keeps {needed_bytes / _GIGA:.0f} GB, and its host has {node.host.memory_bytes / _GIGA:.0f} GB"
-    return (Flag(code="server_memory", message=message),)
 
 
 def _adds_up_first(asked: StrategySettings) -> bool:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-import numpy as np
-
 from clustersim.config.constraints import (
     check_attention,
     check_batch,
@@ -23,8 +21,9 @@ from clustersim.config.constraints import (
     check_tokens,
     resolve_dp,
 )
-from clustersim.config.data_parallel import data_parallel, server_flags
+from clustersim.config.data_parallel import data_parallel
 from clustersim.config.expert_load import expert_load_of
+from clustersim.config.host_memory import server_flags
 from clustersim.config.job_settings import Planned
 from clustersim.config.keys import dotted
 from clustersim.config.load import Scenario
@@ -36,16 +35,11 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Fabric, Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
-from clustersim.parallel.mesh import place
 from clustersim.parallel.needs import Idle, idle
 from clustersim.parallel.pass_costs import arranged
-from clustersim.parallel.stage import Stage, stage_of
-from clustersim.parallel.stage_holds import stage_peak
+from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
-from clustersim.program.holds import held_bytes
-from clustersim.topology.cluster import Cluster, FloatArray
-from clustersim.units.quantity import format_quantity
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 
@@ -273,27 +267,6 @@ def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric)
     under = f"{near * asked.pp} ranks of neighbouring stages fit under a leaf of {leaf}"
     why = under if order is NEAR_STAGES else "stages are placed apart" if asked.pp > 1 else "there are no stages"
     return order, (Flag(code="chosen_placement", message=f"placement auto: [{', '.join(order)}], because {why}"),)
-
-
-def host_shortfall(stages: Sequence[Stage], cluster: Cluster) -> str:
-    """Return what is wrong where a host has less memory than what is offloaded to it takes, for the first such node; or nothing."""
-    needed_bytes = host_bytes(stages, cluster)
-    nodes = np.arange(len(needed_bytes), dtype=np.int64)
-    memory_bytes = np.array([node.host.memory_bytes for node, _ in cluster.kinds], dtype=np.float64)[cluster.kind_of(nodes)]
-    short = np.flatnonzero(needed_bytes > memory_bytes)
-    if not len(short):
-        return ""
-    needed, memory = (format_quantity(float(values[short[0]]), "B") for values in (needed_bytes, memory_bytes))
-    return f"what is offloaded to node {short[0]} takes {needed}, and its host has {memory} of memory"
-
-
-def host_bytes(stages: Sequence[Stage], cluster: Cluster) -> FloatArray:
-    """Return what each node must hold in its memory for all of its ranks."""
-    needed, mesh = np.zeros(cluster.n_nodes), place(stages[0].strategy)
-    for stage in stages:
-        counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage.number)), minlength=cluster.n_nodes)
-        needed += counts * held_bytes(stage_peak(stage, place="host"))
-    return needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
