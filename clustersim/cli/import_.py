@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.import_report import document, lines
-from clustersim.apps.importing.importing import import_files
+from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import check_folder, write_text
@@ -30,5 +30,12 @@ def import_command(files: tuple[str, ...], asked: ImportOptions, *, out: str | N
             notice("")
             write_out(text)
     if out is not None:
-        notice(f"wrote {out}; run it with: clustersim run {out}")
+        notice(f"wrote {out}; {_use(out, imported)}")
     return EXIT_OK
+
+
+def _use(out: str, imported: Imported) -> str:
+    """Return the command that takes a written file."""
+    if imported.scenario is not None:
+        return f"run it with: clustersim run {out}"
+    return f"give it to a job: clustersim import JOB {out}, or clustersim run SCENARIO -s cluster={out}"

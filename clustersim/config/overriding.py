@@ -12,13 +12,16 @@ from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import Place, ScenarioError
+from clustersim.hardware.own_parts import read_beside
 
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _LONGEST: Final = 10_000
 _FILE_KEYS: Final = re.compile(
-    r"(jobs\.\d+\.scenario\.)?(model|strategy\.(schedule|expert_load)|cluster\.calibration|cost\.prices(\.\d+)?)|jobs\.\d+\.scenario"
+    r"(jobs\.\d+\.scenario\.)?(model|strategy\.(schedule|expert_load)|cluster(\.calibration)?|cost\.prices(\.\d+)?)|jobs\.\d+\.scenario"
 )
 """Keys whose text may name a file."""
+CLUSTER_FILES: Final = (".yaml", ".yml")
+"""Endings of a cluster that is a file rather than a shipped name."""
 _FILE: Final = re.compile(r"(hf:)\s*(.+)|()(.*/.*|.*\.(?:ya?ml|csv|json))", re.DOTALL)
 
 
@@ -90,7 +93,11 @@ def apply_overrides(document: Document, overrides: Sequence[Override]) -> Docume
     document = _with_cluster_mapping(document)
     for override in overrides:
         _check_way(document.data, override)
-        document = _with_cluster_mapping(document.with_value(override.path, override.value))
+        changed = document.with_value(override.path, override.value)
+        try:
+            document = _with_cluster_mapping(changed)
+        except ScenarioError as error:
+            raise blame(error, (override,), changed) from error
     return document
 
 
@@ -108,9 +115,18 @@ def blame(error: ScenarioError, overrides: Sequence[Override], document: Documen
 
 
 def _with_cluster_mapping(document: Document) -> Document:
-    """Return the document with ``cluster: name`` written out, so that one of its parts can be overridden."""
+    """Return the document with ``cluster: name`` or ``cluster: FILE`` written out, so that one of its parts can be overridden."""
     cluster = document.data.get("cluster")
-    return document.with_value(["cluster"], {"name": cluster}) if isinstance(cluster, str) else document
+    if not isinstance(cluster, str):
+        return document
+    if not cluster.endswith(CLUSTER_FILES):
+        return document.with_value(["cluster"], {"name": cluster})
+    written = read_beside(cluster, document, ("cluster",))
+    described = written.data.get("cluster")
+    if not isinstance(described, dict):
+        hint = "name a file with a cluster in it, such as clustersim import writes"
+        raise ScenarioError(f"{cluster} describes no cluster", field="cluster", hint=hint, place=document.place(("cluster",)))
+    return document.with_value(["cluster"], described)
 
 
 def _check_way(data: Mapping[str, Data], override: Override) -> None:

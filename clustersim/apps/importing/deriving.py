@@ -69,7 +69,7 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
                 f"{ranks} ranks do not fill nodes of {per_node}", field="--cluster", hint="give --nodes, or another --cluster"
             )
         nodes = ranks // per_node
-        draft.derive("cluster.nodes", nodes, f"{ranks} ranks on nodes of {per_node}")
+        draft.derive("cluster.nodes", nodes, f"{ranks} {'rank' if ranks == 1 else 'ranks'} on nodes of {per_node}")
     if nodes is not None:
         cluster["nodes"] = nodes
     if per_node != shipped:

@@ -41,11 +41,13 @@ def lines(imported: Imported) -> Iterator[str]:
         keys = [key for key in imported.keys if key.how == how]
         if keys:
             yield ""
-            yield f"{title}:"
+            # A machine has no framework.
+            yield "Assumed:" if how == "default" and imported.scenario is None else f"{title}:"
             yield from _rows(keys, many=len(imported.files) > 1)
     silent = sum(key.how == "no_effect" for key in imported.keys)
-    yield ""
-    yield f"{silent} {'key has' if silent == 1 else 'keys have'} no effect on the prediction."
+    if silent:
+        yield ""
+        yield f"{silent} {'key has' if silent == 1 else 'keys have'} no effect on the prediction."
     yield from measured_lines(imported)
 
 

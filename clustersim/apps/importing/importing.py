@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
 from clustersim.apps.importing.imported_serving import derive_serving, n_nodes
 from clustersim.apps.importing.imported_settings import Draft, Key, Setting, in_scenario, read_settings
-from clustersim.apps.importing.machines import cluster_with, join_machines, machine_contents, shipped_machine
+from clustersim.apps.importing.machines import cluster_of, cluster_with, clusters_apart, join_machines, machine_contents, shipped_machine
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
@@ -71,6 +71,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         When a file is no description of a training job, something is missing (with the option that gives it), or the job cannot be
         simulated; with ``strict``, when a key is unknown.
     """
+    sources, asked = clusters_apart(sources, asked)
     contents = [_contents(source, asked) for source in sources]
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
@@ -82,7 +83,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     join_machines(draft, machines)
     if asked.strict:
         _refuse_unknown(draft, table.file.title)
-    changes = [parse_override(text) for text in asked.overrides]
+    changes = _changes(asked)
     data = _scenario(draft, asked, changes, [*jobs, *machines], job=table.file.job)
     files = tuple(dict.fromkeys(each.file for each in contents))
     # What is set of the model is in it by now, unless it is described in a file of its own.
@@ -144,6 +145,23 @@ def _told(draft: Draft) -> Iterator[tuple[str, Setting]]:
     return ((key, each) for key, each in draft.settings.items() if key.startswith("cluster.") and each.how in ("derived", "default"))
 
 
+def _changes(asked: ImportOptions) -> list[Override]:
+    """Return what ``--set`` asks for, with the cluster of a file written out."""
+    changes = [parse_override(text) for text in asked.overrides]
+    written = [apply_overrides(plain_document({}, "--set"), [each]).data if each.path == ("cluster",) else {} for each in changes]
+    return [replace(each, value=data.get("cluster", each.value)) for each, data in zip(changes, written, strict=True)]
+
+
+def _set(changes: Sequence[Override]) -> dict[str, Data]:
+    """Return what is set, by dotted key; also the parts of a cluster that is set as a whole."""
+    found: dict[str, Data] = {}
+    for change in changes:
+        found[".".join(change.path)] = change.value
+        if change.path == ("cluster",) and isinstance(change.value, dict):
+            found |= {f"cluster.{key}": value for key, value in change.value.items()}
+    return found
+
+
 def foreign_source(source: str) -> bool:
     """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory.
 
@@ -178,6 +196,8 @@ def _contents(source: str, asked: ImportOptions) -> Contents:
             return machine
         refuse_foreign(text, name)
         raise
+    if cluster_of(source) is not None:
+        raise ScenarioError("is a cluster, not a job", place=Place(file=name), hint=f"name a job before it: clustersim import JOB {name}")
     if asked.framework is None and is_own(contents):
         raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
     if not candidates([contents]) and (machine := machine_contents(text, name)) is not None:
@@ -208,7 +228,7 @@ def _scenario(
     ScenarioError
         Naming all that no file says, each with the option that gives it.
     """
-    set_ = {".".join(change.path): change.value for change in changes}
+    set_ = _set(changes)
     cluster = asked.cluster or next((value for key in ("cluster.node", "cluster.name") if isinstance(value := set_.get(key), str)), None)
     cluster = None if cluster is None else shipped_machine(cluster)
     nodes = asked.nodes or next((value for value in [set_.get("cluster.nodes")] if isinstance(value, int)), None)
@@ -216,6 +236,9 @@ def _scenario(
     for key, value in set_.items():
         if key.startswith(("model.", *(f"{section}." for section in _SECTIONS[job]))):
             draft.settings[key] = Setting(value=value, how="given")
+    per_node = set_.get("cluster.accelerators_per_node")
+    if isinstance(per_node, int):
+        draft.settings["job.ranks_per_node"] = Setting(value=per_node, how="given")
     drop_open(draft)
     complete_model(draft)
     model, missing = model_of(draft, _model_path(model_given))
@@ -329,7 +352,8 @@ def checked_job(source: ScenarioText, changes: Sequence[Override]) -> Scenario |
 
 def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: ImportOptions) -> list[Key]:
     """Return the keys of the files, then what was given, derived and left to the framework."""
-    changes = {".".join(change.path): change.value for change in map(parse_override, asked.overrides)}
+    overrides = _changes(asked)
+    changes = {".".join(each.path): each.value for each in overrides}
     model, cluster = scenario.document.data.get("model"), scenario.document.data.get("cluster")
     keys = list(draft.keys)
     shown = [
@@ -340,7 +364,9 @@ def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: Imp
     for key, value, given, option in shown:
         if isinstance(value, str | int) and (given or key not in draft.settings) and key not in changes:
             keys.append(Key(key=key, how="given" if given else "derived", to=key, value=value, note=option if given else None))
-    keys += [Key(key=key, how="given", to=key, value=value, note="--set") for key, value in changes.items()]
+    for each in overrides:
+        key, value = ".".join(each.path), each.text.partition("=")[2].strip('"') if each.path == ("cluster",) else each.value
+        keys.append(Key(key=key, how="given", to=key, value=value, note="--set"))
     for key, setting in in_scenario(draft.settings).items():
         own = key not in changes and not (isinstance(model, str) and key.startswith("model"))
         if own and setting.how in ("derived", "default"):

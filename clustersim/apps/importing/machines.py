@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.fabric import laid_fabric
 from clustersim.apps.importing.fabric_files import read_ibnetdiscover, read_infragraph, read_kubernetes_nodes, read_slurm, read_topograph
@@ -15,7 +18,9 @@ from clustersim.apps.importing.machine_files import Described, ListedFabric
 from clustersim.apps.importing.node_files import read_hwloc, read_nccl_topology, read_nvidia_smi
 from clustersim.apps.importing.recognise import foreign_kind
 from clustersim.apps.importing.table import machine_table
+from clustersim.config.overriding import CLUSTER_FILES
 from clustersim.documents.spots import Data
+from clustersim.documents.text import read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, node_names
 from clustersim.hardware.models import Node
@@ -34,6 +39,29 @@ _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyTyp
 )
 _OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node")
 """Facts of machines that a job may say itself."""
+
+
+def clusters_apart(sources: Sequence[str], asked: ImportOptions) -> tuple[Sequence[str], ImportOptions]:
+    """Return the sources without the files of clusters beside them, which are settings like any other, and the options with those."""
+    clusters = [source for source in sources if len(sources) > 1 and cluster_of(source) is not None]
+    if asked.cluster is not None and asked.cluster.endswith(CLUSTER_FILES):
+        clusters.append(asked.cluster)
+        asked = replace(asked, cluster=None)
+    rest = [source for source in sources if source not in clusters]
+    if not clusters or not rest:
+        return sources, asked
+    nodes = () if asked.nodes is None else (f"cluster.nodes={asked.nodes}",)
+    return rest, replace(asked, overrides=(*(f"cluster={json.dumps(source)}" for source in clusters), *nodes, *asked.overrides))
+
+
+def cluster_of(source: str) -> dict[str, Data] | None:
+    """Return the cluster in a file that holds nothing else, as an import of a machine writes it; None for any other source."""
+    try:
+        data = read_document(Path(source)).data if source.endswith(CLUSTER_FILES) else {}
+    except ScenarioError:
+        return None
+    cluster = data.get("cluster")
+    return cluster if isinstance(cluster, dict) and set(data) <= {"version", "name", "cluster"} else None
 
 
 def machine_contents(text: str, file: str) -> Contents | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
 from clustersim.apps.plan.space import PLACEMENTS, SearchQuestion, Space, space_of
 from clustersim.config.constraints import check_size
@@ -194,6 +195,8 @@ def _document(
         assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
     if cluster in cluster_names():
         machine: dict[str, object] = {"name": cluster}
+    elif (written := cluster_of(cluster)) is not None:
+        machine = dict(written)
     elif cluster in node_names() or cluster.endswith(".yaml"):
         machine = {"node": cluster}
         if nodes is None and "cluster.nodes" not in given:

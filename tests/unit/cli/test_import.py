@@ -107,3 +107,58 @@ def test_plan_takes_the_file_of_a_framework(cli: Cli) -> None:
 
 def test_an_unknown_framework_is_refused(cli: Cli) -> None:
     assert "did you mean 'torchtitan'?" in cli("import", TITAN, "--as", "torchtitn").err
+
+
+CLUSTER = "cluster: {node: dgx-a100-80g, nodes: 8, accelerators_per_node: 4}\n"
+
+
+def test_a_written_cluster_stands_beside_a_job_as_file_option_or_setting(cli: Cli) -> None:
+    Path("cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    found = [
+        cli("import", TITAN, "cluster.yaml"),
+        cli("import", TITAN, "--cluster", "cluster.yaml"),
+        cli("import", TITAN, "-s", "cluster=cluster.yaml"),
+    ]
+
+    scenarios = [parse_document(done.out, "out").data for done in found]
+
+    assert scenarios[0]["cluster"] == parse_document(CLUSTER, "cluster.yaml").data["cluster"]
+    assert scenarios[0] == scenarios[1] == scenarios[2]
+    assert parse_document(cli("run", TITAN, "-s", "cluster=cluster.yaml", "--dry-run").out, "out").data["cluster"] is not None
+
+
+def test_nodes_beside_the_file_of_a_cluster_count(cli: Cli) -> None:
+    Path("cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+
+    done = cli("import", TITAN, "--cluster", "cluster.yaml", "--nodes", 16)
+
+    assert "nodes: 16" in done.out
+    assert "global_batch_size: 64" in done.out  # 8 sequences on 16 * 4 ranks in groups of 8
+
+
+def test_the_cluster_of_a_file_runs_another_scenario(cli: Cli) -> None:
+    Path("cluster.yaml").write_text("cluster: {node: dgx-a100-80g, nodes: 2}\n", encoding="utf-8")
+
+    assert "dgx-a100-80g" in cli("run", "starter", "-s", "cluster=cluster.yaml", "--dry-run").out
+    assert cli("plan", "llama3.2-1b", "cluster.yaml", "--most-replays", 1, "-o", "plan.yaml").code == 0
+    assert "dgx-a100-80g" in Path("plan.yaml").read_text(encoding="utf-8")
+
+
+def test_a_cluster_alone_is_told_from_a_job(cli: Cli) -> None:
+
+    written = cli("import", FILES / "nccl-p4d.xml", "-o", "cluster.yaml")
+    again = cli("import", "cluster.yaml")
+
+    assert "clustersim import JOB cluster.yaml" in written.err
+    assert "clustersim run cluster.yaml" not in written.err
+    assert "no effect" not in written.err
+    assert again.code == 2
+    assert "is a cluster, not a job" in again.err
+
+
+def test_a_file_without_a_cluster_is_refused_by_the_option_that_names_it(cli: Cli) -> None:
+    Path("nothing.yaml").write_text("a: 1\n", encoding="utf-8")
+
+    assert "--set cluster=nothing.yaml: cluster: " in cli("run", "starter", "-s", "cluster=nothing.yaml").err
+    assert "describes no cluster" in cli("run", "starter", "-s", "cluster=nothing.yaml").err
+    assert "no such file" in cli("run", "starter", "-s", "cluster=nowhere.yaml").err
