@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.compare.run_directories import load_result
-from clustersim.cli.terminal import notice, write_json
+from clustersim.apps.importing.opening import open_job
+from clustersim.apps.plan.written import WRITTEN, written
+from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
 from clustersim.documents.csv_text import csv_cell
@@ -21,12 +23,26 @@ from clustersim.trace.timeline import Timeline
 
 
 def export_command(source: str, form: str, *, overrides: tuple[str, ...], out: str | None, seed: int, as_json: bool) -> int:
-    """Write the timeline of a run for another tool, and return the exit code."""
+    """Write the timeline of a run for another tool, or its scenario for a framework, and return the exit code."""
+    if form in WRITTEN:
+        return _scenario_as(source, form, overrides, out, as_json=as_json)
     with watched(), phase("export"):
         path = export(source, form, out, overrides, seed=seed)
     if as_json:
         write_json({"format": form, "file": str(path)})
     notice(f"wrote {path}")
+    return EXIT_OK
+
+
+def _scenario_as(source: str, form: str, overrides: tuple[str, ...], out: str | None, *, as_json: bool) -> int:
+    """Write a scenario in the words of a framework to a file, or alone to stdout."""
+    if out is not None:
+        check_folder(Path(out), hint="choose another name with --out")
+    elif as_json:
+        raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
+    write_files(written(open_job(source, overrides), form), out)
+    if as_json:
+        write_json({"format": form, "file": out})
     return EXIT_OK
 
 
@@ -66,7 +82,7 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
         When there is no such format or run, or it cannot be written there.
     """
     if form not in EXPORTS:
-        raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, tuple(EXPORTS)))
+        raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, (*EXPORTS, *WRITTEN)))
     name, write = EXPORTS[form]
     path = Path(out or name)
     check_folder(path, hint="choose another name with --out")

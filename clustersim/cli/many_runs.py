@@ -126,7 +126,7 @@ def plan(
     ] = None,
     as_: Annotated[
         str | None,
-        typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan or deepspeed; without a file alone on stdout."),
+        typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan, deepspeed, sbatch, jobset; with --serving vllm, sglang."),
     ] = None,
     serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
     gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,
@@ -140,7 +140,14 @@ def plan(
         from clustersim.cli.plan_serving import plan_serving_command
 
         return plan_serving_command(
-            model, overrides=tuple(set_ or ()), only=tuple(only or ()), gpus=gpus, most_replays=most_replays, as_json=json
+            model,
+            overrides=tuple(set_ or ()),
+            only=tuple(only or ()),
+            gpus=gpus,
+            most_replays=most_replays,
+            framework=as_,
+            write=write,
+            as_json=json,
         )
     from clustersim.cli.plan import PlanOptions, goal_of, plan_command
 

@@ -136,18 +136,20 @@ def report(
 def export(
     run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
     *,
-    as_: Annotated[str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto or csv.")],
+    as_: Annotated[str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto or csv; or as of plan: megatron, vllm, sbatch, ...")],
     set_: SetOption = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto; default trace.json.gz, timeline.csv, kineto."),
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="File, or folder for kineto; default trace.json.gz, timeline.csv, kineto, or stdout."
+        ),
     ] = None,
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
 ) -> int:
-    """Write the timeline of a run for Perfetto and other tools.
+    """Write the timeline of a run for Perfetto and other tools, or a scenario for a framework.
 
-    The others are Holistic Trace Analysis and spreadsheets.
+    Other tools are Holistic Trace Analysis and spreadsheets.
     """
     from clustersim.cli.export import export_command
 

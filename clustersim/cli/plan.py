@@ -22,15 +22,15 @@ from clustersim.apps.plan.answer import (
 )
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.findings import MARGIN
-from clustersim.apps.plan.flags import FRAMEWORKS
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.plan_layouts import plan_for
 from clustersim.apps.plan.search import Terms
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.apps.plan.written import check_written, written
+from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
+from clustersim.config.load import load_scenario
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
@@ -67,9 +67,8 @@ class PlanOptions:
 
 def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
     """Find the best layout, print it, and return the exit code."""
-    if options.framework is not None and options.framework not in FRAMEWORKS:
-        hint = did_you_mean(options.framework, FRAMEWORKS) or f"use {', '.join(FRAMEWORKS)}"
-        raise ScenarioError(f"'{options.framework}' is no framework that plans are written for", field="--as", hint=hint)
+    if options.framework is not None:
+        check_written(options.framework, serving=False)
     if options.alone and options.as_json:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the framework")
     if options.write is not None:
@@ -170,19 +169,10 @@ def _write(answer: PlanAnswer, options: PlanOptions) -> None:
     if answer.plan is None or answer.scenario is None:
         return
     if options.framework is not None:
-        written = FRAMEWORKS[options.framework](answer.plan)
-        text = written.text
-        for line in written.notes:
-            notice(f"note: {line}")
+        write_files(written(load_scenario(answer.scenario), options.framework), options.write)
     elif options.write is not None:
-        text = yaml_text(answer.scenario)
-    else:
-        return
-    if options.write is None:
-        write_out(text)
-        return
-    write_text(Path(options.write), text, hint="choose another file with --write")
-    notice(f"wrote {options.write}")
+        write_text(Path(options.write), yaml_text(answer.scenario), hint="choose another file with --write")
+        notice(f"wrote {options.write}")
 
 
 __all__ = ["PlanOptions", "goal_of", "plan_command"]

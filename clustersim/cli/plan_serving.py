@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from math import isinf
+from pathlib import Path
 from typing import Final
 
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.apps.plan.written import check_written, written
+from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
+from clustersim.config.serving_scenario import ServingScenario, checked_serving
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.units.quantity import format_quantity
@@ -21,13 +28,27 @@ _MOST_GPUS: Final = 64
 
 
 def plan_serving_command(
-    scenario: str, *, overrides: tuple[str, ...], only: tuple[str, ...], gpus: int | None, most_replays: int | None, as_json: bool
+    scenario: str,
+    *,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    gpus: int | None,
+    most_replays: int | None,
+    framework: str | None,
+    write: str | None,
+    as_json: bool,
 ) -> int:
     """Find the fewest GPUs that keep the promises of a serving scenario, print them, and return the exit code."""
+    alone = framework is not None and write is None
+    if framework is not None:
+        check_written(framework, serving=True)
+    if alone and as_json:
+        raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the engine")
+    source, changes = read_source(scenario), tuple(map(parse_override, overrides))
     with watched(profiles=False, shows=not as_json):
         found = plan_serving(
-            read_source(scenario),
-            tuple(map(parse_override, overrides)),
+            source,
+            changes,
             only=_values(only),
             most_gpus=gpus or _MOST_GPUS,
             most_replays=most_replays or MOST_REPLAYS,
@@ -35,11 +56,22 @@ def plan_serving_command(
     if as_json:
         write_json(plan_document(found))
     else:
-        _print(found)
+        with redirect_stdout(sys.stderr) if alone else nullcontext():
+            _print(found)
     if found.best is not None:
+        if framework is not None or write is not None:
+            _write(checked_serving(source, (*changes, *found.best.overrides)), framework, write)
         return EXIT_OK
     notice(_no(found))
     return EXIT_NO
+
+
+def _write(winner: ServingScenario, framework: str | None, write: str | None) -> None:
+    if framework is not None:
+        write_files(written(winner, framework), write)
+    elif write is not None:
+        write_text(Path(write), yaml_text(winner.document.data), hint="choose another file with --write")
+        notice(f"wrote {write}")
 
 
 def _values(only: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:

@@ -8,14 +8,18 @@ import os
 import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from clustersim.documents.files import write_text
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+
+    from clustersim.apps.plan.flags import FrameworkFiles
 
 _WIDE: Final = 400
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
@@ -50,6 +54,17 @@ def notice(text: str) -> None:
         _write(sys.stderr, text + "\n")
     except OSError:
         _silence(sys.stderr)
+
+
+def write_files(files: FrameworkFiles, out: str | None) -> None:
+    """Write what a framework reads to a file, or alone to stdout; its notes go to stderr."""
+    for line in files.notes:
+        notice(f"note: {line}")
+    if out is None:
+        write_out(files.text)
+        return
+    write_text(Path(out), files.text, hint="choose another file with --out")
+    notice(f"wrote {out}")
 
 
 def tells_a_person() -> bool:

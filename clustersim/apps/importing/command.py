@@ -17,13 +17,14 @@ LAUNCHER: Final = "launcher"
 """Stands before the options of what starts the processes, such as torchrun."""
 _OPTION: Final = re.compile(r"--?[A-Za-z][\w.-]*")
 _ASSIGNED: Final = re.compile(r"((?:--?|\+{0,2})[A-Za-z][\w.\[\]/@-]*)=(.*)", re.DOTALL)
+_ARRAY: Final = re.compile(r"\$(?:[@*]|\{\w+\[[@*]\]\})")
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
 _MODULE: Final = "-m"
 _STARTERS: Final = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
 """Modules that start another script."""
-_LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
+LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
 
 
 def read_commands(text: str, file: str) -> Contents:
@@ -69,7 +70,7 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             yield Entry(key=prefix + assigned[1].lstrip("+"), value=_value([assigned[2]]), file=file, line=word.line)
         elif _OPTION.fullmatch(word.text):
             values: list[str] = []
-            while at < len(words) and not (at < start and words[at].text in _LAUNCHERS) and _is_value(words[at].text) and at != start - 1:
+            while at < len(words) and not (at < start and words[at].text in LAUNCHERS) and _is_value(words[at].text) and at != start - 1:
                 values.append(words[at].text)
                 at += 1
             yield Entry(key=prefix + word.text, value=_value(values), file=file, line=word.line)
@@ -78,7 +79,7 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             n_sub += n_sub and at + 1 < len(words) and words[at + 1].text in command_file().subcommands
             yield Entry(key="program", value=" ".join(each.text for each in words[at - 1 : at + n_sub]), file=file, line=word.line)
             at += n_sub
-        elif word.text in _LAUNCHERS:
+        elif word.text in LAUNCHERS:
             yield Entry(key="program", value=f"{words[0].text} {word.text}", file=file, line=word.line)
         elif at > start:
             yield Entry(key="argument", value=word.text, file=file, line=word.line)
@@ -100,7 +101,8 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
 
 
 def _is_value(text: str) -> bool:
-    return not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
+    # An array of options that no file sets is no value of the option before it.
+    return not _ARRAY.fullmatch(text) and not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
 
 
 def _value(texts: list[str]) -> Data:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.apps.importing.command import options
+from clustersim.apps.importing.command import LAUNCHERS, options
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.parts import Command, exported, part_of, together
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
@@ -49,7 +49,7 @@ def read_containers(text: str, file: str) -> Contents | None:
             continue
         if read is not None:
             _walk(*read, _Around(file=file, first_line=line), found)
-    if not any(part_of(command) in ("client", "prefill", "decode", "serve") for command in found.commands):
+    if not any(part_of(each) in ("client", "prefill", "decode", "serve") or each.words[0].text in LAUNCHERS for each in found.commands):
         return None
     contents = together(found.commands, found.documents, file, counted=True)
     return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries))

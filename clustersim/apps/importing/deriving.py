@@ -198,6 +198,8 @@ def _uneven(draft: Draft, n_parts: int, n_layers: int) -> None:
         parts[0] -= front
         parts[-1] -= back
         _stage_layers(draft, parts, n_layers, "embedding and loss count as layers")
+    elif draft.get("job.embedding_counts") is False and draft.get("job.loss_counts") is False and not ends and n_layers % n_parts == 0:
+        draft.derive("strategy.stage_layers", "even", "embedding and loss count as no layers")
     elif ends and n_parts > ends:
         left = n_layers - (first or 0) - (last or 0)
         if left % (n_parts - ends) == 0:
@@ -216,6 +218,9 @@ def _stage_layers(draft: Draft, parts: Sequence[int], n_layers: int | None, note
 
 
 def _shards(draft: Draft, replicas: int) -> None:
+    # Recipes of Megatron-Bridge name the strategy of its FSDP also where the FSDP is off.
+    if draft.get("job.megatron_fsdp") is True and (stage := draft.get("job.fsdp_stage")) is not None:
+        draft.derive("strategy.zero_stage", stage, "the sharding strategy of Megatron's FSDP")
     replicate, shard = draft.whole("job.replicate"), draft.whole("job.shard")
     if draft.get("job.shard_in_node") is True:
         degree = max(1, (draft.whole("job.node_size") or 8) // (draft.whole("strategy.tp") or 1))

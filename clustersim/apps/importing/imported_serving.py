@@ -132,7 +132,7 @@ def _lengths(draft: Draft) -> None:
     spread = draft.get("job.length_spread")
     for key in ("requests.input_tokens", "requests.output_tokens"):
         length = draft.whole(key)
-        if length is None or not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread <= 1:
+        if length is None or not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 <= spread <= 1:
             continue
         if draft.get("job.spread_of") == "below":
             least, most = max(1, math.floor(length * spread)), length

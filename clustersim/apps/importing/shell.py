@@ -17,6 +17,7 @@ _JOINT: Final = re.compile(r"\\\r?\n")
 _COMMENT: Final = re.compile(r"#[^\n]*")
 _HEREDOC: Final = re.compile(r"<<(?!<)-?\s*(['\"]?)(\w+)\1")
 _PARAMETER: Final = re.compile(rf"\$({_NAME}|[0-9@*#?$!-])|\$\{{([#!]?)({_NAME}|[0-9]+|[@*])(\[[^\]]*\])?(:?[-=+?])?")
+_WHOLE_ARRAY: Final = re.compile(rf'"\$(?:@|\{{{_NAME}\[@\]\}})"')
 _VARIABLE: Final = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
 _MOST_NAME: Final = 1000
 """Characters that a variable puts into a document."""
@@ -337,6 +338,8 @@ def _expanded(text: str, state: _ShellState, depth: int, *, splits: bool = True)
             found.add(character, whole=True)
             at += 1
     kept = [word for word in found.words if word]
+    if not kept and _WHOLE_ARRAY.fullmatch(text):
+        return []  # an empty array is no word, also in quotes
     return kept or ([""] if "'" in text or '"' in text else [])
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from clustersim.apps.importing.transforms import TransformName
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
-from clustersim.documents.spots import Scalar
+from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
@@ -177,10 +177,30 @@ class Vocabulary:
         """Return whether a key is known to change no prediction."""
         return any(self._silent.match(each) for each in self.names(name))
 
+    def said(self, setting: str, value: Data) -> tuple[str, Data] | None:
+        """Return the key and the value in which the framework says a setting; None where no key says it.
+
+        The inverse of reading: of several keys and of several values the first.
+        """
+        for row in (row for row in self.rows if row.to == setting):
+            theirs = _inverse(row, value)
+            if theirs is not None:
+                return row.keys[0], theirs
+        return None
+
     @cached_property
     def known(self) -> tuple[str, ...]:
         """Names of all keys, for corrections of misspelt ones."""
         return (*self._exact, *(key for key in map(canonical, self.no_effect) if "*" not in key))
+
+
+def _inverse(row: KeyRow, value: Data) -> Data:
+    """Return the value of a framework for one of ours; None where it has none, or where nothing is said by leaving the key out."""
+    if row.values is not None:
+        return next((theirs for theirs, ours in row.values.items() if ours == value and "*" not in theirs), None)
+    if row.transform in ("boolean", "negated"):
+        return True if value is (row.transform == "boolean") else None
+    return value if row.transform in ("same", "rate", "tokens") else None
 
 
 def canonical(key: str) -> str:

@@ -18,6 +18,7 @@ from clustersim.workloads.model import Model
 MEGATRON_PRECISION: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp8": ("--bf16", "--fp8-format hybrid")}
 )
+MAX_CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 MEGATRON_FSDP: Final = ("--use-megatron-fsdp", "--ckpt-format fsdp_dtensor")
 """Megatron's FSDP asserts the format of checkpoints, also where none are written."""
 MEGATRON_ZERO: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
@@ -149,13 +150,18 @@ def _megatron_overlap(strategy: Strategy, stage: int) -> tuple[str, ...]:
     return ("--overlap-grad-reduce", "--overlap-param-gather") if stage else ("--overlap-grad-reduce",)
 
 
+def connections(strategy: Strategy) -> int | None:
+    """Return the ``CUDA_DEVICE_MAX_CONNECTIONS`` that Megatron-LM asserts before Blackwell; None where it asserts none, or any but 1."""
+    sharded = _stage(strategy) >= SHARDS_GRADIENTS
+    return 1 if not sharded and (strategy.tp > 1 or strategy.cp > 1) else None
+
+
 def _megatron_notes(strategy: Strategy, stage: int) -> tuple[str, ...]:
-    connections = "CUDA_DEVICE_MAX_CONNECTIONS"
     found = ["flags of Megatron-LM core 0.16 for the layout; those of the model, the data and the optimizer come beside them"]
     if stage >= SHARDS_GRADIENTS:
-        found.append(f"its FSDP asserts that {connections} is not 1: leave it unset")
-    elif strategy.tp > 1 or strategy.cp > 1:
-        found.append(f"before Blackwell it asserts {connections}=1 for tensor and context parallelism: export it")
+        found.append(f"its FSDP asserts that {MAX_CONNECTIONS} is not 1: leave it unset")
+    elif connections(strategy) == 1:
+        found.append(f"before Blackwell it asserts {MAX_CONNECTIONS}=1 for tensor and context parallelism: export it")
     return tuple(found)
 
 

@@ -67,6 +67,12 @@ class Replayed:
         return self.replicas * self.candidate.gpus_each
 
     @property
+    def overrides(self) -> tuple[Override, ...]:
+        """Changes of the scenario that make it this deployment."""
+        texts = (f"{KEYS[name]}={value}" for name, value in self.candidate.values)
+        return tuple(map(parse_override, (*texts, f"serving.replicas={self.replicas}")))
+
+    @property
     def keeps(self) -> bool:
         """Whether every promise holds, nobody is refused, and the queue does not grow without end."""
         slo = self.metrics.slo

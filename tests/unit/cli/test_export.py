@@ -51,3 +51,45 @@ def test_what_cannot_be_written_is_refused(cli: Cli, arguments: tuple[str, ...],
 
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_a_scenario_is_written_for_a_scheduler_and_imported_again(cli: Cli) -> None:
+    written = cli("export", "llama3-70b-h100-512", "--as", "sbatch", "-o", "job.sh")
+    again = cli("import", "job.sh", "--cluster", "dgx-h100", "--model", "llama3-70b")
+
+    assert written.code == 0
+    assert "#SBATCH --nodes=64" in Path("job.sh").read_text(encoding="utf-8")
+    assert "OWN_ARGS" in written.err
+    assert "nodes: 64" in again.out
+    assert "sequence_parallel: true" in again.out
+
+
+def test_a_jobset_starts_the_flags_of_the_plan_on_each_node(cli: Cli) -> None:
+    text = cli("export", "llama3-70b-h100-512", "--as", "jobset").out
+
+    assert '"--tensor-model-parallel-size", "8"' in text
+    assert "completions: 64" in text
+
+
+def test_a_deployment_is_written_for_its_engine_with_what_is_left_out(cli: Cli) -> None:
+    done = cli("export", "serve-llama3-70b-chat", "--as", "vllm")
+
+    assert "--tensor-parallel-size 4" in done.out
+    assert "# 2 replicas" in done.out
+    assert "note: 2 replicas" in done.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("starter", "--as", "vllm"), "a training job cannot be written as 'vllm'; use megatron"),
+        (("serve-llama3-70b-chat", "--as", "sbatch"), "a deployment cannot be written as 'sbatch'; use vllm, sglang"),
+        (("serve-disaggregated", "--as", "vllm"), "has no one command for pools"),
+        (("starter", "--as", "sbatch", "--json"), "--json and --as both write to stdout"),
+    ],
+)
+def test_what_has_no_such_file_is_refused(cli: Cli, asked: tuple[str, ...], said: str) -> None:
+    done = cli("export", *asked)
+
+    assert done.code == 2
+    assert said in done.err

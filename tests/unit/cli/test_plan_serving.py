@@ -24,3 +24,11 @@ def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
 
 def test_values_without_a_key_are_refused(cli: Cli) -> None:
     assert "--only: 'tp' has no values" in cli(*SERVICE, "--only", "tp").err
+
+
+def test_the_winner_is_written_for_its_engine(cli: Cli) -> None:
+    outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "8", "--as", "vllm")
+
+    assert "--tensor-parallel-size 4" in outcome.out
+    assert "replicas of" in outcome.err
+    assert "cannot be written as 'megatron'" in cli(*SERVICE, "--as", "megatron").err

@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.importing import import_files
+from clustersim.config.load import Scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 
@@ -190,3 +191,28 @@ def test_a_value_that_the_job_cannot_have_is_told_of_its_line(tmp_path: Path) ->
 
     with pytest.raises(ScenarioError, match=r"job\.txt.*5 of 3 experts"):
         import_files([path], ON_H100)
+
+
+def test_the_sharding_strategy_of_an_fsdp_that_is_off_does_not_count(tmp_path: Path) -> None:
+    flags = "--tensor-model-parallel-size 2 --num-layers 2 --hidden-size 64 --use-distributed-optimizer"
+    flags += " --data-parallel-sharding-strategy optim_grads_params"
+
+    stages = [imported_stage(tmp_path, text) for text in (flags, f"{flags} --use-megatron-fsdp")]
+
+    assert stages == [1, 3]
+
+
+def imported_stage(folder: Path, flags: str) -> int:
+    path = folder / "job.sh"
+    path.write_text(f"torchrun pretrain_gpt.py {flags}\n", encoding="utf-8")
+    given = ("training.seq_length=2048", "training.micro_batch_size=1", "training.global_batch_size=64")
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=1, model="llama3.2-1b", overrides=given))
+    assert isinstance(found.scenario, Scenario)
+    return found.scenario.spec.strategy.zero_stage or 0
+
+
+def test_an_array_behind_a_flag_is_no_value_of_it(tmp_path: Path) -> None:
+    rest = "--tensor-model-parallel-size 2 --num-layers 2 --hidden-size 64"
+
+    assert imported_stage(tmp_path, f"--use-distributed-optimizer ${{UNKNOWN[@]}} {rest}") == 1
+    assert imported_stage(tmp_path, f'--use-distributed-optimizer "$@" {rest}') == 1

@@ -1,0 +1,187 @@
+"""A deployment in the words of a serving engine: the command of a server, and that of the client that measures it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.apps.importing.imported_models import shipped_name
+from clustersim.apps.importing.table import Vocabulary, load_table
+from clustersim.apps.plan.flags import FrameworkFiles
+from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, UniformSpec
+from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
+from clustersim.workloads.model import Model
+from clustersim.workloads.reading.model_spec import LoadedModel
+from clustersim.workloads.transformer import Transformer
+
+_OPTIONS: Final = (
+    *("memory_fraction", "max_num_seqs", "max_batched_tokens", "kv_tokens", "prefix_cache", "chunked_prefill", "asynchronous"),
+    *("precision", "kv_precision"),
+)
+"""Settings of a server beside its layout."""
+_LEFT_TO_THE_ENGINE: Final = (None, "auto")
+_HUB: Final = "https://huggingface.co/"
+_OF_THE_CHECKPOINT: Final = "bf16"
+"""Precision that engines take from a checkpoint without an option."""
+_WAIT: Final = "until curl -sf http://localhost:{port}/health; do sleep 5; done"
+
+
+def vllm(built: BuiltServing) -> FrameworkFiles:
+    """Return the commands of vLLM's server and of its client.
+
+    Raises
+    ------
+    ScenarioError
+        When vLLM has no such deployment.
+    """
+    table, spec, model = load_table("vllm"), _checked(built, "vLLM"), _name(built.loaded)
+    n_experts, together = _n_experts(built.loaded.model), spec.tp * spec.dp
+    if spec.dp > 1 and n_experts == 0:
+        raise _refused("vLLM", "attention data parallelism of a model without experts", "serving.dp")
+    if spec.ep not in (1, together):
+        raise _refused("vLLM", f"experts on {spec.ep} of tp * dp = {together} ranks", "serving.ep")
+    layout: dict[str, Data] = {"serving.tp": spec.tp, "serving.pp": spec.pp, "serving.dp": spec.dp}
+    words = [*_degrees(table, layout), *(["--enable-expert-parallel"] if spec.ep > 1 else [])]
+    return _files(built, table, words, serve=["vllm", "serve", model], bench=["vllm", "bench", "serve", "--model", model], port=8000)
+
+
+def sglang(built: BuiltServing) -> FrameworkFiles:
+    """Return the commands of SGLang's server and of its client.
+
+    Raises
+    ------
+    ScenarioError
+        When SGLang has no such deployment.
+    """
+    table, spec, model = load_table("sglang"), _checked(built, "SGLang"), _name(built.loaded)
+    # Its tensor-parallel ranks are all ranks of a stage; attention may be data parallel on them.
+    layout: dict[str, Data] = {"serving.tp": spec.tp * spec.dp, "serving.pp": spec.pp, "job.dp": spec.dp, "serving.ep": spec.ep}
+    words = [*_degrees(table, layout), *(["--enable-dp-attention"] if spec.dp > 1 else [])]
+    serve = ["python3", "-m", "sglang.launch_server", "--model-path", model]
+    bench = ["python3", "-m", "sglang.bench_serving", "--model", model]
+    return _files(built, table, words, serve=serve, bench=bench, port=30000)
+
+
+SERVERS: Final[Mapping[str, Callable[[BuiltServing], FrameworkFiles]]] = MappingProxyType({"vllm": vllm, "sglang": sglang})
+"""Engines in whose words a deployment can be written."""
+
+
+def _checked(built: BuiltServing, title: str) -> ServingSpec:
+    spec = built.scenario.spec.serving
+    if spec.disaggregated is not None:
+        raise _refused(title, "one command for pools of prefill and of decode", "serving.disaggregated")
+    return spec
+
+
+def _refused(title: str, what: str, field: str) -> ScenarioError:
+    return ScenarioError(f"{title} has no {what}", field=field, hint="change it with -s, or write another engine's command")
+
+
+def _files(built: BuiltServing, table: Vocabulary, layout: list[str], *, serve: list[str], bench: list[str], port: int) -> FrameworkFiles:
+    notes = [f"commands of {table.file.title} {table.file.versions.partition(';')[0]}"]
+    options = [*layout, *_options(built.scenario.spec.serving, table, notes)]
+    client = _client(built.scenario.spec.requests, table, notes)
+    notes += _unsaid(built, table)
+    # What the engine cannot be told stands in the file too: it may be all that is kept.
+    lines = ["#!/bin/bash", *(f"# {note}" for note in notes), _command(serve, options, end=" &" if client else "")]
+    if client:
+        lines += [_WAIT.format(port=port), _command(bench, client)]
+    return FrameworkFiles(text="\n".join(lines) + "\n", notes=tuple(notes))
+
+
+def _command(words: list[str], options: list[str], end: str = "") -> str:
+    return " \\\n  ".join([shlex.join(words), *options]) + end
+
+
+def _degrees(table: Vocabulary, layout: Mapping[str, Data]) -> list[str]:
+    return [option for key, value in layout.items() if key == "serving.tp" or value != 1 for option in _option(table, key, value)]
+
+
+def _options(spec: ServingSpec, table: Vocabulary, notes: list[str]) -> Iterator[str]:
+    for name in _OPTIONS:
+        value: Data = getattr(spec, name)
+        if value in _LEFT_TO_THE_ENGINE or (name.endswith("precision") and value == _OF_THE_CHECKPOINT):
+            continue
+        found = _option(table, f"serving.{name}", value) or (_option(table, "job.dtype", value) if name == "precision" else [])
+        yield from found
+        if not found:
+            notes.append(f"no option says serving.{name}: {str(value).lower()}")
+
+
+def _option(table: Vocabulary, setting: str, value: Data) -> list[str]:
+    said = table.said(setting, value)
+    if said is None:
+        return []
+    key, theirs = said
+    flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
+    return [flag if theirs is True else f"{flag} {shlex.quote(str(theirs))}"]
+
+
+def _unsaid(built: BuiltServing, table: Vocabulary) -> Iterator[str]:
+    spec, replicas = built.scenario.spec.serving, built.pools[0].n_replicas
+    if replicas > 1:
+        yield f"{replicas} replicas: start the server so many times, behind a router ({spec.router})"
+    if spec.speculative is not None:
+        yield f"speculative decoding has options that name the draft; {table.file.title} is told without it"
+
+
+def _client(requests: RequestsSpec, table: Vocabulary, notes: list[str]) -> list[str]:
+    """Return the options of the client; nothing, and a note, where it cannot send such requests."""
+    arrival, exact = requests.arrival, table.name == "vllm"
+    lengths = _lengths(requests, symmetric=exact)
+    count = requests.count
+    reasons = [
+        (arrival in ("constant", "trace") or (arrival == "gamma" and not exact), f"arrival {arrival}"),
+        (lengths is None, "lengths of this distribution"),
+        (count is None, "a duration in the place of a count"),
+    ]
+    lacks = next((reason for holds, reason in reasons if holds), None)
+    if lacks is not None or lengths is None:
+        notes.append(f"no command of a client: that of {table.file.title} has no {lacks}")
+        return []
+    given: dict[str, Data] = {"job.dataset": "random", **lengths, "requests.count": count}
+    if arrival in ("poisson", "gamma"):
+        given["job.rate"] = requests.rate
+    if arrival == "gamma":
+        given["requests.burstiness"] = requests.burstiness
+    if arrival == "closed":
+        given["job.concurrency"] = requests.concurrency
+    if requests.warmup:
+        notes.append(f"the client counts its first {requests.warmup} requests too")
+    return [option for key, value in given.items() if value is not None for option in _option(table, key, value)]
+
+
+def _lengths(requests: RequestsSpec, *, symmetric: bool) -> dict[str, Data] | None:
+    """Return lengths and their relative spread, around a mean or below a maximum; None where a client cannot draw such."""
+    found: dict[str, Data] = {}
+    spreads: set[float] = set()
+    for key, length in (("requests.input_tokens", requests.input_tokens), ("requests.output_tokens", requests.output_tokens)):
+        least, most = length.uniform if isinstance(length, UniformSpec) else (length, length)
+        if not isinstance(least, int) or not isinstance(most, int):
+            return None
+        if symmetric and (least + most) % 2:
+            return None
+        found[key] = (least + most) // 2 if symmetric else most
+        spreads.add((most - least) / (most + least) if symmetric else least / most)
+    if len(spreads) > 1:
+        return None
+    # Rounded so that the client's own rounding gives these lengths again.
+    (exact,) = spreads
+    spread = math.floor(1e6 * exact) / 1e6 if symmetric else math.ceil(1e6 * exact) / 1e6
+    return {**found, **({} if symmetric and not spread else {"job.length_spread": spread})}
+
+
+def _n_experts(model: Model) -> int:
+    return model.experts.n_experts if isinstance(model, Transformer) and model.experts is not None else 0
+
+
+def _name(loaded: LoadedModel) -> str:
+    """Return the name of a shipped model on the Hugging Face Hub, where its sources name it; any other model's own name."""
+    urls = (source.url for source in loaded.spec.sources)
+    found = ("/".join(url.removeprefix(_HUB).split("/")[:2]) for url in urls if url.startswith(_HUB))
+    return next((name for name in found if shipped_name(name) == loaded.model.name), loaded.model.name)

@@ -1,0 +1,142 @@
+"""What is written for a framework, an engine or a scheduler is read back as the same job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.importing import Imported, import_files
+from clustersim.apps.plan.written import TRAINING, written
+from clustersim.config.build import build
+from clustersim.config.load import Scenario, load_scenario
+from clustersim.config.serving_scenario import ServingScenario, load_serving
+from clustersim.errors import DomainError
+from clustersim.parallel.training_plan import Plan
+
+NODES = 4
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero_stage", "virtual_stages", "recompute", "schedule", "stage_layers", "sequence_parallel")
+SAID_ELSEWHERE = {
+    "deepspeed": ("pp", "ep", "recompute", "schedule", "virtual_stages", "sequence_parallel", "dp", "tp"),
+    "torchtitan": ("zero_stage",),  # FSDP that keeps parameters gathered is written as reshard_after_forward
+}
+"""Parts of a layout that a framework has no key for, or another name for the same: its notes tell them."""
+
+degree = st.sampled_from([1, 1, 2, 4])
+training = st.fixed_dictionaries(
+    {
+        "tp": degree,
+        "pp": degree,
+        "cp": degree,
+        "zero_stage": st.sampled_from([0, 1, 2, 3]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "sequence_parallel": st.booleans(),
+        "data_parallel": st.fixed_dictionaries({"overlap": st.booleans()}),
+    }
+)
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+
+
+def read_back(text: str, options: ImportOptions) -> Imported:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "job"
+        path.write_text(text, encoding="utf-8")
+        return import_files([str(path)], options)
+
+
+def layout(plan: Plan, without: tuple[str, ...]) -> dict[str, object]:
+    found = {key: getattr(plan.strategy, key) for key in LAYOUT if key not in without}
+    return {**found, "batch": plan.training.global_batch_size, "micro_batch": plan.training.micro_batch_size}
+
+
+@pytest.mark.parametrize("framework", TRAINING)
+@QUICK
+@given(strategy=training, model=st.sampled_from(["llama3-8b", "gpt3-13b"]))
+def test_a_written_training_job_is_read_back(framework: str, strategy: dict[str, object], model: str) -> None:
+    document: dict[str, object] = {
+        "name": "drawn",
+        "model": model,
+        "cluster": {"node": "dgx-h100", "nodes": NODES},
+        "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 2048, "precision": "bf16"},
+        "strategy": strategy,
+    }
+    try:
+        scenario = load_scenario(document)
+        text = written(scenario, framework).text
+    except DomainError:
+        assume(False)  # what cannot be run, or the framework has not, is refused by name
+
+    found = read_back(text, ImportOptions(cluster="dgx-h100", nodes=NODES, model=model, overrides=("training.seq_length=2048",)))
+
+    assert isinstance(found.scenario, Scenario)
+    without = SAID_ELSEWHERE.get(framework, ())
+    assert layout(build(found.scenario).plan, without) == layout(build(scenario).plan, without)
+    assert [key.key for key in found.keys if key.how == "unknown"] == []
+
+
+lengths = st.integers(1, 4096)
+serving = st.fixed_dictionaries(
+    {"tp": st.sampled_from([1, 2, 4, 8]), "precision": st.sampled_from(["bf16", "fp8"]), "kv_precision": st.sampled_from(["bf16", "fp8"])},
+    optional={
+        "max_num_seqs": st.integers(1, 512),
+        "max_batched_tokens": st.integers(2048, 16384),
+        "memory_fraction": st.sampled_from([0.8, 0.85, 0.92]),
+        "prefix_cache": st.just(False),
+        "asynchronous": st.just(False),
+    },
+)
+requests = st.one_of(
+    st.fixed_dictionaries({"arrival": st.just("poisson"), "rate": st.integers(1, 50).map(lambda rate: f"{rate} /s")}),
+    st.fixed_dictionaries({"arrival": st.just("closed"), "concurrency": st.integers(1, 256)}),
+    st.just({"arrival": "at_once"}),
+)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@QUICK
+@given(deployment=serving, sent=requests, asked=lengths, answered=lengths, count=st.integers(1, 5000))
+def test_a_written_deployment_is_read_back(
+    engine: str, deployment: dict[str, object], sent: dict[str, object], asked: int, answered: int, count: int
+) -> None:
+    document: dict[str, object] = {
+        "name": "drawn",
+        "model": "llama3.1-8b",
+        "cluster": {"node": "hgx-h200", "nodes": 1},
+        "serving": {"engine": engine, "replicas": 1, **deployment},
+        "requests": {**sent, "count": count, "input_tokens": asked, "output_tokens": answered},
+    }
+    try:
+        scenario = load_serving(document)
+        text = written(scenario, engine).text
+    except DomainError:
+        assume(False)
+
+    found = read_back(text, ImportOptions(cluster="hgx-h200"))
+
+    assert isinstance(found.scenario, ServingScenario)
+    assert found.scenario.spec.serving == scenario.spec.serving
+    assert found.scenario.spec.requests == scenario.spec.requests
+    assert found.scenario.spec.model == scenario.spec.model
+
+
+@QUICK
+@given(least=lengths, spread=st.integers(1, 2000), engine=st.sampled_from(["vllm", "sglang"]))
+def test_lengths_of_one_spread_are_read_back(least: int, spread: int, engine: str) -> None:
+    ends = [least, least + 2 * spread]
+    document: dict[str, object] = {
+        "name": "drawn",
+        "model": "llama3.1-8b",
+        "cluster": {"node": "hgx-h200", "nodes": 1},
+        "serving": {"engine": engine},
+        "requests": {"arrival": "at_once", "count": 10, "input_tokens": {"uniform": ends}, "output_tokens": {"uniform": ends}},
+    }
+    scenario = load_serving(document)
+
+    found = read_back(written(scenario, engine).text, ImportOptions(cluster="hgx-h200"))
+
+    assert isinstance(found.scenario, ServingScenario)
+    assert found.scenario.spec.requests == scenario.spec.requests
