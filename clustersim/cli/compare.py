@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.calibrate.trace_file import is_trace
+from clustersim.apps.compare import side_by_side_text, trace_comparison_text
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
-from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, tables, verdicts
+from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.opening import open_measured
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_out
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK, ScenarioError
@@ -19,15 +23,40 @@ MOST: Final = 20
 FORMATS: Final = ("md", "csv", "json")
 
 
-def compare_command(sources: tuple[str, ...], overrides: tuple[str, ...], *, formats: tuple[str, ...], out: str | None, seed: int) -> int:
-    """Compare runs, print or write what differs, and return the exit code.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Form and place of what is written."""
 
-    Parameters
-    ----------
-    formats
-        Those that were asked for; the table of the terminal if none.
-    """
-    chosen = _format(formats, out)
+    formats: tuple[str, ...]
+    """Those that were asked for; the table of the terminal if none."""
+    out: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """Options that only traces have a use for."""
+
+    device: str | None = None
+    names: str | None = None
+
+
+def compare_command(
+    sources: tuple[str, ...], overrides: tuple[str, ...], written: Written, *, seed: int, traced: TraceOptions | None = None
+) -> int:
+    """Compare runs, or a run with traces of it, print or write what differs, and return the exit code."""
+    chosen, traced = _format(written.formats, written.out), traced or TraceOptions()
+    traces = [source for source in sources if is_trace(source)]
+    if traces:
+        others = [source for source in sources if source not in traces]
+        if len(others) != 1:
+            named = f"{len(others)} are named" if others else "none is named"
+            raise ScenarioError(f"traces are compared with one run, and {named}", hint="try: clustersim compare RUN TRACE...")
+        request = TraceRequest(run=others[0], traces=traces, overrides=overrides, device=traced.device, names=traced.names, seed=seed)
+        _tell(_of_traces(compare_traces(request)), chosen, written.out)
+        return EXIT_OK
+    given = next((name for name, value in (("--device", traced.device), ("--names", traced.names)) if value is not None), None)
+    if given is not None:
+        raise ScenarioError(f"{given} says how a trace is read, and none is named", hint="try: clustersim compare RUN TRACE")
     logged = open_measured("".join(sources), overrides) if len(sources) == 1 else None
     if logged is None and len(sources) < 2:
         raise ScenarioError("one run alone cannot be compared", hint="name two or more run directories, scenario files or shipped examples")
@@ -42,12 +71,7 @@ def compare_command(sources: tuple[str, ...], overrides: tuple[str, ...], *, for
         compared = side_by_side([measured_run(source, *logged), predicted_run(source, logged[0], seed=seed)])
     else:
         compared = side_by_side([runs[source] for source in sources])
-    if chosen is None:
-        _print(compared)
-    elif out is None:
-        _write_out(compared, chosen)
-    else:
-        _write_file(compared, chosen, Path(out))
+    _tell(_of_runs(compared), chosen, written.out)
     return EXIT_OK
 
 
@@ -67,30 +91,64 @@ def _format(formats: Sequence[str], out: str | None) -> str | None:
     return suffix
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """A comparison in all its forms, each made when it is asked for."""
+
+    show: Callable[[], None]
+    markdown: Callable[[], str]
+    csv: Callable[[], str]
+    document: Callable[[], dict[str, object]]
+
+    def text(self, chosen: str) -> str:
+        """Return it in one format."""
+        if chosen == "json":
+            return json.dumps(self.document(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return self.markdown() if chosen == "md" else self.csv()
+
+
+def _of_runs(compared: SideBySide) -> _Report:
+    return _Report(
+        show=lambda: _print(compared),
+        markdown=lambda: side_by_side_text.markdown(compared),
+        csv=lambda: side_by_side_text.csv_text(compared),
+        document=lambda: side_by_side_text.document(compared),
+    )
+
+
+def _of_traces(found: TraceComparison) -> _Report:
+    return _Report(
+        show=lambda: _print_traces(found),
+        markdown=lambda: trace_comparison_text.markdown(found),
+        csv=lambda: trace_comparison_text.csv_text(found),
+        document=lambda: trace_comparison_text.document(found),
+    )
+
+
+def _tell(report: _Report, chosen: str | None, out: str | None) -> None:
+    if chosen is None:
+        report.show()
+    elif out is None:
+        write_out(report.text(chosen))
+    else:
+        write_text(Path(out), report.text(chosen))
+        notice(f"wrote {out}")
+
+
 def _print(compared: SideBySide) -> None:
-    for line in verdicts(compared):
+    for line in side_by_side_text.verdicts(compared):
         write_out(f"{line}\n")
     if not compared.differences:
         write_out("\nThe scenarios do not differ.\n")
-    for table in tables(compared):
+    for table in side_by_side_text.tables(compared):
         write_out(f"\n{table.heading}\n")
         print_table(table.columns, table.rows)
 
 
-def _write_out(compared: SideBySide, chosen: str) -> None:
-    if chosen == "json":
-        write_json(document(compared))
-    else:
-        write_out(markdown(compared) if chosen == "md" else csv_text(compared))
-
-
-def _write_file(compared: SideBySide, chosen: str, path: Path) -> None:
-    import json
-
-    texts = {
-        "md": lambda: markdown(compared),
-        "csv": lambda: csv_text(compared),
-        "json": lambda: json.dumps(document(compared), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-    }
-    write_text(path, texts[chosen]())
-    notice(f"wrote {path}")
+def _print_traces(found: TraceComparison) -> None:
+    write_out(f"{trace_comparison_text.headline(found)}\n")
+    for table in trace_comparison_text.tables(found):
+        write_out(f"\n{table.heading}\n")
+        print_table(table.columns, table.rows)
+    for line in trace_comparison_text.notes(found):
+        notice(f"note: {line}")

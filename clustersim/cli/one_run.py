@@ -51,7 +51,10 @@ def run(
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples; or one of them and traces."),
+    ],
     *,
     set_: SetOption = None,
     md: Annotated[bool, typer.Option("--md", help="Write Markdown.")] = False,
@@ -59,15 +62,18 @@ def compare(
     json: JsonOption = False,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="Device that traces are of; default: what they say.")] = None,
+    names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of further names of kernels in traces.")] = None,
 ) -> int:
     """Hold runs against the first, and show what differs.
 
-    Show keys of the scenarios that differ, and all figures side by side.
+    Show keys of the scenarios that differ, and all figures side by side; of traces of a run, kernels and collectives by class.
     """
-    from clustersim.cli.compare import compare_command
+    from clustersim.cli.compare import TraceOptions, Written, compare_command
 
     formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
-    return compare_command(tuple(runs), tuple(set_ or ()), formats=formats, out=out, seed=seed)
+    traced = TraceOptions(device=device, names=names)
+    return compare_command(tuple(runs), tuple(set_ or ()), Written(formats=formats, out=out), seed=seed, traced=traced)
 
 
 def explain(

@@ -56,7 +56,8 @@ def has_vectors(gemm: Gemm) -> bool:
     return gemm.batch == 1 or vector_bytes(gemm.element_bytes, gemm.n, gemm.k) == VECTOR_BYTES
 
 
-def _launches(kernel: Kernel) -> int:
+def launches(kernel: Kernel) -> int:
+    """Return how many kernels the host issues for one of ours."""
     match kernel:
         case Stream() | GroupedGemm():
             return kernel.launches
@@ -114,7 +115,7 @@ class KernelModel:
         """Return the time that the host needs to issue kernels, and collectives beside them; nothing for those of a graph."""
         if self.captured:
             return 0.0
-        return (n_collectives + sum(map(_launches, kernels))) * self.calibration.launch.dispatch_s
+        return (n_collectives + sum(map(launches, kernels))) * self.calibration.launch.dispatch_s
 
     def _memory_s(self, traffic_bytes: float) -> float:
         return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)

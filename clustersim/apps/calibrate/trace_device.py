@@ -37,13 +37,17 @@ def devices_of(data: Data) -> tuple[TracedDevice, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def check_device(devices: Sequence[TracedDevice], accelerator: Accelerator, *, said: str | None, file: str) -> None:
+def check_device(
+    devices: Sequence[TracedDevice], accelerator: Accelerator, *, said: str | None, file: str, use: str = "calibrated"
+) -> None:
     """Refuse a trace of another device.
 
     Parameters
     ----------
     said
         Device that the user says the trace is of, which stands above what the trace says.
+    use
+        Purpose of the accelerator: ``calibrated`` or ``simulated``.
 
     Raises
     ------
@@ -52,10 +56,8 @@ def check_device(devices: Sequence[TracedDevice], accelerator: Accelerator, *, s
     """
     if said is not None:
         if not is_of(said, accelerator.name):
-            message = f"'{said}' is not {accelerator.name}, which is calibrated"
-            raise ScenarioError(
-                message, field="--device", hint="calibrate the accelerator that was traced; see clustersim show accelerators"
-            )
+            message = f"'{said}' is not {accelerator.name}, which is {use}"
+            raise ScenarioError(message, field="--device", hint="take the accelerator that was traced; see clustersim show accelerators")
         return
     if not devices:
         hint = f"if it was recorded on {accelerator.name}, add --device {model_of(accelerator.name)}"
@@ -64,8 +66,8 @@ def check_device(devices: Sequence[TracedDevice], accelerator: Accelerator, *, s
         size = "" if device.memory_bytes is None else f" with {format_quantity(device.memory_bytes, 'B', 3)}"
         if not is_of(device.name, accelerator.name) or not _holds(device.memory_bytes, accelerator.memory_bytes):
             memory = format_quantity(accelerator.memory_bytes, "B", 3)
-            message = f"is of {device.name}{size}, and {accelerator.name} with {memory} is calibrated"
-            hint = "calibrate the accelerator that was traced, or say with --device what it is if the trace is wrong"
+            message = f"is of {device.name}{size}, and {accelerator.name} with {memory} is {use}"
+            hint = "take the accelerator that was traced, or say with --device what it is if the trace is wrong"
             raise ScenarioError(message, hint=hint, place=Place(file=file))
 
 

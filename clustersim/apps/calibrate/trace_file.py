@@ -1,68 +1,47 @@
-"""Traces of the PyTorch profiler (Kineto, Chrome's format): kernels, who launched them, and on which shapes."""
+"""Reader of traces: of the PyTorch profiler (Kineto, Chrome's format), and of Nsight Systems."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
-from clustersim.apps.calibrate.trace_device import TracedDevice, devices_of
+from clustersim.apps.calibrate.nsys_file import is_nsys, read_nsys
+from clustersim.apps.calibrate.trace_device import devices_of
+from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedTensor, TraceFile, may_wait
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 
 MICRO: Final = 1e-6
 KERNEL: Final = "kernel"
+COPIES: Final = ("gpu_memcpy", "gpu_memset")
 OPERATOR: Final = "cpu_op"
+RANGE: Final = "user_annotation"
 RUNTIME: Final = ("cuda_runtime", "cuda_driver", "hip_runtime", "runtime")
 LAUNCHES: Final = ("LaunchKernel", "LaunchCooperativeKernel", "GraphLaunch")
-WAITS: Final = ("Synchronize", "cudaMemcpy", "hipMemcpy", "cudaMalloc", "cudaFree")
-"""Calls during which a host may wait; those that end in Async do not."""
+HEAD_BYTES: Final = 20_000
+GZIP: Final = b"\x1f\x8b"
+GZIP_BITS: Final = 31
+"""Value of ``wbits`` in zlib for its largest window with a gzip header around it."""
+KEYS: Final = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
+"""One of these stands at the beginning of what PyTorch writes."""
 EXTERNAL: Final = ("External id", "external id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedTensor:
-    """One argument of an operator."""
-
-    dims: tuple[int, ...]
-    type: str
-    """Such as ``c10::Half``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedKernel:
-    """One kernel on the accelerator; times in seconds."""
-
-    start_s: float
-    duration_s: float
-    stream: tuple[str, str]
-    """Device and stream."""
-    launched_s: float | None
-    """When the host issued it."""
-    operator: int | None
-    """External id of the operator that it belongs to."""
-
-    @property
-    def end_s(self) -> float:
-        """When it ended."""
-        return self.start_s + self.duration_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFile:
-    """Contents of a trace from which constants can be read."""
-
-    kernels: tuple[LaunchedKernel, ...]
-    """By start."""
-    operators: Mapping[int, tuple[str, tuple[TracedTensor, ...]]]
-    """Name and tensors of each operator whose shapes were recorded, by its external id."""
-    launches_s: tuple[tuple[float, ...], ...]
-    """When each thread of the host issued kernels, one after the other."""
-    waits_s: tuple[float, ...]
-    """When the host began to wait for the accelerator, in order."""
-    devices: tuple[TracedDevice, ...]
-    """Those that the trace names."""
+def is_trace(path: str) -> bool:
+    """Return whether a file is a trace of a profiler, by how it begins."""
+    if not Path(path).is_file():
+        return False
+    with Path(path).open("rb") as raw:
+        head = raw.read(HEAD_BYTES)
+    if head[: len(GZIP)] == GZIP:
+        with suppress(zlib.error):
+            head = zlib.decompressobj(wbits=GZIP_BITS).decompress(head, HEAD_BYTES)
+    return is_nsys(path) or any(key in head for key in KEYS)
 
 
 def read_trace(path: str) -> TraceFile:
@@ -71,13 +50,15 @@ def read_trace(path: str) -> TraceFile:
     Parameters
     ----------
     path
-        A JSON file, also packed by gzip.
+        A JSON file, also packed by gzip; or the SQLite export of Nsight Systems.
 
     Raises
     ------
     ScenarioError
         When it is no trace, an event is broken, or it holds no kernels.
     """
+    if is_nsys(path):
+        return read_nsys(path)
     name, text, data = read_json(path)
     listed = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(listed, list):
@@ -93,7 +74,14 @@ def read_trace(path: str) -> TraceFile:
             raise ScenarioError(broken.message, field=".".join(broken.path), hint="a number is expected", place=place) from broken
         if event is not None:
             events.append(event)
-    return _trace(events, name, devices_of(data))
+    rank, n_ranks = (_distributed(data, key) for key in ("rank", "world_size"))
+    return replace(_trace(events, name), devices=devices_of(data), rank=rank, n_ranks=n_ranks)
+
+
+def _distributed(data: Data, key: str) -> int | None:
+    about = data.get("distributedInfo") if isinstance(data, dict) else None
+    value = about.get(key) if isinstance(about, dict) else None
+    return value if isinstance(value, int) else None
 
 
 class _BrokenEvent(Exception):  # noqa: N818 - never leaves this file
@@ -124,7 +112,7 @@ def _event(item: Data) -> _Event | None:
         return None
     arguments = item.get("args")
     kind = str(item.get("cat", "")).lower()
-    if kind not in (KERNEL, OPERATOR, *RUNTIME):
+    if kind not in (KERNEL, OPERATOR, RANGE, *COPIES, *RUNTIME):
         return None
     return _Event(
         kind=kind,
@@ -148,24 +136,33 @@ def _refuse(key: str, value: Data) -> float:
     raise _BrokenEvent((key,), f"{value!r} is not a time in microseconds")
 
 
-def _trace(events: Sequence[_Event], name: str, devices: tuple[TracedDevice, ...]) -> TraceFile:
+def _trace(events: Sequence[_Event], name: str) -> TraceFile:
     runtime = [event for event in events if event.kind in RUNTIME]
     launches = [event for event in runtime if any(word in event.name for word in LAUNCHES)]
-    by_correlation = {number: event for event in launches if (number := event.number("correlation")) is not None}
-    kernels = sorted((_kernel(event, by_correlation) for event in events if event.kind == KERNEL), key=lambda each: each.start_s)
+    by_correlation = {number: event for event in (*runtime, *launches) if (number := event.number("correlation")) is not None}
+    kernels, copies = (
+        sorted((_kernel(event, by_correlation) for event in events if event.kind in kinds), key=lambda each: each.start_s)
+        for kinds in ((KERNEL,), COPIES)
+    )
     if not kernels:
         hint = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         raise ScenarioError("holds no kernels", hint=hint, place=Place(file=name))
     threads: dict[tuple[str, str], list[float]] = {}
     for event in sorted(launches, key=lambda each: each.start_s):
         threads.setdefault(event.thread, []).append(event.start_s)
-    waits = (event for event in runtime if any(word in event.name for word in WAITS) and not event.name.endswith("Async"))
+    waits = (event for event in runtime if may_wait(event.name))
     return TraceFile(
         kernels=tuple(kernels),
         operators=_operators(events),
         launches_s=tuple(tuple(times) for _, times in sorted(threads.items())),
         waits_s=tuple(sorted(event.start_s for event in waits)),
-        devices=devices,
+        devices=(),
+        copies=tuple(copies),
+        ranges=tuple(
+            NamedRange(name=event.name, start_s=event.start_s, end_s=event.start_s + event.duration_s)
+            for event in sorted(events, key=lambda each: each.start_s)
+            if event.kind == RANGE
+        ),
     )
 
 
@@ -180,6 +177,8 @@ def _kernel(event: _Event, launches: Mapping[int, _Event]) -> LaunchedKernel:
         stream=(str(event.arguments.get("device", event.thread[0])), str(event.arguments.get("stream", event.thread[1]))),
         launched_s=None if launch is None else launch.start_s,
         operator=operator,
+        name=event.name,
+        collective=str(event.arguments.get("Collective name", "")),
     )
 
 

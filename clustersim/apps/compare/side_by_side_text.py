@@ -130,12 +130,16 @@ def markdown(compared: SideBySide) -> str:
     blocks = [f"# {' against '.join(_escaped(label) for label in compared.labels)}", *(_escaped(line) + "." for line in verdicts(compared))]
     if not compared.differences:
         blocks.append("The scenarios do not differ.")
-    for table in tables(compared):
-        header = [_escaped(column.removeprefix(">")) for column in table.columns]
-        rule = ["---:" if column.startswith(">") else "---" for column in table.columns]
-        rows = [header, rule, *([_escaped(cell) for cell in row] for row in table.rows)]
-        blocks.append(f"## {table.heading}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    blocks += [markdown_table(table) for table in tables(compared)]
     return "\n\n".join(blocks) + "\n"
+
+
+def markdown_table(table: TextTable) -> str:
+    """Return a table as Markdown, with its heading."""
+    header = [_escaped(column.removeprefix(">")) for column in table.columns]
+    rule = ["---:" if column.startswith(">") else "---" for column in table.columns]
+    rows = [header, rule, *([_escaped(cell) for cell in row] for row in table.rows)]
+    return f"## {table.heading}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def csv_text(compared: SideBySide) -> str:
@@ -214,14 +218,14 @@ def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: in
         return f"{names}: as fast, {shown('tokens_per_s', rates.values[index])} tokens/s"
     both = f"{shown('tokens_per_s', rates.values[index])} instead of {shown('tokens_per_s', rates.values[0])} tokens/s"
     longer = steps.relative[index]
-    step = "" if longer is None else f", a step {_signed(longer)}"
-    return f"{names}: {NOTHING if relative is None else _signed(relative)}, {both}{step}"
+    step = "" if longer is None else f", a step {signed(longer)}"
+    return f"{names}: {NOTHING if relative is None else signed(relative)}, {both}{step}"
 
 
 def _row(name: str, figure: ComparedFigure) -> tuple[str, ...]:
     cells = [name, shown(figure.key, figure.values[0])]
     for value, relative in zip(figure.values[1:], figure.relative[1:], strict=True):
-        cells += [shown(figure.key, value), NOTHING if relative is None else _signed(relative)]
+        cells += [shown(figure.key, value), NOTHING if relative is None else signed(relative)]
     return tuple(cells)
 
 
@@ -266,7 +270,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def _signed(fraction: float) -> str:
+def signed(fraction: float) -> str:
+    """Return a relative difference as a percentage with its sign."""
     return EQUAL if abs(fraction) < _EQUAL else f"{100 * fraction:+.1f} %"
 
 

@@ -1,0 +1,133 @@
+"""Classes of kernels by their names: ``scenarios/traces/kernel_names.yaml``, with rows of the user's own before it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange
+from clustersim.documents.check import validate_document
+from clustersim.documents.data import data_path
+from clustersim.documents.text import read_document
+from clustersim.hardware.profile_schema import Checked
+
+Text = Annotated[str, Field(min_length=1)]
+UNKNOWN = "in no class"
+
+
+class ClassRow(Checked):
+    """One class: the names of its kernels, and what its time follows from."""
+
+    name: Text = Field(alias="class")
+    names: list[Text] = Field(default_factory=list[str])
+    within: list[Text] = Field(default_factory=list[str])
+    """Named ranges of the host in which its kernels were issued."""
+    constants: list[Text] = Field(default_factory=list[str])
+    """Constants of a calibration; ``{precision}`` and ``{tier}`` stand for those of the run."""
+    settings: list[Text] = Field(default_factory=list[str])
+    """Keys of a scenario."""
+
+
+class NamesFile(Checked):
+    """One table of names."""
+
+    steps: list[Text] = Field(default_factory=list[str])
+    """Names of the ranges that are steps."""
+    classes: list[ClassRow] = Field(default_factory=list[ClassRow])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelNames:
+    """The rows in the order in which they are tried."""
+
+    steps: tuple[str, ...]
+    classes: tuple[ClassRow, ...]
+
+    def row(self, name: str) -> ClassRow | None:
+        """Return the row of a class that kernels have names of; of several, the first with constants or settings."""
+        rows = [row for row in self.classes if row.name == name]
+        return next((row for row in rows if row.constants or row.settings), rows[0] if rows else None)
+
+    def classifier(self, ranges: Sequence[NamedRange]) -> Classifier:
+        """Return what tells the class of a kernel of a trace with some named ranges."""
+        inside = {row.name: _intervals(each for each in ranges if matches(each.name, row.within)) for row in self.classes if row.within}
+        return Classifier(names=self, inside=inside)
+
+
+@dataclass(slots=True, kw_only=True)
+class Classifier:
+    """Classes of the kernels of one trace."""
+
+    names: KernelNames
+    inside: Mapping[str, tuple[list[float], list[float]]]
+    """For each class that has them, starts and ends of its ranges."""
+    _by_name: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+
+    def of(self, kernel: LaunchedKernel) -> str:
+        """Return the class of a kernel."""
+        place, name = self._named(kernel.collective or kernel.name)
+        if kernel.launched_s is None:
+            return name
+        for row in self.names.classes[:place]:
+            if row.name in self.inside and _within(self.inside[row.name], kernel.launched_s):
+                return row.name
+        return name
+
+    def _named(self, name: str) -> tuple[int, str]:
+        """Return the place and the class of the first row that takes a name."""
+        found = self._by_name.get(name)
+        if found is None:
+            rows = enumerate(self.names.classes)
+            last = len(self.names.classes), UNKNOWN
+            found = self._by_name[name] = next(((place, row.name) for place, row in rows if matches(name, row.names)), last)
+        return found
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether one of some patterns takes a name, whatever its capitals."""
+    return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def kernel_names(own: str | None = None) -> KernelNames:
+    """Return the shipped table, with a file of the user's own before it.
+
+    Raises
+    ------
+    ScenarioError
+        When that file cannot be used.
+    """
+    files = [_shipped()] if own is None else [validate_document(NamesFile, read_document(Path(own))), _shipped()]
+    return KernelNames(
+        steps=tuple(pattern for each in files for pattern in each.steps), classes=tuple(row for each in files for row in each.classes)
+    )
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> NamesFile:
+    return validate_document(NamesFile, read_document(data_path("scenarios") / "traces" / "kernel_names.yaml"))
+
+
+def _intervals(ranges: Iterable[NamedRange]) -> tuple[list[float], list[float]]:
+    """Return starts and ends of ranges, those that overlap as one."""
+    starts: list[float] = []
+    ends: list[float] = []
+    for each in sorted(ranges, key=lambda each: each.start_s):
+        if ends and each.start_s <= ends[-1]:
+            ends[-1] = max(ends[-1], each.end_s)
+        else:
+            starts.append(each.start_s)
+            ends.append(each.end_s)
+    return starts, ends
+
+
+def _within(intervals: tuple[list[float], list[float]], at_s: float) -> bool:
+    starts, ends = intervals
+    place = bisect_right(starts, at_s) - 1
+    return place >= 0 and at_s <= ends[place]

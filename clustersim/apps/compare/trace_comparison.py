@@ -1,0 +1,191 @@
+"""A measured step beside the predicted one: kernel class by kernel class, with what would explain the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.apps.calibrate.trace_device import check_device
+from clustersim.apps.calibrate.trace_file import read_trace
+from clustersim.apps.compare.kernel_names import UNKNOWN, ClassRow, KernelNames, kernel_names
+from clustersim.apps.compare.measured_kernels import MeasuredSteps, check_alike, measured_steps
+from clustersim.apps.compare.predicted_kernels import PredictedStep, predicted_step
+from clustersim.apps.compare.run_directories import load_result
+from clustersim.apps.compare.step_kernels import COMMUNICATION, IDLE, ClassTime, StepKernels, mean_of
+from clustersim.apps.run.result import Result
+from clustersim.errors import Place, ScenarioError
+from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.constant_names import constant
+from clustersim.program.tasks import Collective
+from clustersim.units.quantity import format_quantity
+
+TOLD: Final = 0.005
+"""Share of the measured step from which on a difference is explained."""
+OTHER_COUNT: Final = 1.25
+"""Ratio of numbers of kernels from which on other work is done, rather than the same at another pace."""
+NOTHING: Final = ClassTime(seconds=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassDifference:
+    """One class of kernels, measured and predicted."""
+
+    name: str
+    measured: ClassTime
+    predicted: ClassTime
+    of_step: float
+    """Predicted less measured, as a share of the measured step."""
+    because: str
+    """Constant or settings that would explain it; empty where it is small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceComparison:
+    """A prediction beside the traces of one or several ranks."""
+
+    scenario: str
+    traces: tuple[MeasuredSteps, ...]
+    ranks: tuple[int, ...]
+    measured: StepKernels
+    predicted: StepKernels
+    classes: tuple[ClassDifference, ...]
+    """Largest difference first."""
+    unknown: Mapping[str, float]
+    """Mean seconds of a step of each kernel that is in no class, longest first."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """A run, its traces, and how they are read."""
+
+    run: str
+    traces: Sequence[str]
+    overrides: Sequence[str] = ()
+    device: str | None = None
+    """Device that the user says the traces are of; None for what they say."""
+    names: str | None = None
+    """File of the user's own with names of kernels."""
+    seed: int = 0
+
+
+def compare_traces(request: TraceRequest) -> TraceComparison:
+    """Return what differs between the predicted step of a run and traces of its ranks.
+
+    Raises
+    ------
+    ScenarioError
+        When a trace cannot be used, is of another device or of another job, or two are not of the same steps.
+    """
+    names = kernel_names(request.names)
+    read = [read_trace(path) for path in request.traces]
+    measured = [measured_steps(trace, names, path) for trace, path in zip(read, request.traces, strict=True)]
+    check_alike(measured)
+    result = load_result(request.run, request.overrides, seed=request.seed)
+    accelerator = result.built.cluster.node.accelerator
+    for trace, path in zip(read, request.traces, strict=True):
+        check_device(trace.devices, accelerator, said=request.device, file=path, use="simulated")
+    ranks = [_rank_of(each, result) for each in measured]
+    predicted = [predicted_step(result, rank) for rank in ranks]
+    both = mean_of([each.mean for each in measured]), mean_of([each.mean for each in predicted])
+    unknown: dict[str, float] = {}
+    for each in measured:
+        for name, seconds in each.unknown.items():
+            unknown[name] = unknown.get(name, 0.0) + seconds / len(measured)
+    return TraceComparison(
+        scenario=result.metrics.scenario,
+        traces=tuple(measured),
+        ranks=tuple(ranks),
+        measured=both[0],
+        predicted=both[1],
+        classes=_differences(*both, names, _Reasons(result=result, steps=predicted, rank=ranks[0])),
+        unknown=dict(sorted(unknown.items(), key=lambda each: -each[1])),
+        notes=tuple(_notes(measured, both[0])),
+    )
+
+
+def _rank_of(steps: MeasuredSteps, result: Result) -> int:
+    """Return the rank of a trace; 0 where it names none."""
+    place, n_ranks = Place(file=steps.file), result.built.plan.n_ranks
+    if steps.n_ranks is not None and steps.n_ranks != n_ranks:
+        hint = "take the scenario of the job that was traced"
+        raise ScenarioError(f"is of a job of {steps.n_ranks} ranks, and the run has {n_ranks}", place=place, hint=hint)
+    rank = steps.rank or 0
+    if rank >= n_ranks:
+        raise ScenarioError(f"is of rank {rank}, and the run has ranks 0 to {n_ranks - 1}", place=place)
+    return rank
+
+
+def _notes(measured: Sequence[MeasuredSteps], mean: StepKernels) -> Iterator[str]:
+    if any(each.rank is None for each in measured):
+        yield "the trace does not name its rank: taken as rank 0"
+    if any(name in mean.classes for name in COMMUNICATION):
+        yield "a measured collective includes its wait for other ranks, a predicted one does not"
+
+
+def _differences(measured: StepKernels, predicted: StepKernels, names: KernelNames, reasons: _Reasons) -> tuple[ClassDifference, ...]:
+    found: list[ClassDifference] = []
+    both = [{**step.classes, IDLE: ClassTime(seconds=step.idle_s)} for step in (measured, predicted)]
+    for name in dict.fromkeys((*both[0], *both[1])):
+        was, now = both[0].get(name, NOTHING), both[1].get(name, NOTHING)
+        of_step = (now.seconds - was.seconds) / measured.step_s
+        row = names.row(name)
+        because = reasons.of(row, was, now) if row is not None and abs(of_step) >= TOLD else ""
+        found.append(ClassDifference(name=name, measured=was, predicted=now, of_step=of_step, because=because))
+    return tuple(sorted(found, key=lambda each: (each.name == UNKNOWN, -abs(each.of_step))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reasons:
+    """Constants and settings of a run that explain a difference."""
+
+    result: Result
+    steps: Sequence[PredictedStep]
+    rank: int
+
+    def of(self, row: ClassRow, measured: ClassTime, predicted: ClassTime) -> str:
+        """Return the constant with the value that would explain a difference, or settings where other work was done."""
+        settings = ", ".join(row.settings)
+        if not measured.seconds or not predicted.seconds:
+            absent = "not measured" if not measured.seconds else "not predicted"
+            return f"{absent}: {settings}" if settings else absent
+        waits = row.name in COMMUNICATION
+        if settings and not waits and _is_other_work(measured, predicted):
+            return f"{'more' if (measured.n_kernels or 0) > (predicted.n_kernels or 0) else 'fewer'} kernels: {settings}"
+        wanted = [self._wanted(name, predicted.seconds / measured.seconds, row.name) for name in row.constants]
+        texts = [text for text in wanted if text]
+        if waits and measured.seconds > predicted.seconds:
+            texts.append("waits for other ranks")
+        # A time that no share scales says which constants and settings it follows from, and not with which values.
+        return ", ".join((*texts, settings)) if row.name == IDLE else " or ".join(texts) if waits else ", ".join(texts) or settings
+
+    def _wanted(self, name: str, factor: float, class_name: str) -> str:
+        """Return a share with the value that would give the measured time, which cannot be more than 1; of a time, its value."""
+        calibration = calibration_for(self.result.built.cluster.node.accelerator)
+        name = name.format(precision=self.result.built.plan.training.precision, tier=self._tier(class_name))
+        with suppress(ScenarioError, KeyError):
+            value = constant(calibration, name)
+            if name.startswith("launch."):
+                return f"{calibration.name}.{name} {format_quantity(value, 's', 3)}"
+            wanted = value * factor
+            text = f"{value:.3g} -> {wanted:.3g}" if wanted <= 1.0 else f"{value:.3g}, and more than 1 would be needed"
+            return f"{calibration.name}.{name} {text}"
+        return ""
+
+    def _tier(self, class_name: str) -> str:
+        """Return the tier of links that the group of a collective uses: that inside a node, or adapters."""
+        found: list[Collective] = [step.groups[class_name] for step in self.steps if class_name in step.groups]
+        size = self.result.built.cluster.node.n_accelerators
+        for collective in found:
+            group = next((row for row in collective.group.members if self.rank in row), collective.group.members[0])
+            return "nvlink" if len({int(rank) // size for rank in group}) == 1 else "nic"
+        return "nic"
+
+
+def _is_other_work(measured: ClassTime, predicted: ClassTime) -> bool:
+    if not measured.n_kernels or not predicted.n_kernels:
+        return False
+    ratio = measured.n_kernels / predicted.n_kernels
+    return not 1 / OTHER_COUNT < ratio < OTHER_COUNT
